@@ -33,11 +33,18 @@ class ExtensionsBuildHook(BuildHookInterface):
 
 def compiled(root: Path) -> list[Path]:
     """Compile what can be compiled, and return the paths of the results; what cannot is only warned of."""
-    extensions = [Extension(name, [path], py_limited_api=True, optional=True) for name, path in SOURCES.items()]
+    extensions = [
+        Extension(name, [path], py_limited_api=True, optional=True)
+        for name, path in SOURCES.items()
+    ]
     os.chdir(root)
-    command = Distribution({"name": "tuner-hpo", "ext_modules": extensions}).get_command_obj("build_ext")
+    command = Distribution({"name": "tuner-hpo", "ext_modules": extensions}).get_command_obj(
+        "build_ext"
+    )
     command.inplace = True
-    with tempfile.TemporaryDirectory() as directory:  # so that nothing of an older source, or header, is taken for up to date
+    with (
+        tempfile.TemporaryDirectory() as directory
+    ):  # so that nothing of an older source, or header, is taken for up to date
         command.build_temp = command.build_lib = directory
         command.ensure_finalized()
         results = [root / command.get_ext_fullpath(name) for name in SOURCES]

@@ -33,7 +33,9 @@ def tests(session: nox.Session) -> None:
 def nevergrad(session: nox.Session) -> None:
     """Run the tests of `NevergradSearch`, whose library asks for another release of bayesian-optimization than the others."""
     install(session, "test")
-    session.install("--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt")
+    session.install(
+        "--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt"
+    )
     session.run("pytest", "-k", "nevergrad", *NEVERGRAD_TESTS)
 
 
@@ -63,7 +65,16 @@ def imports(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation site into build/site; a warning, such as a link that leads nowhere, is an error."""
     install(session, "docs")
-    session.run("sphinx-build", "--fail-on-warning", "--keep-going", "-q", "-c", "docs/site", ".", "build/site")
+    session.run(
+        "sphinx-build",
+        "--fail-on-warning",
+        "--keep-going",
+        "-q",
+        "-c",
+        "docs/site",
+        ".",
+        "build/site",
+    )
 
 
 @nox.session
@@ -71,7 +82,15 @@ def simulation(session: nox.Session) -> None:
     """Simulate faults for an hour, let all schedulers loose, then hunt the planted defects; made for the night."""
     install(session, "test")
     session.run("python", "-m", "tuner.testing.faults", *(session.posargs or ["--minutes", "60"]))
-    session.run("python", "-m", "tests.properties.schedulers_at_large", "--experiments", "20000", "--first-seed", str(int(time.time())))
+    session.run(
+        "python",
+        "-m",
+        "tests.properties.schedulers_at_large",
+        "--experiments",
+        "20000",
+        "--first-seed",
+        str(int(time.time())),
+    )
     session.run("python", "tests/simulation/hunt.py")
 
 

@@ -33,7 +33,12 @@ def run(benchmark: str) -> bool:
 def main() -> int:
     """Run the benchmarks that were named, or all, and return the number of those that failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)} (default: all), ray_tune")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which to run: {', '.join(BENCHMARKS)} (default: all), ray_tune",
+    )
     names = parser.parse_args().names or BENCHMARKS
     print(f"{'what':<58} {'measured':>12} {'':<9} goal")
     return sum(not run(name) for name in names)

@@ -61,9 +61,15 @@ def bytes_per_trial(num_trials: int, num_reports: int, storage: str) -> float:
         train,
         param_space={"x": tune.uniform(0.0, 1.0), "lr": tune.loguniform(1e-4, 1e-1)},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=BasicVariantGenerator(), scheduler=FIFOScheduler(), num_samples=num_trials
+            metric="loss",
+            mode="min",
+            search_alg=BasicVariantGenerator(),
+            scheduler=FIFOScheduler(),
+            num_samples=num_trials,
         ),
-        run_config=tune.RunConfig(storage_path=storage, verbose=0, executor="inline", callbacks=[watch]),
+        run_config=tune.RunConfig(
+            storage_path=storage, verbose=0, executor="inline", callbacks=[watch]
+        ),
     )
     results = tuner.fit()
     if results.num_terminated != num_trials:
@@ -72,8 +78,15 @@ def bytes_per_trial(num_trials: int, num_reports: int, storage: str) -> float:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")  # as an experiment of many minutes takes them
+    os.environ.setdefault(
+        "TUNE_GLOBAL_CHECKPOINT_S", "2"
+    )  # as an experiment of many minutes takes them
     for reports, size in SIZES.items():
         with tempfile.TemporaryDirectory() as directory:
             kept = bytes_per_trial(size, reports, directory)
-        Figure(f"driver, memory of a finished trial with {reports} result{'s' * (reports > 1)}", kept / 1e3, "kB", "4 kB").print()
+        Figure(
+            f"driver, memory of a finished trial with {reports} result{'s' * (reports > 1)}",
+            kept / 1e3,
+            "kB",
+            "4 kB",
+        ).print()

@@ -59,15 +59,27 @@ class CountingLog:
 
 def time_per_event_s(num_trials: int) -> float:
     """Return the driver's mean time for an event of an experiment of so many trials."""
-    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=1, reduction_factor=3, type="stopping")
-    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
+    scheduler = ASHAScheduler(
+        max_t=NUM_REPORTS, grace_period=1, reduction_factor=3, type="stopping"
+    )
+    settings = tune.TuneConfig(
+        metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0
+    )
     plan = make_plan(lambda _: None, {"x": tune.uniform(0.0, 1.0)}, settings, None)
     plan.connect()
-    executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
+    executor = SimulatedExecutor(
+        curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
+    )
     experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
     suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
-    with tempfile.TemporaryDirectory() as directory, Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
-        observers = Observers(suggestions, CallbackList([]), experiment.trials, Path(directory), "loss")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Journal(directory) as journal,
+        CheckpointCleaner(journal) as cleaner,
+    ):
+        observers = Observers(
+            suggestions, CallbackList([]), experiment.trials, Path(directory), "loss"
+        )
         log = CountingLog(JournalLog(journal, cleaner))
         driver = Driver(experiment, executor, log, suggestions, observers, lambda *_: None)
         start = time.perf_counter()

@@ -29,11 +29,15 @@ NUM_RUNS = 5
 def measure_s() -> float:
     """Return the seconds from starting a process to its first result."""
     start = time.time()
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)  # noqa: S603  (the script above)
+    done = subprocess.run(  # noqa: S603  (the script above)
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
     return float(done.stdout.splitlines()[0]) - start
 
 
 if __name__ == "__main__":
     measure_s()  # fills the disk cache
     waits = [measure_s() for _ in range(NUM_RUNS)]
-    Figure("first result since process start, middle of five", statistics.median(waits), "s", "0.5 s").print()
+    Figure(
+        "first result since process start, middle of five", statistics.median(waits), "s", "0.5 s"
+    ).print()

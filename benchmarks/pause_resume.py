@@ -48,7 +48,12 @@ def elapsed_s(scheduler: Scheduler) -> tuple[float, int]:
     """Return how long one trial takes, and how often it was started."""
     with tempfile.TemporaryDirectory(prefix="pauses-") as storage:
         keep = tune.CheckpointConfig(num_to_keep=1)
-        run = tune.RunConfig(storage_path=storage, verbose=0, checkpoint_config=keep, stop={"training_iteration": NUM_CYCLES})
+        run = tune.RunConfig(
+            storage_path=storage,
+            verbose=0,
+            checkpoint_config=keep,
+            stop={"training_iteration": NUM_CYCLES},
+        )
         tuner = tune.Tuner(steps, tune_config=tune.TuneConfig(scheduler=scheduler), run_config=run)
         start_s = time.perf_counter()
         results = tuner.fit()
@@ -61,7 +66,12 @@ def main() -> None:
     """Measure."""
     plain_s, _ = elapsed_s(FIFOScheduler())
     paused_s, num_starts = elapsed_s(PausesAlways())
-    Figure("pause and resume of a function trial, without its own work", 1000 * (paused_s - plain_s) / (num_starts - 1), "ms", GOAL).print()
+    Figure(
+        "pause and resume of a function trial, without its own work",
+        1000 * (paused_s - plain_s) / (num_starts - 1),
+        "ms",
+        GOAL,
+    ).print()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ def elapsed_s(trainable: Callable[[dict[str, Any]], None], num_trials: int) -> f
         tuner = tune.Tuner(
             trainable,
             param_space={"x": tune.uniform(0.0, 1.0)},
-            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, max_concurrent_trials=2),
+            tune_config=tune.TuneConfig(
+                metric="loss", mode="min", num_samples=num_trials, max_concurrent_trials=2
+            ),
             run_config=tune.RunConfig(storage_path=storage, verbose=0),
         )
         start = time.perf_counter()
@@ -55,6 +57,10 @@ if __name__ == "__main__":
     import ray
 
     ray.init(num_cpus=2, log_to_driver=False)
-    Figure(f"Ray Tune: trials, {NUM_TRIALS}", NUM_TRIALS / elapsed_s(report_once, NUM_TRIALS), "/s").print()
+    Figure(
+        f"Ray Tune: trials, {NUM_TRIALS}", NUM_TRIALS / elapsed_s(report_once, NUM_TRIALS), "/s"
+    ).print()
     rate = NUM_REPORTERS * NUM_REPORTS / elapsed_s(report_often, NUM_REPORTERS)
-    Figure(f"Ray Tune: reports, {NUM_REPORTERS} trials with {NUM_REPORTS:,} each", rate, "/s").print()
+    Figure(
+        f"Ray Tune: reports, {NUM_REPORTERS} trials with {NUM_REPORTS:,} each", rate, "/s"
+    ).print()

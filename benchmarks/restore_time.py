@@ -61,7 +61,9 @@ def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
 def plan_for(num_trials: int, num_reports: int = NUM_REPORTS) -> Plan:
     """Return the connected plan of the experiment; nothing is stopped early."""
     scheduler = ASHAScheduler(max_t=num_reports, grace_period=num_reports)
-    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
+    settings = tune.TuneConfig(
+        metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0
+    )
     plan = make_plan(curve, {"x": tune.uniform(0.0, 1.0), "steps": num_reports}, settings, None)
     plan.connect()
     return plan
@@ -76,8 +78,12 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     """Run the experiment until its driver vanishes."""
     plan = plan_for(num_trials, num_reports)
     write_declaration(plan, settings_for(plan), directory)
-    state = rebuild(plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))).state
-    executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
+    state = rebuild(
+        plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))
+    ).state
+    executor = SimulatedExecutor(
+        curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
+    )
     turns = itertools.count()
     callbacks, accountant = CallbackList([]), Accountant()
     with Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
@@ -91,13 +97,26 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
             if next(turns) > num_trials * num_reports * SHARE_DONE:
                 raise Vanished
 
-        driver = Driver(state.experiment, executor, log, suggestions, observers, lambda *_: None, at_rest=at_rest)
+        driver = Driver(
+            state.experiment,
+            executor,
+            log,
+            suggestions,
+            observers,
+            lambda *_: None,
+            at_rest=at_rest,
+        )
         try:
             with rare_garbage_collection():
                 driver.run()
         except Vanished:
             pass
-    print(json.dumps({"share": accountant.report().share, "pause_s": accountant.report().longest_pause_s}), file=sys.stderr)
+    print(
+        json.dumps(
+            {"share": accountant.report().share, "pause_s": accountant.report().longest_pause_s}
+        ),
+        file=sys.stderr,
+    )
 
 
 def come_back(directory: Path, num_trials: int) -> None:
@@ -107,7 +126,13 @@ def come_back(directory: Path, num_trials: int) -> None:
     snapshot = usable(plan, directory)
     recover(directory, snapshot.last_sequence if snapshot else 0)
     read_declaration(directory)
-    rebuilt = rebuild(plan, directory, settings_for(plan), snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
+    rebuilt = rebuild(
+        plan,
+        directory,
+        settings_for(plan),
+        snapshot,
+        ConfigCodec(plan.space, ObjectStore(directory)),
+    )
     took_s = time.perf_counter() - start
     assert len(rebuilt.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
     print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
@@ -144,12 +169,18 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as storage:
             leave_behind(Path(storage), size)
             took_s, memory_mib = measured(storage, size)
-        Figure(f"restore, {size:,} trials with {NUM_REPORTS} results each", took_s, "s", goal).print()
+        Figure(
+            f"restore, {size:,} trials with {NUM_REPORTS} results each", took_s, "s", goal
+        ).print()
         Figure(f"restore, {size:,} trials: memory", memory_mib, "MiB", "300 MiB").print()
     for (size, num_reports), goal in FRAME_GOALS.items():
         with tempfile.TemporaryDirectory() as storage:
             leave_behind(Path(storage), size, num_reports)
             frames_s, joined_s = measured("frames", storage)
-        experiment = f"{size:,} trials with {num_reports:,} results each" if size > 1 else f"a trial with {num_reports:,} results"
+        experiment = (
+            f"{size:,} trials with {num_reports:,} results each"
+            if size > 1
+            else f"a trial with {num_reports:,} results"
+        )
         Figure(f"open and make frames, {experiment}", frames_s, "s", goal).print()
         Figure(f"the same as one frame, {experiment}", joined_s, "s", goal).print()

@@ -38,13 +38,19 @@ def torch_trainable() -> Callable[[dict[str, Any]], None]:
     return multiply
 
 
-def trials_per_s(trainable: Callable[[dict[str, Any]], None], num_trials: int, storage: str) -> float:
+def trials_per_s(
+    trainable: Callable[[dict[str, Any]], None], num_trials: int, storage: str
+) -> float:
     """Return the rate over a whole experiment, its beginning and end included."""
     tuner = tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0.0, 1.0)},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=num_trials, max_concurrent_trials=2
+            metric="loss",
+            mode="min",
+            search_alg=BasicVariantGenerator(),
+            num_samples=num_trials,
+            max_concurrent_trials=2,
         ),
         run_config=tune.RunConfig(storage_path=storage, verbose=0),
     )
@@ -58,7 +64,12 @@ def trials_per_s(trainable: Callable[[dict[str, Any]], None], num_trials: int, s
 
 def main(storage: str) -> None:
     """Measure both; what the first has written is deleted only when the second is over."""
-    Figure(f"trials, {NUM_TRIALS:,} with a fresh process each", trials_per_s(report_once, NUM_TRIALS, storage), "/s", "300/s").print()
+    Figure(
+        f"trials, {NUM_TRIALS:,} with a fresh process each",
+        trials_per_s(report_once, NUM_TRIALS, storage),
+        "/s",
+        "300/s",
+    ).print()
     if importlib.util.find_spec("torch"):
         rate = trials_per_s(torch_trainable(), NUM_TORCH_TRIALS, storage)
         Figure(f"trials, {NUM_TORCH_TRIALS:,} with torch used in each", rate, "/s", "100/s").print()

@@ -31,9 +31,16 @@ def train(config: dict[str, Any]) -> None:
     """
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
-    parts = train_test_split((images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0)
+    parts = train_test_split(
+        (images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0
+    )
     images, val_images, labels, val_labels = map(torch.from_numpy, parts)
-    model = nn.Sequential(nn.Linear(64, config["hidden"]), nn.ReLU(), nn.Dropout(config["dropout"]), nn.Linear(config["hidden"], 10))
+    model = nn.Sequential(
+        nn.Linear(64, config["hidden"]),
+        nn.ReLU(),
+        nn.Dropout(config["dropout"]),
+        nn.Linear(config["hidden"], 10),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"])
     epoch = 0
     checkpoint = tune.get_checkpoint()
@@ -51,9 +58,16 @@ def train(config: dict[str, Any]) -> None:
             optimizer.step()
         epoch += 1
         with tempfile.TemporaryDirectory() as directory:
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+            state = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "epoch": epoch,
+            }
             torch.save(state, Path(directory, CHECKPOINT))
-            tune.report(evaluate(model, val_images, val_labels), checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                evaluate(model, val_images, val_labels),
+                checkpoint=tune.Checkpoint.from_directory(directory),
+            )
 
 
 @torch.no_grad()
@@ -84,10 +98,15 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             mode="min",
             num_samples=options.trials,
             max_concurrent_trials=2,
-            scheduler=ASHAScheduler(type="promotion", max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3),
+            scheduler=ASHAScheduler(
+                type="promotion", max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3
+            ),
             seed=options.seed,
         ),
-        run_config=tune.RunConfig(storage_path=options.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)),
+        run_config=tune.RunConfig(
+            storage_path=options.storage_path,
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+        ),
     )
     return tuner.fit()
 
@@ -103,21 +122,44 @@ def show(results: tune.ResultGrid) -> None:
     """Print how far trials came, what pausing has saved, the best configuration, and why its trial went where it went."""
     lengths = [trial.num_rows for trial in results.trials]
     stories = [story(results, trial.trial_id) for trial in results.trials]
-    num_pauses, num_promotions = (sum(text.count(words) for text in stories) for words in ("is paused:", "is resumed:"))
-    print("\nTrials by epochs trained:", ", ".join(f"{lengths.count(length)} x {length}" for length in sorted(set(lengths))))
+    num_pauses, num_promotions = (
+        sum(text.count(words) for text in stories) for words in ("is paused:", "is resumed:")
+    )
+    print(
+        "\nTrials by epochs trained:",
+        ", ".join(f"{lengths.count(length)} x {length}" for length in sorted(set(lengths))),
+    )
     print(f"Epochs trained: {sum(lengths)}; all trials to the end take {len(results) * MAX_EPOCHS}")
     print(f"Trials were paused {num_pauses} times and promoted {num_promotions} times")
     best = results.get_best_result()
-    print(f"\nBest trial: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}")
-    print("Best configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()), "\n")
+    print(
+        f"\nBest trial: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}"
+    )
+    print(
+        "Best configuration:",
+        ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()),
+        "\n",
+    )
     results.explain(best.trial_id)
     print("\nFiles:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=27, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

@@ -41,7 +41,9 @@ def train(config: dict[str, Any]) -> None:
     """Report the mean accuracy over folds (higher is better)."""
     makers = {"svm": SVC, "neighbours": KNeighborsClassifier, "logistic": LogisticRegression}
     model = make_pipeline(StandardScaler(), makers[config["kind"]](**config[config["kind"]]))
-    tune.report({"accuracy": cross_val_score(model, *load_wine(return_X_y=True), cv=config["folds"]).mean()})
+    tune.report(
+        {"accuracy": cross_val_score(model, *load_wine(return_X_y=True), cv=config["folds"]).mean()}
+    )
 
 
 def main(options: argparse.Namespace) -> None:
@@ -66,8 +68,14 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=30, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, default=0, help="what the choice of configurations follows from")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the choice of configurations follows from"
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
     main(parser.parse_args())

@@ -31,8 +31,12 @@ def load_splits() -> tuple[Split, Split, Split]:
     """Return images and labels for training, validation and the final test: 60, 20 and 20 % of the 1,797 digits."""
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype("float32")
-    images, test_images, labels, test_labels = train_test_split(images, labels, test_size=0.2, stratify=labels, random_state=0)
-    images, val_images, labels, val_labels = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
+    images, test_images, labels, test_labels = train_test_split(
+        images, labels, test_size=0.2, stratify=labels, random_state=0
+    )
+    images, val_images, labels, val_labels = train_test_split(
+        images, labels, test_size=0.25, stratify=labels, random_state=0
+    )
     pairs = ((images, labels), (val_images, val_labels), (test_images, test_labels))
     train, validation, test = ((torch.from_numpy(x), torch.from_numpy(y)) for x, y in pairs)
     return train, validation, test
@@ -41,10 +45,14 @@ def load_splits() -> tuple[Split, Split, Split]:
 def build_model(config: dict[str, Any]) -> nn.Module:
     """Return a network with one hidden layer for 8 x 8 images."""
     hidden = config["hidden"]
-    return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Dropout(config["dropout"]), nn.Linear(hidden, 10))
+    return nn.Sequential(
+        nn.Linear(64, hidden), nn.ReLU(), nn.Dropout(config["dropout"]), nn.Linear(hidden, 10)
+    )
 
 
-def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, data: Split, batch_size: int) -> None:
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: Split, batch_size: int
+) -> None:
     """Show the network every training image once."""
     model.train()
     images, labels = data
@@ -76,7 +84,12 @@ def train(config: dict[str, Any]) -> None:
     torch.manual_seed(config["seed"])
     training, validation, _ = load_splits()
     model = build_model(config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"], weight_decay=config["weight_decay"])
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=config["lr"],
+        momentum=config["momentum"],
+        weight_decay=config["weight_decay"],
+    )
     epoch = 0
     checkpoint = tune.get_checkpoint()
     if checkpoint is not None:
@@ -126,12 +139,16 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             mode="max",
             num_samples=options.trials,
             max_concurrent_trials=options.concurrent,
-            scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=3, reduction_factor=3, type="stopping"),
+            scheduler=ASHAScheduler(
+                max_t=MAX_EPOCHS, grace_period=3, reduction_factor=3, type="stopping"
+            ),
             seed=options.seed,
         ),
         run_config=tune.RunConfig(
             storage_path=options.storage_path,
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="accuracy"),
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=1, checkpoint_score_attribute="accuracy"
+            ),
         ),
     )
     return tuner.fit()
@@ -150,10 +167,17 @@ def show(results: tune.ResultGrid) -> None:
         "config/batch_size",
         "config/hidden",
     ]
-    with pd.option_context("display.width", 160, "display.max_columns", None, "display.precision", 4):
-        print(table[columns].sort_values("accuracy", ascending=False).head(10).to_string(index=False))
+    with pd.option_context(
+        "display.width", 160, "display.max_columns", None, "display.precision", 4
+    ):
+        print(
+            table[columns].sort_values("accuracy", ascending=False).head(10).to_string(index=False)
+        )
     best = results.get_best_result(scope="all")
-    print("\nBest configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
+    print(
+        "\nBest configuration:",
+        ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()),
+    )
     checkpoint = best.get_best_checkpoint("accuracy", "max")
     if checkpoint is None:
         sys.exit("the best trial was stopped before its first checkpoint")
@@ -162,15 +186,29 @@ def show(results: tune.ResultGrid) -> None:
     model = build_model(best.config)
     model.load_state_dict(saved["model"])
     _, _, test = load_splits()
-    print(f"Accuracy of its best checkpoint (epoch {saved['epoch']}) on the test split: {evaluate(model, test)['accuracy']:.3f}")
+    print(
+        f"Accuracy of its best checkpoint (epoch {saved['epoch']}) on the test split: {evaluate(model, test)['accuracy']:.3f}"
+    )
     print("Files:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=24, help="how many configurations to try")
     parser.add_argument("--concurrent", type=int, default=2, help="how many are trained at once")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

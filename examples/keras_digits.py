@@ -27,7 +27,15 @@ MAX_EPOCHS = 18
 def splits() -> list[Any]:
     """Return images for training and validation, then their labels."""
     images, labels = load_digits(return_X_y=True)
-    return list(train_test_split((images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0))
+    return list(
+        train_test_split(
+            (images / 16.0).astype("float32"),
+            labels,
+            test_size=0.25,
+            stratify=labels,
+            random_state=0,
+        )
+    )
 
 
 def train(config: dict[str, Any]) -> None:
@@ -51,7 +59,9 @@ def train(config: dict[str, Any]) -> None:
         batch_size=64,
         epochs=MAX_EPOCHS,
         initial_epoch=resume(model),
-        callbacks=[TuneReportCheckpointCallback(metrics={"loss": "val_loss", "accuracy": "val_accuracy"})],
+        callbacks=[
+            TuneReportCheckpointCallback(metrics={"loss": "val_loss", "accuracy": "val_accuracy"})
+        ],
         verbose=0,
     )
 
@@ -73,10 +83,15 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             metric="loss",
             mode="min",
             num_samples=options.trials,
-            scheduler=ASHAScheduler(type="promotion", max_t=MAX_EPOCHS, grace_period=2, reduction_factor=3),
+            scheduler=ASHAScheduler(
+                type="promotion", max_t=MAX_EPOCHS, grace_period=2, reduction_factor=3
+            ),
             seed=options.seed,
         ),
-        run_config=tune.RunConfig(storage_path=options.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)),
+        run_config=tune.RunConfig(
+            storage_path=options.storage_path,
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+        ),
     )
     return tuner.fit()
 
@@ -84,18 +99,37 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
 def show(results: tune.ResultGrid) -> None:
     """Print the best configuration, and what its network, loaded from its checkpoint, does on the validation images."""
     best = results.get_best_result()
-    print("\nBest configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
+    print(
+        "\nBest configuration:",
+        ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()),
+    )
     if best.best_checkpoint is not None:
         _, images, _, labels = splits()
-        loss, accuracy = TuneReportCheckpointCallback.get_model(best.best_checkpoint).evaluate(images, labels, verbose=0)
-        print(f"Its network after {best.best_metrics['training_iteration']} epochs: loss {loss:.4f}, accuracy {accuracy:.3f}")
+        loss, accuracy = TuneReportCheckpointCallback.get_model(best.best_checkpoint).evaluate(
+            images, labels, verbose=0
+        )
+        print(
+            f"Its network after {best.best_metrics['training_iteration']} epochs: loss {loss:.4f}, accuracy {accuracy:.3f}"
+        )
     print("Files:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=16, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

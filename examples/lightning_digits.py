@@ -31,7 +31,10 @@ class Network(lightning.LightningModule):
         super().__init__()
         self.config = config
         self.layers = nn.Sequential(
-            nn.Linear(64, config["hidden"]), nn.ReLU(), nn.Dropout(config["dropout"]), nn.Linear(config["hidden"], 10)
+            nn.Linear(64, config["hidden"]),
+            nn.ReLU(),
+            nn.Dropout(config["dropout"]),
+            nn.Linear(config["hidden"], 10),
         )
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -48,16 +51,23 @@ class Network(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return what trains the network."""
-        return torch.optim.SGD(self.parameters(), lr=self.config["lr"], momentum=self.config["momentum"])
+        return torch.optim.SGD(
+            self.parameters(), lr=self.config["lr"], momentum=self.config["momentum"]
+        )
 
 
 def loaders() -> list[DataLoader[Any]]:
     """Return batches for training and validation."""
     images, labels = load_digits(return_X_y=True)
-    parts = train_test_split((images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0)
+    parts = train_test_split(
+        (images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0
+    )
     images, val_images, labels, val_labels = map(torch.from_numpy, parts)
     pairs = ((images, labels, True), (val_images, val_labels, False))
-    return [DataLoader(TensorDataset(x, y), batch_size=64, shuffle=is_training) for x, y, is_training in pairs]
+    return [
+        DataLoader(TensorDataset(x, y), batch_size=64, shuffle=is_training)
+        for x, y, is_training in pairs
+    ]
 
 
 def train(config: dict[str, Any]) -> None:
@@ -92,10 +102,15 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             metric="loss",
             mode="min",
             num_samples=options.trials,
-            scheduler=ASHAScheduler(type="promotion", max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3),
+            scheduler=ASHAScheduler(
+                type="promotion", max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3
+            ),
             seed=options.seed,
         ),
-        run_config=tune.RunConfig(storage_path=options.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)),
+        run_config=tune.RunConfig(
+            storage_path=options.storage_path,
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+        ),
     )
     return tuner.fit()
 
@@ -104,16 +119,34 @@ def show(results: tune.ResultGrid) -> None:
     """Print how far trials came, and the best configuration."""
     lengths = [trial.num_rows for trial in results.trials]
     best = results.get_best_result()
-    print("\nTrials by epochs trained:", ", ".join(f"{lengths.count(length)} x {length}" for length in sorted(set(lengths))))
-    print("Best configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
+    print(
+        "\nTrials by epochs trained:",
+        ", ".join(f"{lengths.count(length)} x {length}" for length in sorted(set(lengths))),
+    )
+    print(
+        "Best configuration:",
+        ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()),
+    )
     print(f"Its network: loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}")
     print("Files:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=12, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

@@ -32,7 +32,13 @@ class DigitsNetwork(tune.Trainable):
         """Load the data, three quarters of it for training, and build the network."""
         torch.seed()  # so that two clones of one donor do not train alike
         images, labels = load_digits(return_X_y=True)
-        parts = train_test_split((images / 16.0).astype("float32"), labels, test_size=0.25, stratify=labels, random_state=0)
+        parts = train_test_split(
+            (images / 16.0).astype("float32"),
+            labels,
+            test_size=0.25,
+            stratify=labels,
+            random_state=0,
+        )
         self.images, self.val_images, self.labels, self.val_labels = map(torch.from_numpy, parts)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config["lr"], momentum=0.9)
@@ -42,17 +48,25 @@ class DigitsNetwork(tune.Trainable):
         self.model.train()
         for batch in torch.randperm(len(self.images)).split(32):
             self.optimizer.zero_grad()
-            nn.functional.cross_entropy(self.model(self.images[batch]), self.labels[batch]).backward()
+            nn.functional.cross_entropy(
+                self.model(self.images[batch]), self.labels[batch]
+            ).backward()
             self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
             logits = self.model(self.val_images)
         accuracy = (logits.argmax(dim=1) == self.val_labels).float().mean().item()
-        return {"loss": nn.functional.cross_entropy(logits, self.val_labels).item(), "accuracy": accuracy}
+        return {
+            "loss": nn.functional.cross_entropy(logits, self.val_labels).item(),
+            "accuracy": accuracy,
+        }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write down the weights and the momentum."""
-        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, Path(checkpoint_dir, CHECKPOINT))
+        torch.save(
+            {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()},
+            Path(checkpoint_dir, CHECKPOINT),
+        )
 
     def load_checkpoint(self, checkpoint: str) -> None:
         """Take over weights and momentum, possibly those of another member, but no learning rate: that has been saved with them."""
@@ -71,7 +85,10 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
         time_attr="training_iteration",
         perturbation_interval=INTERVAL,
         hyperparam_mutations={"lr": LEARNING_RATES},
-        perturbation_factors=(1.1, 0.85),  # up by 10 % of the logarithmic scale, or down by 15 %: about twice, or a third
+        perturbation_factors=(
+            1.1,
+            0.85,
+        ),  # up by 10 % of the logarithmic scale, or down by 15 %: about twice, or a third
     )
     return run({"lr": LEARNING_RATES}, options, num_samples=options.members, scheduler=scheduler)
 
@@ -81,7 +98,9 @@ def run(space: dict[str, Any], options: argparse.Namespace, **tune_options: Any)
     tuner = tune.Tuner(
         DigitsNetwork,
         param_space=space,
-        tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=2, seed=options.seed, **tune_options),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", max_concurrent_trials=2, seed=options.seed, **tune_options
+        ),
         run_config=tune.RunConfig(
             storage_path=options.storage_path,
             stop={"training_iteration": options.epochs},
@@ -97,7 +116,10 @@ def schedule_of(best: tune.Result, experiment_path: str) -> Schedule:
     if not policy.exists():  # it was never a clone
         return [(0, best.config["lr"])]
     replay = PopulationBasedTrainingReplay(str(policy))
-    return [(0, replay.config["lr"]), *((change.iteration, change.config["lr"]) for change in replay.changes)]
+    return [
+        (0, replay.config["lr"]),
+        *((change.iteration, change.config["lr"]) for change in replay.changes),
+    ]
 
 
 def draw(schedule: Schedule, num_epochs: int, path: Path) -> None:
@@ -107,7 +129,9 @@ def draw(schedule: Schedule, num_epochs: int, path: Path) -> None:
     parts, corners = [], []
     for power in range(4):
         y = 20 + down * power
-        parts.append(f'<path d="M60 {y} h560" stroke="#ddd"/><text x="8" y="{y + 4}">{10**-power:g}</text>')
+        parts.append(
+            f'<path d="M60 {y} h560" stroke="#ddd"/><text x="8" y="{y + 4}">{10**-power:g}</text>'
+        )
     for (begin, lr), end in zip(schedule, ends, strict=True):
         height = 20 - down * math.log10(lr)
         corners += [f"{60 + across * epoch:.1f},{height:.1f}" for epoch in (begin, end)]
@@ -121,38 +145,72 @@ def show(results: tune.ResultGrid) -> None:
     """Print the best member, how its learning rate came about, and what all of that has cost."""
     best = results.get_best_result()
     num_epochs = best.metrics["training_iteration"]
-    print(f"\nBest member: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}")
+    print(
+        f"\nBest member: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}"
+    )
     print(f"Best configuration: lr={best.config['lr']:.4g}, with which it has ended")
     schedule = schedule_of(best, results.experiment_path)
-    print("Schedule of its weights:", ", ".join(f"lr={lr:.4g} from epoch {epoch + 1}" for epoch, lr in schedule))
+    print(
+        "Schedule of its weights:",
+        ", ".join(f"lr={lr:.4g} from epoch {epoch + 1}" for epoch, lr in schedule),
+    )
     (record,) = (trial for trial in results.trials if trial.trial_id == best.trial_id)
     for graft in record.grafts:
-        print(f"  at epoch {graft.iteration} it became a clone of {graft.donor_id} as that was after epoch {graft.checkpoint.iteration}")
+        print(
+            f"  at epoch {graft.iteration} it became a clone of {graft.donor_id} as that was after epoch {graft.checkpoint.iteration}"
+        )
     picture = Path(results.experiment_path, "schedule.svg")
     draw(schedule, num_epochs, picture)
     print("Picture of the schedule:", picture)
     num_clones = sum(len(trial.grafts) for trial in results.trials)
-    num_schedules, num_trained = len(results) + num_clones, sum(trial.num_rows for trial in results.trials)
+    num_schedules, num_trained = (
+        len(results) + num_clones,
+        sum(trial.num_rows for trial in results.trials),
+    )
     alone = num_schedules * num_epochs
-    print(f"Epochs trained: {num_trained}. {num_schedules} schedules were tried; trained by themselves to the end they take {alone}.")
+    print(
+        f"Epochs trained: {num_trained}. {num_schedules} schedules were tried; trained by themselves to the end they take {alone}."
+    )
     print("Files:", results.experiment_path)
 
 
 def compare(options: argparse.Namespace) -> None:
     """Train as many networks as the population has members, for as long, each with a constant learning rate."""
     constant = run({"lr": LEARNING_RATES}, options, num_samples=options.members).get_best_result()
-    loss, accuracy, lr = constant.metrics["loss"], constant.metrics["accuracy"], constant.config["lr"]
-    print(f"\nBest of {options.members} constant learning rates: loss {loss:.4f}, accuracy {accuracy:.3f}, lr={lr:.4g}")
+    loss, accuracy, lr = (
+        constant.metrics["loss"],
+        constant.metrics["accuracy"],
+        constant.config["lr"],
+    )
+    print(
+        f"\nBest of {options.members} constant learning rates: loss {loss:.4f}, accuracy {accuracy:.3f}, lr={lr:.4g}"
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--members", type=int, default=6, help="how many networks there are")
     parser.add_argument("--epochs", type=int, default=40, help="how long each is trained")
-    parser.add_argument("--compare", action="store_true", help="also train as many networks with constant learning rates")
-    parser.add_argument("--seed", type=int, help="what learning rates and clones follow from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="also train as many networks with constant learning rates",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what learning rates and clones follow from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     arguments = parser.parse_args()
     show(search(arguments))
     if arguments.compare:

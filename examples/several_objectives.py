@@ -40,7 +40,9 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
     tuner = tune.Tuner(
         train,
         param_space=space,
-        tune_config=tune.TuneConfig(num_samples=options.trials, search_alg=searcher, seed=options.seed),
+        tune_config=tune.TuneConfig(
+            num_samples=options.trials, search_alg=searcher, seed=options.seed
+        ),
         run_config=tune.RunConfig(storage_path=options.storage_path),
     )
     return tuner.fit()
@@ -51,7 +53,9 @@ def show(results: tune.ResultGrid) -> None:
     best = sorted(results.get_best_results(), key=lambda result: result.metrics["num_nodes"])
     print("\nNothing beats these in both:")
     for result in best:
-        print(f"{result.trial_id}  {result.metrics['num_nodes']:5d} nodes  accuracy {result.metrics['accuracy']:.3f}  {result.config}")
+        print(
+            f"{result.trial_id}  {result.metrics['num_nodes']:5d} nodes  accuracy {result.metrics['accuracy']:.3f}  {result.config}"
+        )
     print("Pareto front:", len(best), "of", len(results), "trials")
     if importlib.util.find_spec("matplotlib"):
         print("Drawn:", draw(results, best))
@@ -65,7 +69,11 @@ def draw(results: tune.ResultGrid, best: list[tune.Result]) -> Path:
     axes = figure.subplots()
     axes.scatter(*points(list(results)), color="silver", label="tried")
     axes.plot(*points(best), "o-", color="tab:blue", label="Pareto front")
-    axes.set(xlabel="nodes in all trees (lower is better)", ylabel="accuracy (higher is better)", xscale="log")
+    axes.set(
+        xlabel="nodes in all trees (lower is better)",
+        ylabel="accuracy (higher is better)",
+        xscale="log",
+    )
     axes.legend()
     path = Path(results.experiment_path) / "pareto.svg"
     figure.savefig(path)
@@ -74,12 +82,20 @@ def draw(results: tune.ResultGrid, best: list[tune.Result]) -> Path:
 
 def points(results: list[tune.Result]) -> tuple[list[float], list[float]]:
     """Return sizes and accuracies."""
-    return [result.metrics["num_nodes"] for result in results], [result.metrics["accuracy"] for result in results]
+    return [result.metrics["num_nodes"] for result in results], [
+        result.metrics["accuracy"] for result in results
+    ]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=40, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, default=0, help="what the choice of configurations follows from")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the choice of configurations follows from"
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
     show(search(parser.parse_args()))

@@ -25,7 +25,9 @@ NUM_FOLDS = 5
 def main(options: argparse.Namespace) -> None:
     """Search, and print what was found."""
     images, labels = load_digits(return_X_y=True)
-    images, test_images, labels, test_labels = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
+    images, test_images, labels, test_labels = train_test_split(
+        images, labels, test_size=0.25, stratify=labels, random_state=0
+    )
     search = TunerSearchCV(
         make_pipeline(StandardScaler(), SVC()),
         {
@@ -35,7 +37,9 @@ def main(options: argparse.Namespace) -> None:
         },
         n_iter=options.trials,
         cv=StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0),
-        scheduler=ASHAScheduler(type="stopping", max_t=NUM_FOLDS, grace_period=1, reduction_factor=2),
+        scheduler=ASHAScheduler(
+            type="stopping", max_t=NUM_FOLDS, grace_period=1, reduction_factor=2
+        ),
         random_state=options.seed,
         storage_path=options.storage_path,
         verbose=1,
@@ -43,7 +47,11 @@ def main(options: argparse.Namespace) -> None:
     search.fit(images, labels)
     table = pd.DataFrame(search.cv_results_).sort_values("rank_test_score")
     print(
-        "\n", table[["trial_id", "mean_test_score", "num_splits", "param_svc__C", "param_svc__gamma"]].head().to_string(index=False), sep=""
+        "\n",
+        table[["trial_id", "mean_test_score", "num_splits", "param_svc__C", "param_svc__gamma"]]
+        .head()
+        .to_string(index=False),
+        sep="",
     )
     print(f"\nFolds evaluated: {table['num_splits'].sum()} of {len(table) * NUM_FOLDS}")
     print(f"Best configuration: {search.best_params_}, mean accuracy {search.best_score_:.4f}")
@@ -51,8 +59,15 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=24, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, default=0, help="what the choice of configurations follows from")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made and stays; default: a temporary one")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the choice of configurations follows from"
+    )
+    parser.add_argument(
+        "--storage-path",
+        help="where the experiment's directory is made and stays; default: a temporary one",
+    )
     main(parser.parse_args())

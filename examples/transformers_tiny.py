@@ -12,7 +12,13 @@ import argparse
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    EvalPrediction,
+    Trainer,
+    TrainingArguments,
+)
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
@@ -23,14 +29,21 @@ NUM_EPOCHS, NUM_WORDS, LENGTH = 8, 16, 8
 
 def lines(number: int, seed: int) -> list[dict[str, Any]]:
     """Return lines of words, which are numbers, labelled by whether the first half has the larger sum."""
-    words = torch.randint(0, NUM_WORDS, (number, LENGTH), generator=torch.Generator().manual_seed(seed))
+    words = torch.randint(
+        0, NUM_WORDS, (number, LENGTH), generator=torch.Generator().manual_seed(seed)
+    )
     first, second = words.float().split(LENGTH // 2, dim=1)
-    return [{"input_ids": line, "labels": int(label)} for line, label in zip(words, first.sum(1) > second.sum(1), strict=True)]
+    return [
+        {"input_ids": line, "labels": int(label)}
+        for line, label in zip(words, first.sum(1) > second.sum(1), strict=True)
+    ]
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     """Return the share of lines that were told right (higher is better)."""
-    return {"accuracy": float((prediction.predictions.argmax(axis=1) == prediction.label_ids).mean())}
+    return {
+        "accuracy": float((prediction.predictions.argmax(axis=1) == prediction.label_ids).mean())
+    }
 
 
 def train(config: dict[str, Any]) -> None:
@@ -66,7 +79,11 @@ def train(config: dict[str, Any]) -> None:
         train_dataset=lines(1024, seed=0),
         eval_dataset=lines(512, seed=1),
         compute_metrics=accuracy,
-        callbacks=[TuneReportCheckpointCallback({"loss": "eval_loss", "accuracy": "eval_accuracy", "lr": "learning_rate"})],
+        callbacks=[
+            TuneReportCheckpointCallback(
+                {"loss": "eval_loss", "accuracy": "eval_accuracy", "lr": "learning_rate"}
+            )
+        ],
     )
     trainer.train(resume_from_checkpoint=resume())
 
@@ -91,7 +108,10 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             ),
             seed=options.seed,
         ),
-        run_config=tune.RunConfig(storage_path=options.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=2)),
+        run_config=tune.RunConfig(
+            storage_path=options.storage_path,
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+        ),
     )
     return tuner.fit()
 
@@ -106,9 +126,23 @@ def show(results: tune.ResultGrid) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=4, help="how many models there are in the population")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--trials", type=int, default=4, help="how many models there are in the population"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

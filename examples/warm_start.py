@@ -18,22 +18,38 @@ from sklearn.neural_network import MLPClassifier
 import tuner as tune
 from searchers import BasicVariantGenerator
 
-WIDE = {"lr": tune.loguniform(1e-4, 1.0), "hidden": tune.choice([8, 16, 32, 64]), "alpha": tune.loguniform(1e-7, 1.0), "epochs": 4}
-NARROW = {"lr": tune.loguniform(1e-4, 1e-1), "hidden": tune.choice([16, 32, 64]), "alpha": tune.loguniform(1e-7, 1.0), "epochs": 12}
+WIDE = {
+    "lr": tune.loguniform(1e-4, 1.0),
+    "hidden": tune.choice([8, 16, 32, 64]),
+    "alpha": tune.loguniform(1e-7, 1.0),
+    "epochs": 4,
+}
+NARROW = {
+    "lr": tune.loguniform(1e-4, 1e-1),
+    "hidden": tune.choice([16, 32, 64]),
+    "alpha": tune.loguniform(1e-7, 1.0),
+    "epochs": 12,
+}
 """The second search trains longer and looks closer. Points of the first that lie outside are left out, with a warning that names them."""
 
 
 def train(config: dict[str, Any]) -> None:
     """Train one network, and report its accuracy (higher is better) on images it has not seen after each epoch."""
     images, labels = load_digits(return_X_y=True)
-    train_images, test_images, train_labels, test_labels = train_test_split(images / 16.0, labels, stratify=labels, random_state=0)
-    model = MLPClassifier(config["hidden"], learning_rate_init=config["lr"], alpha=config["alpha"], random_state=0)
+    train_images, test_images, train_labels, test_labels = train_test_split(
+        images / 16.0, labels, stratify=labels, random_state=0
+    )
+    model = MLPClassifier(
+        config["hidden"], learning_rate_init=config["lr"], alpha=config["alpha"], random_state=0
+    )
     for _ in range(config["epochs"]):
         model.partial_fit(train_images, train_labels, classes=np.arange(10))
         tune.report({"accuracy": float(model.score(test_images, test_labels))})
 
 
-def search(space: dict[str, Any], points: list[dict[str, Any]], options: argparse.Namespace) -> tune.ResultGrid:
+def search(
+    space: dict[str, Any], points: list[dict[str, Any]], options: argparse.Namespace
+) -> tune.ResultGrid:
     """Try some configurations, given points first and random ones for the rest."""
     tuner = tune.Tuner(
         train,
@@ -66,15 +82,33 @@ def main(options: argparse.Namespace) -> None:
     results = search(NARROW, points, options)
     best = results.get_best_result()
     is_given = best.trial_id in [trial.trial_id for trial in results.trials[: len(points)]]
-    print(f"\nBest trial: {best.trial_id}, accuracy {best.metrics['accuracy']:.3f},", "one of these" if is_given else "a new one")
+    print(
+        f"\nBest trial: {best.trial_id}, accuracy {best.metrics['accuracy']:.3f},",
+        "one of these" if is_given else "a new one",
+    )
     print("Best configuration:", described(best.config))
     print("Files:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10, help="how many configurations each search tries")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiments' directories are made; default: ~/tuner_results")
-    parser.add_argument("--earlier", metavar="DIRECTORY", help="begin with the best of the experiment in this directory")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--trials", type=int, default=10, help="how many configurations each search tries"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path",
+        help="where the experiments' directories are made; default: ~/tuner_results",
+    )
+    parser.add_argument(
+        "--earlier",
+        metavar="DIRECTORY",
+        help="begin with the best of the experiment in this directory",
+    )
     main(parser.parse_args())

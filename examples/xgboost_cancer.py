@@ -25,8 +25,12 @@ CONSTANTS = {"objective": "binary:logistic", "eval_metric": ["logloss", "error"]
 def splits() -> list[tuple[Any, Any]]:
     """Return features and labels for training, validation and the final test: 60, 20 and 20 %."""
     data, labels = load_breast_cancer(return_X_y=True)
-    data, test, labels, test_labels = train_test_split(data, labels, test_size=0.2, stratify=labels, random_state=0)
-    data, val, labels, val_labels = train_test_split(data, labels, test_size=0.25, stratify=labels, random_state=0)
+    data, test, labels, test_labels = train_test_split(
+        data, labels, test_size=0.2, stratify=labels, random_state=0
+    )
+    data, val, labels, val_labels = train_test_split(
+        data, labels, test_size=0.25, stratify=labels, random_state=0
+    )
     return [(data, labels), (val, val_labels), (test, test_labels)]
 
 
@@ -37,7 +41,11 @@ def train(config: dict[str, Any]) -> None:
         CONSTANTS | config,
         training,
         evals=[(validation, "validation")],
-        callbacks=[TuneReportCheckpointCallback({"loss": "validation-logloss", "error": "validation-error"}, frequency=5)],
+        callbacks=[
+            TuneReportCheckpointCallback(
+                {"loss": "validation-logloss", "error": "validation-error"}, frequency=5
+            )
+        ],
         verbose_eval=False,
         **resume(NUM_ROUNDS),
     )
@@ -61,12 +69,16 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             metric="loss",
             mode="min",
             num_samples=options.trials,
-            scheduler=ASHAScheduler(type="stopping", max_t=NUM_ROUNDS, grace_period=5, reduction_factor=4),
+            scheduler=ASHAScheduler(
+                type="stopping", max_t=NUM_ROUNDS, grace_period=5, reduction_factor=4
+            ),
             seed=options.seed,
         ),
         run_config=tune.RunConfig(
             storage_path=options.storage_path,
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=1, checkpoint_score_attribute="loss", checkpoint_score_order="min"
+            ),
         ),
     )
     return tuner.fit()
@@ -75,19 +87,36 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
 def show(results: tune.ResultGrid) -> None:
     """Print the best configuration, and how its model does on data that no trial has seen."""
     best = results.get_best_result()
-    print("\nBest configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
+    print(
+        "\nBest configuration:",
+        ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()),
+    )
     if best.best_checkpoint is not None:
         model = TuneReportCheckpointCallback.get_model(best.best_checkpoint)
         features, labels = splits()[-1]
         accuracy = ((model.predict(xgboost.DMatrix(features)) > HALF) == labels).mean()
-        print(f"Its best model, of {model.num_boosted_rounds()} rounds: accuracy {accuracy:.3f} on the test split")
+        print(
+            f"Its best model, of {model.num_boosted_rounds()} rounds: accuracy {accuracy:.3f} on the test split"
+        )
     print("Files:", results.experiment_path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=24, help="how many configurations to try")
-    parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
-    parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what the choice of configurations follows from; default: drawn and written down",
+    )
+    parser.add_argument(
+        "--storage-path", help="where the experiment's directory is made; default: ~/tuner_results"
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="DIRECTORY",
+        help="go on with the experiment in this directory instead of a new one",
+    )
     show(search(parser.parse_args()))

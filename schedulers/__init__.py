@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from .population.pbt import PopulationBasedTraining
     from .population.replay import PopulationBasedTrainingReplay
     from .registry import create_scheduler
-    from .resource_allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
+    from .resource_allocation import (
+        DistributeResources,
+        DistributeResourcesToTopJob,
+        ResourceAllocation,
+    )
     from .resource_changing import ResourceChangingScheduler
     from .scheduler import ExperimentView, Scheduler, TrialView
     from .trial_scheduler import TrialScheduler

@@ -51,7 +51,9 @@ class Curve:
         average, num_results = self.averages[-1], len(self.averages) + 1
         if math.isinf(average) or math.isinf(cost):
             return math.inf
-        return average + (cost / num_results - average / num_results)  # as two quotients, since a difference may be too large
+        return average + (
+            cost / num_results - average / num_results
+        )  # as two quotients, since a difference may be too large
 
     def average_at(self, time: float) -> float | None:
         """Return the running average at a time; None before the first result that counts."""
@@ -61,7 +63,12 @@ class Curve:
     def state_dict(self) -> dict[str, Any]:
         """Return the curve as JSON values."""
         averages = [strict(average) for average in self.averages]
-        return {"times": list(self.times), "averages": averages, "best": strict(self.best), "last": strict(self.last)}
+        return {
+            "times": list(self.times),
+            "averages": averages,
+            "best": strict(self.best),
+            "last": strict(self.last),
+        }
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Curve:
@@ -132,9 +139,13 @@ class MedianStoppingRule(DirectedScheduler):
     ) -> None:
         check_names(time_attr, metric, mode)
         if not isinstance(min_samples_required, int) or isinstance(min_samples_required, bool):
-            raise TypeError(f"min_samples_required must be a whole number, got {min_samples_required!r}")
+            raise TypeError(
+                f"min_samples_required must be a whole number, got {min_samples_required!r}"
+            )
         if min_samples_required < 1:
-            raise ValueError(f"min_samples_required must be at least 1, got {min_samples_required}; a median needs something to stand on")
+            raise ValueError(
+                f"min_samples_required must be at least 1, got {min_samples_required}; a median needs something to stand on"
+            )
         self.metric = metric
         self.mode = mode
         self._time_attr = time_attr
@@ -164,7 +175,9 @@ class MedianStoppingRule(DirectedScheduler):
             return ()
         return (Stop(trial_id, told),) if self._hard_stop else (Pause(trial_id, told),)
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Forget the verdict; the trial's curve stays for the others to be compared with."""
         return self._let_go(trial.trial_id)
 
@@ -208,14 +221,21 @@ class MedianStoppingRule(DirectedScheduler):
         curve = self._curves[trial_id]
         if trial_id in self._resumed or curve.last < self._earliest:
             return None
-        averages = [other.average_at(curve.last) for name, other in self._curves.items() if name != trial_id]
+        averages = [
+            other.average_at(curve.last) for name, other in self._curves.items() if name != trial_id
+        ]
         known = [average for average in averages if average is not None]
         if len(known) < self._min_samples_required:
             return None
         middle = median(known)
         if math.isfinite(curve.best) and curve.best <= middle:
             return None
-        numbers = {"best": self._told(curve.best), "median": self._told(middle), "num_compared": len(known), "time": curve.last}
+        numbers = {
+            "best": self._told(curve.best),
+            "median": self._told(middle),
+            "num_compared": len(known),
+            "time": curve.last,
+        }
         return self._give_verdict(trial_id, numbers)
 
     def _give_verdict(self, trial_id: str, numbers: Mapping[str, Number | str]) -> Reason:
@@ -237,7 +257,10 @@ class MedianStoppingRule(DirectedScheduler):
         return {
             "settings": self._settings(),
             "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
-            "verdicts": {name: {"rule": why.rule, "numbers": dict(why.numbers)} for name, why in self._verdicts.items()},
+            "verdicts": {
+                name: {"rule": why.rule, "numbers": dict(why.numbers)}
+                for name, why in self._verdicts.items()
+            },
             "resumed": sorted(self._resumed),
             "num_stopped": self._num_stopped,
             "num_paused": self._num_paused,
@@ -253,7 +276,9 @@ class MedianStoppingRule(DirectedScheduler):
         """
         self._check_settings(state)
         self._curves = {trial_id: Curve.of(saved) for trial_id, saved in state["curves"].items()}
-        self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
+        self._verdicts = {
+            name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
+        }
         self._resumed = set(state["resumed"])
         self._num_stopped = state["num_stopped"]
         self._num_paused = state["num_paused"]
@@ -270,12 +295,21 @@ class MedianStoppingRule(DirectedScheduler):
 
     def debug_string(self) -> str:
         """Return how many trials it stopped and paused, how many curves it knows, and which entries results lacked."""
-        counts = f"{self._num_stopped} stopped, {self._num_paused} paused, {len(self._curves)} curves"
-        return "; ".join([f"{type(self).__name__}: {counts}", *([str(self._readings)] if self._readings.lacking else [])])
+        counts = (
+            f"{self._num_stopped} stopped, {self._num_paused} paused, {len(self._curves)} curves"
+        )
+        return "; ".join(
+            [
+                f"{type(self).__name__}: {counts}",
+                *([str(self._readings)] if self._readings.lacking else []),
+            ]
+        )
 
 
 def _checked_time(name: str, value: Any) -> Number:
     number = plain_number(name, value)
     if not 0 <= number < math.inf:
-        raise ValueError(f"{name} must be at least 0 and finite, got {number}; it is counted in time_attr units")
+        raise ValueError(
+            f"{name} must be at least 0 and finite, got {number}; it is counted in time_attr units"
+        )
     return number

@@ -64,7 +64,11 @@ def require_direction(scheduler: Scheduler) -> str:
     """
     name = type(scheduler).__name__
     if not scheduler.metric:
-        raise ValueError(f"metric must be the name of a metric, got {scheduler.metric!r}; give it to TuneConfig or to {name}")
+        raise ValueError(
+            f"metric must be the name of a metric, got {scheduler.metric!r}; give it to TuneConfig or to {name}"
+        )
     if scheduler.mode not in MODES:
-        raise ValueError(f"mode must be 'min' or 'max', got {scheduler.mode!r}; give it to TuneConfig or to {name}")
+        raise ValueError(
+            f"mode must be 'min' or 'max', got {scheduler.mode!r}; give it to TuneConfig or to {name}"
+        )
     return str(scheduler.mode)

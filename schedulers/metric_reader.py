@@ -48,7 +48,9 @@ class Readings:
 
     def __str__(self) -> str:
         """Return what was lacking, one part per entry, separated by ``"; "``."""
-        return "; ".join(f"results without a number under {name!r}" for name in sorted(self.lacking))
+        return "; ".join(
+            f"results without a number under {name!r}" for name in sorted(self.lacking)
+        )
 
 
 def as_float(value: Any) -> float | None:
@@ -60,7 +62,9 @@ def as_float(value: Any) -> float | None:
     """
     if value is None:
         return math.nan
-    if not isinstance(value, (float, int, Real)):  # the last alone takes ten times as long to find out
+    if not isinstance(
+        value, (float, int, Real)
+    ):  # the last alone takes ten times as long to find out
         return None
     try:
         return float(value)

@@ -50,5 +50,7 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
         Ray Tune drops arguments it does not know without a word.
     """
     # Only the one that is named is imported.
-    kind: type[Scheduler] = getattr(importlib.import_module(__package__), found_by_name(name, _CLASSES))
+    kind: type[Scheduler] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
     return constructed_with(kind, kwargs)

@@ -73,18 +73,30 @@ class ResourceAllocation(Declared, ABC):
         reserve_resources: Resources | None = None,
     ) -> None:
         self._add_bundles = add_bundles
-        self._increase_by = None if increase_by is None else _checked_amounts("increase_by", increase_by)
+        self._increase_by = (
+            None if increase_by is None else _checked_amounts("increase_by", increase_by)
+        )
         self._reserved = _checked_amounts("reserve_resources", reserve_resources or {})
         if not isinstance(increase_by_times, int) or isinstance(increase_by_times, bool):
             raise TypeError(f"increase_by_times must be a whole number, got {increase_by_times!r}")
         if increase_by_times != -1 and increase_by_times < 1:
-            raise ValueError(f"increase_by_times must be at least 1, or -1 for any number, got {increase_by_times}")
+            raise ValueError(
+                f"increase_by_times must be at least 1, or -1 for any number, got {increase_by_times}"
+            )
         if self._increase_by is not None and not any(self._increase_by.values()):
-            raise ValueError(f"increase_by must name an amount of something, got {increase_by}; None takes 1 CPU and 1 GPU")
+            raise ValueError(
+                f"increase_by must name an amount of something, got {increase_by}; None takes 1 CPU and 1 GPU"
+            )
         self._max_steps = math.inf if increase_by_times == -1 else increase_by_times
 
     @abstractmethod
-    def __call__(self, experiment: ExperimentView, trial: TrialView, result: Mapping[str, Any], scheduler: Books) -> Resources | None:
+    def __call__(
+        self,
+        experiment: ExperimentView,
+        trial: TrialView,
+        result: Mapping[str, Any],
+        scheduler: Books,
+    ) -> Resources | None:
         """Return what the trial is to occupy from now on; None to leave it as it is."""
 
     def check_ready(self, scheduler: Books) -> None:
@@ -99,24 +111,40 @@ class ResourceAllocation(Declared, ABC):
 
     def _within_reach(self, trial: TrialView, scheduler: Books) -> dict[str, float]:
         """Return the most that the trial can occupy now."""
-        return {name: amount - self._reserved.get(name, 0.0) for name, amount in scheduler.available_to(trial).items()}
+        return {
+            name: amount - self._reserved.get(name, 0.0)
+            for name, amount in scheduler.available_to(trial).items()
+        }
 
     def _grown(self, request: Resources, limit: Resources) -> dict[str, float]:
         """Return the request, raised by as many steps as the limit allows."""
         grown = dict(request)
         for step in self._steps(request):
-            room = [(limit.get(name, 0.0) - request.get(name, 0.0)) / amount for name, amount in step.items()]
+            room = [
+                (limit.get(name, 0.0) - request.get(name, 0.0)) / amount
+                for name, amount in step.items()
+            ]
             num_steps = max(0, math.floor(min(*room, self._max_steps) + ROUNDING))
-            while num_steps and not _is_whole_or_share(request.get("gpu", 0.0) + num_steps * step.get("gpu", 0.0)):
+            while num_steps and not _is_whole_or_share(
+                request.get("gpu", 0.0) + num_steps * step.get("gpu", 0.0)
+            ):
                 num_steps -= 1
-            grown |= {name: request.get(name, 0.0) + num_steps * amount for name, amount in step.items()} if num_steps else {}
+            grown |= (
+                {name: request.get(name, 0.0) + num_steps * amount for name, amount in step.items()}
+                if num_steps
+                else {}
+            )
         return grown
 
     def _steps(self, request: Resources) -> list[dict[str, float]]:
         if self._increase_by is not None:
             return [{name: amount for name, amount in self._increase_by.items() if amount}]
         if self._add_bundles:
-            return [step] if (step := {name: amount for name, amount in request.items() if amount}) else []
+            return (
+                [step]
+                if (step := {name: amount for name, amount in request.items() if amount})
+                else []
+            )
         return [{name: 1.0} for name in ("cpu", "gpu") if request.get(name)]
 
 
@@ -143,10 +171,19 @@ class DistributeResources(ResourceAllocation):
         is the original request. What further trials may still need is left to them (see `ResourceChangingScheduler.available_to`).
     """
 
-    def __call__(self, experiment: ExperimentView, trial: TrialView, result: Mapping[str, Any], scheduler: Books) -> Resources | None:
+    def __call__(
+        self,
+        experiment: ExperimentView,
+        trial: TrialView,
+        result: Mapping[str, Any],
+        scheduler: Books,
+    ) -> Resources | None:
         """Return the trial's request, raised up to its even share as far as that is free."""
         even = max(1, scheduler.num_live)
-        shares = {name: (amount - self._reserved.get(name, 0.0)) / even for name, amount in experiment.resources.items()}
+        shares = {
+            name: (amount - self._reserved.get(name, 0.0)) / even
+            for name, amount in experiment.resources.items()
+        }
         within_reach = self._within_reach(trial, scheduler)
         limit = {name: min(share, within_reach.get(name, 0.0)) for name, share in shares.items()}
         return self._grown(scheduler.original_request(trial), limit)
@@ -201,20 +238,37 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         """
         name = type(self).__name__
         if not (self._metric or scheduler.metric):
-            raise ValueError(f"metric must be the name of a metric, got None; give it to TuneConfig or to {name}")
+            raise ValueError(
+                f"metric must be the name of a metric, got None; give it to TuneConfig or to {name}"
+            )
         if (self._mode or scheduler.mode) not in MODES:
-            raise ValueError(f"mode must be 'min' or 'max', got {self._mode or scheduler.mode!r}; give it to TuneConfig or to {name}")
+            raise ValueError(
+                f"mode must be 'min' or 'max', got {self._mode or scheduler.mode!r}; give it to TuneConfig or to {name}"
+            )
 
-    def __call__(self, experiment: ExperimentView, trial: TrialView, result: Mapping[str, Any], scheduler: Books) -> Resources | None:
+    def __call__(
+        self,
+        experiment: ExperimentView,
+        trial: TrialView,
+        result: Mapping[str, Any],
+        scheduler: Books,
+    ) -> Resources | None:
         """Return the trial's request, raised by all that is free if it is the best."""
         value = Readings().finite(result, str(self._metric or scheduler.metric))
         if value is not None:
             self._values[trial.trial_id] = value
         self._forget_those_over(experiment)
         within_reach = self._within_reach(trial, scheduler)
-        has_too_much = any(amount > within_reach.get(name, 0.0) + ROUNDING for name, amount in trial.resources.items())
+        has_too_much = any(
+            amount > within_reach.get(name, 0.0) + ROUNDING
+            for name, amount in trial.resources.items()
+        )
         is_best = self._best(self._mode or scheduler.mode) == trial.trial_id
-        return self._grown(scheduler.original_request(trial), within_reach) if is_best or has_too_much else None
+        return (
+            self._grown(scheduler.original_request(trial), within_reach)
+            if is_best or has_too_much
+            else None
+        )
 
     def _forget_those_over(self, experiment: ExperimentView) -> None:
         for trial_id in list(self._values):
@@ -223,7 +277,9 @@ class DistributeResourcesToTopJob(ResourceAllocation):
 
     def _best(self, mode: str | None) -> str | None:
         """Return the trial with the best value, of equal ones the one that reported first."""
-        known = {trial_id: value for trial_id, value in self._values.items() if not math.isnan(value)}
+        known = {
+            trial_id: value for trial_id, value in self._values.items() if not math.isnan(value)
+        }
         return (min if mode == "min" else max)(known, key=known.__getitem__, default=None)
 
     def state_dict(self) -> dict[str, Any]:
@@ -245,7 +301,11 @@ def malformed(resources: Any) -> str:
     if not isinstance(resources, Mapping):
         return f"resources must be a dictionary of amounts, got {resources!r}"
     wrong = [name for name, amount in resources.items() if not _is_amount(amount)]
-    return f"{wrong[0]} must be a finite number of at least 0, got {resources[wrong[0]]!r}" if wrong else ""
+    return (
+        f"{wrong[0]} must be a finite number of at least 0, got {resources[wrong[0]]!r}"
+        if wrong
+        else ""
+    )
 
 
 def misfit(resources: Resources, capacity: Resources) -> str:
@@ -259,7 +319,11 @@ def misfit(resources: Resources, capacity: Resources) -> str:
         if amount > capacity.get(name, 0.0) + ROUNDING:
             return f"{name} must be at most {capacity.get(name, 0.0)}, got {amount}"
     gpus = resources.get("gpu", 0.0)
-    return "" if _is_whole_or_share(gpus) else f"gpu must be a fraction below 1 or a whole number, got {gpus}"
+    return (
+        ""
+        if _is_whole_or_share(gpus)
+        else f"gpu must be a fraction below 1 or a whole number, got {gpus}"
+    )
 
 
 def _is_whole_or_share(gpus: float) -> bool:
@@ -267,14 +331,23 @@ def _is_whole_or_share(gpus: float) -> bool:
 
 
 def _is_amount(amount: Any) -> bool:
-    return isinstance(amount, Real) and not isinstance(amount, bool) and 0 <= float(amount) < math.inf
+    return (
+        isinstance(amount, Real) and not isinstance(amount, bool) and 0 <= float(amount) < math.inf
+    )
 
 
 def _checked_amounts(name: str, amounts: Any) -> dict[str, float]:
     if not isinstance(amounts, Mapping):
-        raise TypeError(f"{name} must be a dictionary of amounts, got {amounts!r}; for example {{'cpu': 2}}")
+        raise TypeError(
+            f"{name} must be a dictionary of amounts, got {amounts!r}; for example {{'cpu': 2}}"
+        )
     for resource, amount in amounts.items():
         if not _is_amount(amount):
-            raise ValueError(f"{name}[{resource!r}] must be a finite number of at least 0, got {amount!r}")
+            raise ValueError(
+                f"{name}[{resource!r}] must be a finite number of at least 0, got {amount!r}"
+            )
     # Ray Tune writes CPU and GPU, where a trial's request has cpu and gpu.
-    return {resource.lower() if resource in ("CPU", "GPU") else resource: float(amount) for resource, amount in amounts.items()}
+    return {
+        resource.lower() if resource in ("CPU", "GPU") else resource: float(amount)
+        for resource, amount in amounts.items()
+    }

@@ -8,7 +8,16 @@ from typing import Any, ClassVar, Final, final
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
 from .fifo import FIFOScheduler
 from .metric_reader import as_float
-from .resource_allocation import OVER, ROUNDING, AllocationFunction, DistributeResources, ResourceAllocation, Resources, malformed, misfit
+from .resource_allocation import (
+    OVER,
+    ROUNDING,
+    AllocationFunction,
+    DistributeResources,
+    ResourceAllocation,
+    Resources,
+    malformed,
+    misfit,
+)
 from .scheduler import ExperimentView, Scheduler, TrialView
 from .trial_scheduler import adapted
 
@@ -62,8 +71,12 @@ class ResourceChangingScheduler(Scheduler):
         base_scheduler = adapted(base_scheduler)
         if base_scheduler is not None and not isinstance(base_scheduler, Scheduler):
             raise TypeError(f"base_scheduler must be a scheduler or None, got {base_scheduler!r}")
-        if resources_allocation_function is not None and not callable(resources_allocation_function):
-            raise TypeError(f"resources_allocation_function must be a function or None, got {resources_allocation_function!r}")
+        if resources_allocation_function is not None and not callable(
+            resources_allocation_function
+        ):
+            raise TypeError(
+                f"resources_allocation_function must be a function or None, got {resources_allocation_function!r}"
+            )
         self._base = base_scheduler or FIFOScheduler()
         self._allocate = resources_allocation_function
         self._requests: dict[str, dict[str, float]] = {}
@@ -155,15 +168,24 @@ class ResourceChangingScheduler(Scheduler):
         decisions = self._base.on_trial_result(trial, result)
         self._take_note(trial)
         self._promised.pop(trial.trial_id, None)
-        if self._allocate is None or _is_taken_off(trial.trial_id, decisions) or not self._can_move(trial, result):
+        if (
+            self._allocate is None
+            or _is_taken_off(trial.trial_id, decisions)
+            or not self._can_move(trial, result)
+        ):
             return decisions
         self._is_claimed = self._may_be_claimed(trial, result)
         wanted = self._allocate(self.experiment, trial, result, self)
         if wanted is None or not self._is_to_be_followed(trial, wanted):
             return decisions
-        return [*decisions, self._resize(trial, {name: float(amount) for name, amount in wanted.items()})]
+        return [
+            *decisions,
+            self._resize(trial, {name: float(amount) for name, amount in wanted.items()}),
+        ]
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Forget the trial, and let the other scheduler learn of its end."""
         self._requests.pop(trial.trial_id, None)
         self._forget(trial.trial_id)
@@ -221,15 +243,25 @@ class ResourceChangingScheduler(Scheduler):
         if trial.status not in _HOLDING:
             return promised
         # Until it has moved a trial holds what it had, and what it will have must not be given to anybody else.
-        return {name: max(trial.resources.get(name, 0.0), promised.get(name, 0.0)) for name in {**trial.resources, **promised}}
+        return {
+            name: max(trial.resources.get(name, 0.0), promised.get(name, 0.0))
+            for name in {**trial.resources, **promised}
+        }
 
     def _may_be_claimed(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
         """Return whether what is free may be needed by a trial that is yet to come."""
         experiment, request = self.experiment, self.original_request(trial)
         num_trials = len(experiment.trials)
-        is_last = experiment.no_more_trials or num_trials >= (experiment.max_trials or num_trials + 1)
-        free = {name: amount - trial.resources.get(name, 0.0) for name, amount in self._left_by_others(trial).items()}
-        if is_last or any(amount > free.get(name, 0.0) + ROUNDING for name, amount in request.items()):
+        is_last = experiment.no_more_trials or num_trials >= (
+            experiment.max_trials or num_trials + 1
+        )
+        free = {
+            name: amount - trial.resources.get(name, 0.0)
+            for name, amount in self._left_by_others(trial).items()
+        }
+        if is_last or any(
+            amount > free.get(name, 0.0) + ROUNDING for name, amount in request.items()
+        ):
             self._unclaimed.pop(trial.trial_id, None)
             return False
         time = as_float(result.get("training_iteration"))
@@ -245,14 +277,18 @@ class ResourceChangingScheduler(Scheduler):
         """Return whether a trial loses nothing by being moved: one that loses a little each time might never end."""
         if self.experiment.can_save_on_demand:
             return True
-        return trial.checkpoint_iteration is not None and trial.checkpoint_iteration == result.get("training_iteration")
+        return trial.checkpoint_iteration is not None and trial.checkpoint_iteration == result.get(
+            "training_iteration"
+        )
 
     def _is_to_be_followed(self, trial: TrialView, wanted: Resources) -> bool:
         """Return whether a wish is sound and changes something; tell the user if it is not sound."""
         complaint = malformed(wanted)
         if not complaint and _is_same(wanted, trial.resources):
             return False
-        complaint = complaint or misfit(wanted, self.experiment.resources) or self._excess(trial, wanted)
+        complaint = (
+            complaint or misfit(wanted, self.experiment.resources) or self._excess(trial, wanted)
+        )
         if complaint and not self._has_complained:
             self._has_complained = True
             told = f"resources_allocation_function wanted {wanted} for trial {trial.trial_id}, which is ignored: {complaint}"
@@ -266,7 +302,10 @@ class ResourceChangingScheduler(Scheduler):
             if wanted.get(name, 0.0) < amount - ROUNDING:
                 return f"{name} must be at least {amount}, which the trial asked for"
         for name, amount in wanted.items():
-            if amount > max(left.get(name, 0.0), self.original_request(trial).get(name, 0.0)) + ROUNDING:
+            if (
+                amount
+                > max(left.get(name, 0.0), self.original_request(trial).get(name, 0.0)) + ROUNDING
+            ):
                 return f"{name} must be at most {max(left.get(name, 0.0), 0.0)}, which is what other trials leave"
         return ""
 
@@ -281,7 +320,11 @@ class ResourceChangingScheduler(Scheduler):
                 f"{name}_before": trial.resources.get(name, 0.0),
                 f"{name}_available": left.get(name, 0.0),
             }
-        return Resize(trial.trial_id, dict(wanted), Reason("resource_changing.resize", {**numbers, "num_live": self.num_live}))
+        return Resize(
+            trial.trial_id,
+            dict(wanted),
+            Reason("resource_changing.resize", {**numbers, "num_live": self.num_live}),
+        )
 
     def _take_note(self, trial: TrialView) -> None:
         self._live[trial.trial_id] = None
@@ -305,7 +348,9 @@ class ResourceChangingScheduler(Scheduler):
         """Return both schedulers' state and that of the allocation function, as JSON values."""
         return {
             "base": self._base.state_dict(),
-            "allocation": self._allocate.state_dict() if isinstance(self._allocate, ResourceAllocation) else {},
+            "allocation": self._allocate.state_dict()
+            if isinstance(self._allocate, ResourceAllocation)
+            else {},
             "requests": {trial_id: dict(request) for trial_id, request in self._requests.items()},
             "live": list(self._live),
             "promised": {trial_id: dict(promised) for trial_id, promised in self._promised.items()},
@@ -319,10 +364,16 @@ class ResourceChangingScheduler(Scheduler):
         self._base.load_state_dict(state["base"])
         if isinstance(self._allocate, ResourceAllocation):
             self._allocate.load_state_dict(state["allocation"])
-        self._requests = {trial_id: dict(request) for trial_id, request in state["requests"].items()}
+        self._requests = {
+            trial_id: dict(request) for trial_id, request in state["requests"].items()
+        }
         self._live = dict.fromkeys(state["live"])
-        self._promised = {trial_id: dict(promised) for trial_id, promised in state["promised"].items()}
-        self._unclaimed = {trial_id: (seen[0], seen[1]) for trial_id, seen in state["unclaimed"].items()}
+        self._promised = {
+            trial_id: dict(promised) for trial_id, promised in state["promised"].items()
+        }
+        self._unclaimed = {
+            trial_id: (seen[0], seen[1]) for trial_id, seen in state["unclaimed"].items()
+        }
         self._has_complained = state["has_complained"]
         self._num_resized = state["num_resized"]
 
@@ -333,8 +384,13 @@ class ResourceChangingScheduler(Scheduler):
 
 def _is_taken_off(trial_id: str, decisions: Sequence[Decision]) -> bool:
     """Return whether a trial does not simply go on."""
-    return any(decision.trial_id == trial_id and isinstance(decision, Stop | Pause | Exploit | Resize) for decision in decisions)
+    return any(
+        decision.trial_id == trial_id and isinstance(decision, Stop | Pause | Exploit | Resize)
+        for decision in decisions
+    )
 
 
 def _is_same(some: Resources, others: Resources) -> bool:
-    return all(abs(some.get(name, 0.0) - others.get(name, 0.0)) < ROUNDING for name in {**some, **others})
+    return all(
+        abs(some.get(name, 0.0) - others.get(name, 0.0)) < ROUNDING for name in {**some, **others}
+    )

@@ -124,7 +124,9 @@ class Scheduler(Declared, ABC):
         Returns:
             False where the scheduler already has a metric or mode of its own and another one is given here. The same one is no other.
         """
-        if (metric and self.metric not in (None, metric)) or (mode and self.mode not in (None, mode)):
+        if (metric and self.metric not in (None, metric)) or (
+            mode and self.mode not in (None, mode)
+        ):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode
@@ -153,7 +155,9 @@ class Scheduler(Declared, ABC):
             Decisions about this trial or others; none means that all go on.
         """
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Learn that a trial has ended well or was stopped; `result` is its last one, None if it never reported."""
         return ()
 

@@ -99,7 +99,9 @@ def adapted(scheduler: Any) -> Any:
     """
     if isinstance(scheduler, type) and callable(getattr(scheduler, _RESULT, None)):
         name = scheduler.__name__
-        raise TypeError(f"scheduler must be an object, got the class {name}; call it: scheduler={name}(...)")
+        raise TypeError(
+            f"scheduler must be an object, got the class {name}; call it: scheduler={name}(...)"
+        )
     return TrialSchedulerAdapter(scheduler) if _has_ray_signatures(type(scheduler)) else scheduler
 
 
@@ -148,13 +150,20 @@ class TrialSchedulerAdapter(Scheduler):
         self._trials: dict[str, _Trial] = {}
         self._paused: set[str] = set()
         self._said: list[Decision] = []
-        self.metric, self.mode = _own(scheduler, "_metric", "metric"), _own(scheduler, "_mode", "mode")
+        self.metric, self.mode = (
+            _own(scheduler, "_metric", "metric"),
+            _own(scheduler, "_mode", "mode"),
+        )
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Hand over metric and mode, unless it has the same ones already."""
         metric = None if metric == self.metric else metric
         mode = None if mode == self.mode else mode
-        taken = self.adapted.set_search_properties(metric, mode) if hasattr(self.adapted, "set_search_properties") else True
+        taken = (
+            self.adapted.set_search_properties(metric, mode)
+            if hasattr(self.adapted, "set_search_properties")
+            else True
+        )
         for name, value in (("_metric", metric), ("_mode", mode)):
             if getattr(self.adapted, name, None) is None:
                 setattr(self.adapted, name, value)
@@ -191,10 +200,14 @@ class TrialSchedulerAdapter(Scheduler):
             case TrialScheduler.CONTINUE | TrialScheduler.NOOP:
                 pass
             case _:
-                raise ValueError(f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got {word!r}")
+                raise ValueError(
+                    f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got {word!r}"
+                )
         return self._taken()
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Pass on that a trial is over; of a paused one as its removal."""
         shown = self._trial(trial)
         if trial.trial_id in self._paused or result is None:
@@ -211,8 +224,13 @@ class TrialSchedulerAdapter(Scheduler):
         """Resume the paused trials that it chooses, the first ones unless it does, once no more new trials come."""
         if not self.experiment.no_more_trials:
             return ()
-        paused = {trial.trial_id: self._trial(trial) for trial in trials if trial.status == "PAUSED"}
-        is_own = _CHOOSE in self._methods and getattr(type(self.adapted), _CHOOSE) is not TrialScheduler.choose_trial_to_run
+        paused = {
+            trial.trial_id: self._trial(trial) for trial in trials if trial.status == "PAUSED"
+        }
+        is_own = (
+            _CHOOSE in self._methods
+            and getattr(type(self.adapted), _CHOOSE) is not TrialScheduler.choose_trial_to_run
+        )
         if not is_own:
             return [self._resume(trial_id) for trial_id in list(paused)[:num_free_slots]]
         resumed: list[_Trial] = []
@@ -230,7 +248,11 @@ class TrialSchedulerAdapter(Scheduler):
 
     def debug_string(self) -> str:
         """Return what the other scheduler says of itself."""
-        return str(self.adapted.debug_string()) if hasattr(self.adapted, "debug_string") else self._name
+        return (
+            str(self.adapted.debug_string())
+            if hasattr(self.adapted, "debug_string")
+            else self._name
+        )
 
     @property
     def _name(self) -> str:
@@ -255,7 +277,10 @@ class TrialSchedulerAdapter(Scheduler):
 
     def _reason(self, word: str, result: Mapping[str, Any]) -> Reason:
         iteration = result.get("training_iteration")
-        return Reason(f"{self._name}.{word}", {"training_iteration": iteration} if isinstance(iteration, int) else {})
+        return Reason(
+            f"{self._name}.{word}",
+            {"training_iteration": iteration} if isinstance(iteration, int) else {},
+        )
 
     def _trial(self, view: TrialView) -> _Trial:
         """Return a trial as the other scheduler sees it, the same object each time: it may be the key of a dictionary."""
@@ -279,7 +304,13 @@ class TrialSchedulerAdapter(Scheduler):
 class _Trial:
     """A trial as Ray Tune shows it."""
 
-    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"
+    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = (
+        "PENDING",
+        "RUNNING",
+        "PAUSED",
+        "TERMINATED",
+        "ERROR",
+    )
 
     def __init__(self) -> None:
         self.view: TrialView
@@ -322,7 +353,9 @@ class _Controller:
         return {trial for trial in self._adapter.shown_trials() if not trial.is_finished()}
 
     def get_trial(self, tid: str) -> _Trial | None:
-        return next((trial for trial in self._adapter.shown_trials() if trial.trial_id == tid), None)
+        return next(
+            (trial for trial in self._adapter.shown_trials() if trial.trial_id == tid), None
+        )
 
     def stop_trial(self, trial: _Trial) -> None:
         self._adapter.ask_to("stop", trial.trial_id)
@@ -333,16 +366,22 @@ class _Controller:
 
 _SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "tune_controller": frozenset(name for name in vars(_Controller) if not name.startswith("_")),
-    "trial": frozenset({name for name in vars(_Trial) if not name.startswith("_")} | {"last_result"}),
+    "trial": frozenset(
+        {name for name in vars(_Trial) if not name.startswith("_")} | {"last_result"}
+    ),
 }
 
 
-def _nodes(nodes: Iterable[ast.AST], roles: Mapping[str, str]) -> Iterator[tuple[ast.AST, Mapping[str, str]]]:
+def _nodes(
+    nodes: Iterable[ast.AST], roles: Mapping[str, str]
+) -> Iterator[tuple[ast.AST, Mapping[str, str]]]:
     """Yield all nodes of a syntax tree with the roles of names there: inside inner functions and comprehensions, theirs have none."""
     for node in nodes:
         bound: set[str] = set()
         if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
-            bound = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+            bound = {
+                argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
+            }
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             targets = (name for part in node.generators for name in ast.walk(part.target))
             bound = {name.id for name in targets if isinstance(name, ast.Name)}
@@ -352,17 +391,25 @@ def _nodes(nodes: Iterable[ast.AST], roles: Mapping[str, str]) -> Iterator[tuple
 
 
 def _own(scheduler: Any, *names: str) -> str | None:
-    found = next((value for name in names if isinstance(value := getattr(scheduler, name, None), str)), None)
+    found = next(
+        (value for name in names if isinstance(value := getattr(scheduler, name, None), str)), None
+    )
     return None if found == "_metric" else found  # Ray Tune's name for none
 
 
 def _unsupported(kind: type) -> Iterator[str]:
     """Yield what a class with Ray Tune's signatures does that has no meaning here, a clause each."""
-    ours = next((base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None)
+    ours = next(
+        (base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None
+    )
     if ours is not None and not inspect.isabstract(ours) and ours.__name__ != "FIFOScheduler":
         yield f"{kind.__name__} derives from {ours.__name__}, whose on_trial_result takes (trial, result) and no tune_controller"
     for base in kind.__mro__:
-        if base in (object, Scheduler, TrialScheduler) or _is_ours(base) or base.__module__.partition(".")[0] == "typing":
+        if (
+            base in (object, Scheduler, TrialScheduler)
+            or _is_ours(base)
+            or base.__module__.partition(".")[0] == "typing"
+        ):
             continue
         for name, function in vars(base).items():
             if not inspect.isfunction(function):
@@ -385,20 +432,32 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
         return
     # A hook may call its arguments as it likes; a method of another name is understood where it uses Ray Tune's words.
     given = list(inspect.signature(function).parameters)[1:]
-    body = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.FunctionDef) else [node])]
+    body = [
+        inner
+        for node in tree.body
+        for inner in (node.body if isinstance(node, ast.FunctionDef) else [node])
+    ]
     for node, roles in _nodes(body, dict(zip(given, _ARGUMENTS.get(name, given), strict=False))):
         match node:
-            case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if roles.get(variable) in _SUPPORTED:
+            case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if (
+                roles.get(variable) in _SUPPORTED
+            ):
                 there = _SUPPORTED[roles[variable]]
                 if not isinstance(node.ctx, ast.Load):
                     yield f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the engine does"
                 elif attribute not in there:
                     names = ", ".join(sorted(there, key=str.lower))
                     yield f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} has only {names} here"
-            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=variable), attr="config"), ctx=ast.Store() | ast.Del()):
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=variable), attr="config"),
+                ctx=ast.Store() | ast.Del(),
+            ):
                 if roles.get(variable) == "trial":
                     yield f"{kind.__name__}.{name} changes {variable}.config, which is fixed once a trial has been suggested"
-            case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=called), args=passed) if is_ours:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=called),
+                args=passed,
+            ) if is_ours:
                 if called in _ARGUMENTS and len(passed) == len(_ARGUMENTS[called]):
                     yield f"{kind.__name__}.{name} calls super().{called} with a tune_controller; derive it from schedulers.TrialScheduler"
             case _:

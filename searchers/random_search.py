@@ -55,7 +55,9 @@ class BasicVariantGenerator(Searcher):
         random_state: Any = None,
     ) -> None:
         if max_concurrent < 0:
-            raise ValueError(f"max_concurrent must be 0 or more, got {max_concurrent}; 0 sets no limit")
+            raise ValueError(
+                f"max_concurrent must be 0 or more, got {max_concurrent}; 0 sets no limit"
+            )
         self.max_concurrent = max_concurrent
         self._points_to_evaluate = list(points_to_evaluate or ())
         self._is_constant_over_grid = constant_grid_search
@@ -67,7 +69,9 @@ class BasicVariantGenerator(Searcher):
         self._points: list[dict[Path, Any]] = []
         self._point_ends: list[int] = []
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over the space, the seed and the number of samples; metric and mode play no part.
 
         Raises:
@@ -75,7 +79,9 @@ class BasicVariantGenerator(Searcher):
         """
         self._space = SearchSpace(config)
         self._points = [self._space.assignments(point) for point in self._points_to_evaluate]
-        self._point_ends = list(accumulate(_grid_size(_open_axes(self._space, point)) for point in self._points))
+        self._point_ends = list(
+            accumulate(_grid_size(_open_axes(self._space, point)) for point in self._points)
+        )
         self._num_samples = spec.get("num_samples", 1)
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
@@ -99,13 +105,23 @@ class BasicVariantGenerator(Searcher):
         self._unfinished.add(trial_id)
         return config
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Make room for another trial."""
         self._unfinished.discard(trial_id)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed and how far the search has come."""
-        return {"seed": self._seed, "num_suggested": self._num_suggested, "unfinished": sorted(self._unfinished)}
+        return {
+            "seed": self._seed,
+            "num_suggested": self._num_suggested,
+            "unfinished": sorted(self._unfinished),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called."""
@@ -116,7 +132,9 @@ class BasicVariantGenerator(Searcher):
     @property
     def _known_space(self) -> SearchSpace:
         if self._space is None:
-            raise RuntimeError("the space must be known before the first suggestion; call set_search_properties first")
+            raise RuntimeError(
+                "the space must be known before the first suggestion; call set_search_properties first"
+            )
         return self._space
 
     @property
@@ -127,13 +145,19 @@ class BasicVariantGenerator(Searcher):
         space = self._known_space
         sample, point, place = self._located(number)
         assignments = {**point, **_grid_point(_open_axes(space, point), place)}
-        return space.resolve(assignments, generator(self._seed, sample if self._is_constant_over_grid else number))
+        return space.resolve(
+            assignments, generator(self._seed, sample if self._is_constant_over_grid else number)
+        )
 
     def _located(self, number: int) -> tuple[int, dict[Path, Any], int]:
         """Return the number of the sample that a suggestion belongs to, the point it is bound to, and its place in the grid."""
         if number < self._num_preset:
             sample = bisect_right(self._point_ends, number)
-            return sample, self._points[sample], number - (self._point_ends[sample - 1] if sample else 0)
+            return (
+                sample,
+                self._points[sample],
+                number - (self._point_ends[sample - 1] if sample else 0),
+            )
         sample, place = divmod(number - self._num_preset, _grid_size(self._known_space.grid_axes))
         return len(self._points) + sample, {}, place
 

@@ -75,7 +75,9 @@ def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
         1
     """
     if name not in known:
-        raise ValueError(f"name must be one of {_listed(known)}, got {name!r}{_suggestion(name, known)}")
+        raise ValueError(
+            f"name must be one of {_listed(known)}, got {name!r}{_suggestion(name, known)}"
+        )
     return known[name]
 
 
@@ -90,11 +92,15 @@ def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -
         TypeError: If the class has no such argument; names the nearest that it has.
     """
     accepted = inspect.signature(kind).parameters
-    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    is_open = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
+    )
     for argument in () if is_open else arguments:
         if argument not in accepted:
             takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
-            raise TypeError(f"{getattr(kind, '__name__', kind)} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}")
+            raise TypeError(
+                f"{getattr(kind, '__name__', kind)} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}"
+            )
     return kind(**arguments)
 
 

@@ -44,5 +44,7 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
         Ray Tune drops arguments it does not know without a word.
     """
     # Only the one that is named is imported.
-    kind: type[Searcher] = getattr(importlib.import_module(__package__), found_by_name(name, _CLASSES))
+    kind: type[Searcher] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
     return constructed_with(kind, kwargs)

@@ -58,9 +58,13 @@ class Searcher(Declared, ABC):
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
         if metric is not None and (not isinstance(metric, str) or not metric):
-            raise TypeError(f"metric must be the name of a reported value, got {metric!r}; None takes TuneConfig(metric=...)")
+            raise TypeError(
+                f"metric must be the name of a reported value, got {metric!r}; None takes TuneConfig(metric=...)"
+            )
         if mode is not None and mode not in MODES:
-            raise ValueError(f"mode must be one of {MODES}, got {mode!r}; None takes TuneConfig(mode=...)")
+            raise ValueError(
+                f"mode must be one of {MODES}, got {mode!r}; None takes TuneConfig(mode=...)"
+            )
         self.metric = metric
         self.mode = mode
 
@@ -88,7 +92,9 @@ class Searcher(Declared, ABC):
         """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or, as long as none is known, none."""
         return ((self.metric, self.mode),) if self.metric and self.mode else ()
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over the experiment's metric, mode, space and seed, before the first suggestion.
 
         Args:
@@ -101,7 +107,9 @@ class Searcher(Declared, ABC):
         Returns:
             False where the searcher already has such a setting of its own and another one is given here. The same one is no other.
         """
-        if (metric and self.metric not in (None, metric)) or (mode and self.mode not in (None, mode)):
+        if (metric and self.metric not in (None, metric)) or (
+            mode and self.mode not in (None, mode)
+        ):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode
@@ -153,7 +161,13 @@ class Searcher(Declared, ABC):
             result: Its last result, flattened; None if it never reported.
         """
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Learn how a trial ended.
 
         Args:
@@ -208,7 +222,9 @@ class Searcher(Declared, ABC):
             ValueError: If the configuration does not fit the space.
         """
         name = type(self).__name__
-        raise NotImplementedError(f"{name} takes no evaluated points, got {parameters!r}; give it points_to_evaluate to run them again")
+        raise NotImplementedError(
+            f"{name} takes no evaluated points, got {parameters!r}; give it points_to_evaluate to run them again"
+        )
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
         """Learn what trials of another experiment came to.
@@ -226,7 +242,9 @@ class Searcher(Declared, ABC):
             value = _value_at(trial.last_result, metric)
             if value is not None:
                 status, ending = str(trial.status), str(getattr(trial, "ending", None))
-                self.add_evaluated_point(trial.config, value, error=status == "ERROR", pruned=ending == "stopped early")
+                self.add_evaluated_point(
+                    trial.config, value, error=status == "ERROR", pruned=ending == "stopped early"
+                )
 
     @property
     def keeps_state(self) -> bool:
@@ -288,13 +306,24 @@ class Searcher(Declared, ABC):
         with open(checkpoint_path, encoding="utf-8") as file:  # noqa: PTH123  (see `save`)
             saved = json.load(file)
         kind = type(self).__name__
-        if not isinstance(saved, dict) or saved.keys() != {"searcher", "state"} or saved["searcher"] != kind:
-            raise ValueError(f"{checkpoint_path!r} must be saved by {kind}, got {saved!r:.80}; restore it with the searcher that saved it")
+        if (
+            not isinstance(saved, dict)
+            or saved.keys() != {"searcher", "state"}
+            or saved["searcher"] != kind
+        ):
+            raise ValueError(
+                f"{checkpoint_path!r} must be saved by {kind}, got {saved!r:.80}; restore it with the searcher that saved it"
+            )
         self.set_state(saved["state"])
 
 
 def tell_end(
-    searcher: Searcher, trial_id: str, result: Mapping[str, Any] | None = None, *, error: bool = False, stopped: bool = False
+    searcher: Searcher,
+    trial_id: str,
+    result: Mapping[str, Any] | None = None,
+    *,
+    error: bool = False,
+    stopped: bool = False,
 ) -> None:
     """Tell a searcher how a trial ended; one written for Ray Tune, which knows no ``stopped``, hears of the rest.
 
@@ -311,7 +340,13 @@ def tell_end(
     searcher.on_trial_complete(trial_id, **told)
 
 
-def tell_properties(searcher: Searcher, metric: str | None, mode: str | None, config: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+def tell_properties(
+    searcher: Searcher,
+    metric: str | None,
+    mode: str | None,
+    config: Mapping[str, Any],
+    spec: Mapping[str, Any],
+) -> bool:
     """Give a searcher its search properties; one written for Ray Tune gets as many of them as it takes.
 
     Args:
@@ -326,7 +361,12 @@ def tell_properties(searcher: Searcher, metric: str | None, mode: str | None, co
     """
     method = type(searcher).set_search_properties
     is_taken = bool(
-        searcher.set_search_properties(metric, mode, config, **{name: value for name, value in spec.items() if _takes(method, name)})
+        searcher.set_search_properties(
+            metric,
+            mode,
+            config,
+            **{name: value for name, value in spec.items() if _takes(method, name)},
+        )
     )
     if is_taken and "num_samples" in spec:
         searcher._num_samples = spec["num_samples"]  # noqa: SLF001  (its own method may not take it, or hand another number on)
@@ -336,7 +376,9 @@ def tell_properties(searcher: Searcher, metric: str | None, mode: str | None, co
 @functools.lru_cache(maxsize=256)
 def _takes(function: Callable[..., Any], argument: str) -> bool:
     parameters = inspect.signature(function).parameters
-    return argument in parameters or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return argument in parameters or any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
+    )
 
 
 def check_objective(searcher: Searcher) -> None:
@@ -347,9 +389,13 @@ def check_objective(searcher: Searcher) -> None:
     """
     kind = type(searcher).__name__
     if not isinstance(searcher.metric, str) or not searcher.metric:
-        raise ValueError(f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set TuneConfig(metric=...)")
+        raise ValueError(
+            f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set TuneConfig(metric=...)"
+        )
     if searcher.mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set TuneConfig(mode=...)")
+        raise ValueError(
+            f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set TuneConfig(mode=...)"
+        )
 
 
 def check_failed_trials(failed_trials: Any) -> FailedTrials:
@@ -359,7 +405,9 @@ def check_failed_trials(failed_trials: Any) -> FailedTrials:
         ValueError: If it is neither ``"worst"`` nor ``"ignore"``.
     """
     if failed_trials not in FAILED_TRIALS:
-        raise ValueError(f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps the search away from them")
+        raise ValueError(
+            f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps the search away from them"
+        )
     given: FailedTrials = failed_trials
     return given
 
@@ -371,7 +419,9 @@ def check_rewards(points: Sequence[Any], rewards: Sequence[Any]) -> None:
         ValueError: If there are not.
     """
     if rewards and len(rewards) != len(points):
-        raise ValueError(f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing")
+        raise ValueError(
+            f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing"
+        )
 
 
 def _value_at(result: Any, metric: str) -> float | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
 
 def generator(seed: int, number: int) -> Generator:
@@ -53,7 +55,11 @@ def seed_of(random_state: Any) -> int:
     if hasattr(random_state, "randint"):
         return int(random_state.randint(2**31))
     if not isinstance(random_state, int):
-        raise TypeError(f"random_state must be an integer or a numpy generator, got {random_state!r}; give a seed such as 0")
+        raise TypeError(
+            f"random_state must be an integer or a numpy generator, got {random_state!r}; give a seed such as 0"
+        )
     if random_state < 0:
-        raise ValueError(f"random_state must be 0 or more, got {random_state}; any such integer serves as a seed")
+        raise ValueError(
+            f"random_state must be 0 or more, got {random_state}; any such integer serves as a seed"
+        )
     return random_state

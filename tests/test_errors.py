@@ -11,7 +11,10 @@ from tuner.errors import TrialFailed, TunerError, trial_failed
 BUILTINS = sorted(
     name
     for name, kind in vars(builtins).items()
-    if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception and not issubclass(kind, BaseExceptionGroup)
+    if isinstance(kind, type)
+    and issubclass(kind, Exception)
+    and kind is not Exception
+    and not issubclass(kind, BaseExceptionGroup)
 )
 
 
@@ -30,7 +33,16 @@ def test_an_error_is_of_the_type_that_was_raised_and_looks_like_any_other(name):
 
 
 @pytest.mark.parametrize(
-    "kinds", [(), ["killed by SIGKILL"], ["CannotPause"], ["SystemExit"], ["ExceptionGroup"], ["print"], ["Exception"]]
+    "kinds",
+    [
+        (),
+        ["killed by SIGKILL"],
+        ["CannotPause"],
+        ["SystemExit"],
+        ["ExceptionGroup"],
+        ["print"],
+        ["Exception"],
+    ],
 )
 def test_what_is_no_exception_of_pythons_is_a_failed_trial_alone(kinds):
     assert type(trial_failed("no", kinds)) is TrialFailed

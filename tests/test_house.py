@@ -17,19 +17,37 @@ HEAVY = {
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
-    "asha_promotion.py": (["--trials", "3"], ["Best configuration:", "promoted 3 times", "is resumed: asha."]),
+    "asha_promotion.py": (
+        ["--trials", "3"],
+        ["Best configuration:", "promoted 3 times", "is resumed: asha."],
+    ),
     "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
     "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
-    "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
+    "constraints.py": (
+        ["--trials", "6"],
+        ["In the second half of the search,", "Best within the budget:", "Best of all:"],
+    ),
     "warm_start.py": (["--trials", "3"], ["to begin with:", "Best configuration:"]),
-    "prior.py": (["--trials", "5", "--searches", "1"], ["with a prior", "without", "Best configuration:"]),
+    "prior.py": (
+        ["--trials", "5", "--searches", "1"],
+        ["with a prior", "without", "Best configuration:"],
+    ),
     "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after 18 epochs:"]),
     "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
-    "lightning_digits.py": (["--trials", "3"], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
-    "sklearn_search.py": (["--trials", "4"], ["Folds evaluated:", "Its accuracy on the test split:"]),
+    "lightning_digits.py": (
+        ["--trials", "3"],
+        ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"],
+    ),
+    "sklearn_search.py": (
+        ["--trials", "4"],
+        ["Folds evaluated:", "Its accuracy on the test split:"],
+    ),
     "transformers_tiny.py": (["--trials", "2"], ["Learning rates that it reported:"]),
     "xgboost_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
-    "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
+    "pbt_digits.py": (
+        ["--members", "3", "--epochs", "10"],
+        ["Best configuration:", "Schedule of its weights:", "schedule.svg"],
+    ),
 }
 
 
@@ -37,7 +55,13 @@ def run_python(*arguments, cwd):
     """Run a fresh interpreter whose home is `cwd`, so that nothing is left outside it, and return what it printed."""
     environment = os.environ | {"HOME": str(cwd), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(  # noqa: S603  (our own interpreter and files)
-        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -47,7 +71,9 @@ def modules_with_examples():
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             if ">>>" in file.read_text(encoding="utf-8"):
-                yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(
+                    ".__init__"
+                )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -67,7 +93,11 @@ def test_schedulers_and_searchers_work_without_the_engine(package, tmp_path):
 def test_every_name_of_a_face_exists_and_is_documented(package):
     face = importlib.import_module(package)
     assert sorted(face.__all__) == sorted(set(face.__all__))
-    undocumented = [name for name in face.__all__ if callable(getattr(face, name)) and not getattr(face, name).__doc__]
+    undocumented = [
+        name
+        for name in face.__all__
+        if callable(getattr(face, name)) and not getattr(face, name).__doc__
+    ]
     assert undocumented == []
 
 
@@ -78,7 +108,9 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"getfixture": request.getfixturevalue}
-    outcome = doctest.testmod(importlib.import_module(module), extraglobs=given, optionflags=doctest.ELLIPSIS)
+    outcome = doctest.testmod(
+        importlib.import_module(module), extraglobs=given, optionflags=doctest.ELLIPSIS
+    )
     assert outcome.attempted > 0
     assert outcome.failed == 0
 
@@ -87,5 +119,13 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
 def test_the_examples_run(name, tmp_path):
     arguments, expected = EXAMPLES[name]
     # Which trial is best, and so what is told of it, must not be drawn anew: few trials of a wide space may all be bad ones.
-    printed = run_python(str(ROOT / "examples" / name), *arguments, "--seed", "3", "--storage-path", str(tmp_path), cwd=tmp_path)
+    printed = run_python(
+        str(ROOT / "examples" / name),
+        *arguments,
+        "--seed",
+        "3",
+        "--storage-path",
+        str(tmp_path),
+        cwd=tmp_path,
+    )
     assert [text for text in expected if text not in printed] == []

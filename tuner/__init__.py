@@ -118,7 +118,10 @@ _NAMES = {
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {
-    **{name: f"tuner.{name}" for name in ("callback", "error", "experiment", "logger", "result", "stopper", "utils")},
+    **{
+        name: f"tuner.{name}"
+        for name in ("callback", "error", "experiment", "logger", "result", "stopper", "utils")
+    },
     "schedulers": "schedulers",
     "search": "searchers",
 }

@@ -87,7 +87,9 @@ class StorageLost(StorageError):
         moved_to: Where that file is now, None if it is not known.
     """
 
-    def __init__(self, message: str, *, is_deleted: bool = False, moved_to: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, is_deleted: bool = False, moved_to: str | None = None
+    ) -> None:
         super().__init__(message)
         self.is_deleted = is_deleted
         self.moved_to = moved_to
@@ -128,7 +130,12 @@ def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:
     """
     for name in kinds:
         kind = getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception and not issubclass(kind, BaseExceptionGroup):
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, Exception)
+            and kind is not Exception
+            and not issubclass(kind, BaseExceptionGroup)
+        ):
             return _failed_with(name)(message)
     return TrialFailed(message)
 
@@ -139,10 +146,17 @@ def _failed_with(name: str) -> type[TrialFailed]:
     kind: type[Exception] = getattr(builtins, name)
 
     def initialise(self: TrialFailed, message: str) -> None:
-        Exception.__init__(self, message)  # what the kind itself wants to be told, such as where a text cannot be decoded, is not known
+        Exception.__init__(
+            self, message
+        )  # what the kind itself wants to be told, such as where a text cannot be decoded, is not known
 
     def reduce(self: TrialFailed) -> tuple[Any, ...]:
         return trial_failed, (str(self), (name,)), self.__dict__ or None
 
-    body = {"__init__": initialise, "__str__": Exception.__str__, "__reduce__": reduce, "__module__": __name__}
+    body = {
+        "__init__": initialise,
+        "__str__": Exception.__str__,
+        "__reduce__": reduce,
+        "__module__": __name__,
+    }
     return type("TrialFailed", (TrialFailed, kind), {**body, "__doc__": TrialFailed.__doc__})

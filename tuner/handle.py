@@ -107,7 +107,9 @@ class Handle:
         """
         return ResultGrid.from_directory(self._path)
 
-    def dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
+    def dataframe(
+        self, filter_metric: str | None = None, filter_mode: Mode | None = None
+    ) -> pd.DataFrame:
         """Return a table with a row for every trial, as far as it has come; see `ResultGrid.get_dataframe`.
 
         Args:
@@ -165,7 +167,13 @@ class Handle:
         """
         self._ask(Wish(Verb.RESUME, trial_id))
 
-    def fork_trial(self, trial_id: str, config: Mapping[str, Any] | None = None, *, checkpoint: int | None = None) -> str:
+    def fork_trial(
+        self,
+        trial_id: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        checkpoint: int | None = None,
+    ) -> str:
         """Begin a new trial where another one stood, with other hyperparameters, and return its id.
 
         The other trial goes on as it was. The new one counts beside ``num_samples``; the scheduler treats it like any other, the searcher
@@ -201,7 +209,9 @@ class Handle:
         num_wishes = 0
         while True:
             try:
-                if self._session.join(None if until_s is None else max(until_s - time.monotonic(), 0.0)):
+                if self._session.join(
+                    None if until_s is None else max(until_s - time.monotonic(), 0.0)
+                ):
                     return self._session.results()
             except KeyboardInterrupt:
                 num_wishes += 1
@@ -210,7 +220,9 @@ class Handle:
                 with contextlib.suppress(StorageError):  # it may have ended by itself meanwhile
                     self._session.ask(Wish(Verb.STOP, is_urgent=num_wishes > 1))
                 continue
-            raise TimeoutError(f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it runs on")
+            raise TimeoutError(
+                f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it runs on"
+            )
 
     def __repr__(self) -> str:
         """Return where the experiment lies and whether it runs."""
@@ -234,7 +246,9 @@ def attach(path: str | os.PathLike[str]) -> Handle:
     """
     directory = absolute_path(path)
     if not is_experiment(directory):
-        raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
+        raise StorageError(
+            f"{str(directory)!r} holds no experiment; give the directory that fit() has made"
+        )
     return Handle(directory, _Elsewhere(directory))
 
 
@@ -266,9 +280,13 @@ class _Elsewhere:
 
 
 def _plain(name: str, value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    value = (
+        value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    )
     try:
         strict_json.dumps(value)
     except (TypeError, ValueError) as cause:
-        raise TypeError(f"config[{name!r}] must be a plain value, got {value!r:.200}; what is not changed may be any object") from cause
+        raise TypeError(
+            f"config[{name!r}] must be a plain value, got {value!r:.200}; what is not changed may be any object"
+        ) from cause
     return value

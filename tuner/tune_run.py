@@ -24,7 +24,14 @@ from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import with_resources
-from tuner.spec.config import AUTO, CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from tuner.spec.config import (
+    AUTO,
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    TuneConfig,
+)
 from tuner.spec.experiment_directory import named_directory
 from tuner.storage.declaration import is_experiment
 
@@ -40,7 +47,9 @@ _RESUME: Final[Mapping[str, ResumeConfig]] = {
     "AUTO+ERRORED": ResumeConfig(errored=ResumeType.RESUME),
     "AUTO+RESTART_ERRORED": ResumeConfig(errored=ResumeType.RESTART),
     "AUTO+ERRORED_ONLY": ResumeConfig(unfinished=ResumeType.SKIP, errored=ResumeType.RESUME),
-    "AUTO+RESTART_ERRORED_ONLY": ResumeConfig(unfinished=ResumeType.SKIP, errored=ResumeType.RESTART),
+    "AUTO+RESTART_ERRORED_ONLY": ResumeConfig(
+        unfinished=ResumeType.SKIP, errored=ResumeType.RESTART
+    ),
 }
 _REMEDIES: Final[Mapping[str, str]] = {
     "export_formats": "write what you want to keep in save_checkpoint, and read it with Result.checkpoint",
@@ -69,7 +78,11 @@ def run(
     name: str | None = None,
     metric: str | None = None,
     mode: Literal["min", "max"] | None = None,
-    stop: Mapping[str, Any] | Callable[[str, Mapping[str, Any]], bool] | Stopper | Sequence[Stopper] | None = None,
+    stop: Mapping[str, Any]
+    | Callable[[str, Mapping[str, Any]], bool]
+    | Stopper
+    | Sequence[Stopper]
+    | None = None,
     time_budget_s: float | dt.timedelta | None = None,
     config: Mapping[str, Any] | None = None,
     resources_per_trial: Request | Callable[[dict[str, Any]], Request] | None = None,
@@ -170,7 +183,9 @@ def run(
     if isinstance(run_or_experiment, Experiment):
         return run(run_or_experiment.trainable, **{**given, **run_or_experiment.arguments})
     if isinstance(run_or_experiment, list | tuple):
-        raise TypeError("run takes one experiment, got several; run_experiments runs them one after another")
+        raise TypeError(
+            "run takes one experiment, got several; run_experiments runs them one after another"
+        )
     tune_config = TuneConfig(
         metric=metric,
         mode=mode,
@@ -189,7 +204,11 @@ def run(
         storage_path=_one_path(storage_path, local_dir),
         stop=stop,
         checkpoint_config=_checkpoints(
-            checkpoint_config, keep_checkpoints_num, checkpoint_score_attr, frequency=checkpoint_freq, at_end=checkpoint_at_end
+            checkpoint_config,
+            keep_checkpoints_num,
+            checkpoint_score_attr,
+            frequency=checkpoint_freq,
+            at_end=checkpoint_at_end,
         ),
         failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
         callbacks=callbacks,
@@ -200,7 +219,11 @@ def run(
         storage_filesystem=storage_filesystem,
         if_exists=if_exists,
     )
-    trainable = get_trainable(run_or_experiment) if isinstance(run_or_experiment, str) else run_or_experiment
+    trainable = (
+        get_trainable(run_or_experiment)
+        if isinstance(run_or_experiment, str)
+        else run_or_experiment
+    )
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
     tuner = _tuner(trainable, config, tune_config, run_config, _resumption(resume, resume_config))
@@ -231,7 +254,9 @@ class Experiment:
     """
 
     def __init__(self, name: str, run: Any, **arguments: Any) -> None:
-        _refuse({argument: value for argument, value in arguments.items() if argument not in _ARGUMENTS})
+        _refuse(
+            {argument: value for argument, value in arguments.items() if argument not in _ARGUMENTS}
+        )
         self.name = name
         self.trainable = run
         self.arguments: Mapping[str, Any] = {"name": name, **arguments}
@@ -283,7 +308,9 @@ def run_experiments(
     listed = list(_experiments(experiments))
     for experiment in listed:
         own = _STATEFUL & arguments.keys() if len(listed) > 1 else ()
-        trials += run(experiment, **{**arguments, **{name: copy.deepcopy(arguments[name]) for name in own}}).trials
+        trials += run(
+            experiment, **{**arguments, **{name: copy.deepcopy(arguments[name]) for name in own}}
+        ).trials
     return trials
 
 
@@ -292,15 +319,24 @@ def _experiments(given: Any) -> Iterable[Experiment]:
         case Experiment():
             yield given
         case Mapping():
-            yield from (spec if isinstance(spec, Experiment) else Experiment.from_json(name, spec) for name, spec in given.items())
+            yield from (
+                spec if isinstance(spec, Experiment) else Experiment.from_json(name, spec)
+                for name, spec in given.items()
+            )
         case list() | tuple():
             for several in given:
                 yield from _experiments(several)
         case _:
-            raise TypeError(f"experiments must be tune.Experiment, dictionaries of them by name, or a list of these, got {given!r:.200}")
+            raise TypeError(
+                f"experiments must be tune.Experiment, dictionaries of them by name, or a list of these, got {given!r:.200}"
+            )
 
 
-_ARGUMENTS: Final = tuple(name for name, parameter in inspect.signature(run).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY)
+_ARGUMENTS: Final = tuple(
+    name
+    for name, parameter in inspect.signature(run).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+)
 
 
 def _refuse(others: Mapping[str, Any]) -> None:
@@ -319,19 +355,33 @@ def _by_name(part: Any, create: Callable[[str], Any]) -> Any:
 
 def _one_path(storage_path: Any, local_dir: Any) -> Any:
     if storage_path is not None and local_dir is not None:
-        raise ValueError(f"storage_path and local_dir mean the same, got {storage_path!r} and {local_dir!r}; use storage_path alone")
+        raise ValueError(
+            f"storage_path and local_dir mean the same, got {storage_path!r} and {local_dir!r}; use storage_path alone"
+        )
     return local_dir if storage_path is None else storage_path
 
 
 def _checkpoints(
-    config: CheckpointConfig | None, num_to_keep: int | None, score: str | None, *, frequency: int, at_end: bool
+    config: CheckpointConfig | None,
+    num_to_keep: int | None,
+    score: str | None,
+    *,
+    frequency: int,
+    at_end: bool,
 ) -> CheckpointConfig | None:
-    older = {"keep_checkpoints_num": num_to_keep, "checkpoint_score_attr": score, "checkpoint_freq": frequency, "checkpoint_at_end": at_end}
+    older = {
+        "keep_checkpoints_num": num_to_keep,
+        "checkpoint_score_attr": score,
+        "checkpoint_freq": frequency,
+        "checkpoint_at_end": at_end,
+    }
     given = [name for name, value in older.items() if value]
     if not given:
         return config
     if config is not None:
-        raise ValueError(f"checkpoint_config and {given[0]} must not both be given; use checkpoint_config alone")
+        raise ValueError(
+            f"checkpoint_config and {given[0]} must not both be given; use checkpoint_config alone"
+        )
     is_min = score is not None and score.startswith("min-")
     return CheckpointConfig(
         num_to_keep=num_to_keep,
@@ -351,17 +401,30 @@ def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None
     key = "AUTO" if resume is True else str(resume)
     if key not in _RESUME:
         accepted = ", ".join(map(repr, _RESUME))
-        raise ValueError(f"resume must be True, False or one of {accepted}, got {resume!r}; Tuner.restore continues a directory")
+        raise ValueError(
+            f"resume must be True, False or one of {accepted}, got {resume!r}; Tuner.restore continues a directory"
+        )
     return _RESUME[key]
 
 
-def _tuner(trainable: Any, config: Any, tune_config: TuneConfig, run_config: RunConfig, resume: ResumeConfig | None) -> Tuner:
+def _tuner(
+    trainable: Any,
+    config: Any,
+    tune_config: TuneConfig,
+    run_config: RunConfig,
+    resume: ResumeConfig | None,
+) -> Tuner:
     if resume is not None:
         check_resumable(run_config, "resume")
         directory = named_directory(run_config)
         if is_experiment(directory):
             return Tuner.restore(
-                directory, trainable, param_space=config, tune_config=tune_config, run_config=run_config, resume_config=resume
+                directory,
+                trainable,
+                param_space=config,
+                tune_config=tune_config,
+                run_config=run_config,
+                resume_config=resume,
             )
     return Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
 

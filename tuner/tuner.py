@@ -28,7 +28,14 @@ from tuner.maintenance.rerun import compared, plan_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from tuner.spec.experiment_directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
+from tuner.spec.experiment_directory import (
+    Record,
+    check_restorable,
+    named_directory,
+    new_directory,
+    read_record,
+    remove_unused,
+)
 from tuner.spec.experiment_spec import Plan, make_plan, with_seed
 from tuner.storage.declaration import is_experiment
 from tuner.storage.mkdir import absolute_path
@@ -91,10 +98,22 @@ class Tuner:
                 _check_same_name(self._plan.name, record, directory)
                 self._continue(directory, record, ResumeConfig())
 
-    def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
-        self._plan = dataclasses.replace(with_seed(self._plan, record.seed, record.experiment_id), rerun=record.rerun)
+    def _continue(
+        self,
+        directory: Path,
+        record: Record,
+        resume: ResumeConfig,
+        *,
+        steal: bool = False,
+        salvage: bool = False,
+    ) -> None:
+        self._plan = dataclasses.replace(
+            with_seed(self._plan, record.seed, record.experiment_id), rerun=record.rerun
+        )
         self._directory = directory
-        self._resumption = Resumption(record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage)
+        self._resumption = Resumption(
+            record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage
+        )
 
     @classmethod
     def restore(  # noqa: PLR0917  (Ray Tune's signature)
@@ -180,8 +199,14 @@ class Tuner:
             arguments have no effect, and starts over where the state cannot be read.
         """
         if storage_filesystem is not None:
-            raise ValueError(f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and give a path")
-        switches = ResumeConfig.of(resume_unfinished=resume_unfinished, resume_errored=resume_errored, restart_errored=restart_errored)
+            raise ValueError(
+                f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and give a path"
+            )
+        switches = ResumeConfig.of(
+            resume_unfinished=resume_unfinished,
+            resume_errored=resume_errored,
+            restart_errored=restart_errored,
+        )
         given = Given(
             param_space,
             tune_config,
@@ -210,8 +235,16 @@ class Tuner:
         tuner = cls(trainable, **restored_arguments(record, directory, given))
         if not allow_other_trainable:
             _check_same_name(tuner._plan.name, record, directory)
-        tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches), steal=steal, salvage=salvage)
-        tuner._lacks_mode = lacks_mode(record) and tune_config is None and tuner._plan.metric is None
+        tuner._continue(
+            directory,
+            record,
+            _one_of(resume_config or _resume_config, switches),
+            steal=steal,
+            salvage=salvage,
+        )
+        tuner._lacks_mode = (
+            lacks_mode(record) and tune_config is None and tuner._plan.metric is None
+        )
         return tuner
 
     @classmethod
@@ -393,10 +426,18 @@ def rerun(
         ({'x': 2}, True)
     """
     directory = absolute_path(path)
-    repetition = plan_rerun(directory, trial, trainable, param_space=param_space, stop=stop, **run_config)
+    repetition = plan_rerun(
+        directory, trial, trainable, param_space=param_space, stop=stop, **run_config
+    )
     plan = repetition.plan
     seed = plan.seed_of("")
-    _tell(plan, [f"training {repetition.trial_id} of {directory.name} again, with seed {seed}", *repetition.notes])
+    _tell(
+        plan,
+        [
+            f"training {repetition.trial_id} of {directory.name} again, with seed {seed}",
+            *repetition.notes,
+        ],
+    )
     tuner = Tuner(plan.trainable)
     tuner._plan = plan  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
@@ -427,7 +468,9 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
 
 def _check_resume(resume: Any, plan: Plan) -> None:
     if resume != "auto":
-        raise ValueError(f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches")
+        raise ValueError(
+            f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches"
+        )
     check_resumable(plan.run, "resume='auto'")
 
 
@@ -442,9 +485,13 @@ def check_resumable(run: RunConfig, asked: str) -> None:
         ValueError: If it has no fixed name, or `if_exists` asks for another experiment.
     """
     if not run.name:
-        raise ValueError(f"{asked} needs a fixed name, got none: a directory named by the date is never found again; give it a name")
+        raise ValueError(
+            f"{asked} needs a fixed name, got none: a directory named by the date is never found again; give it a name"
+        )
     if run.if_exists != "error":
-        raise ValueError(f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} begins another; give one of them")
+        raise ValueError(
+            f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} begins another; give one of them"
+        )
 
 
 def _check_same_name(name: str, record: Record, directory: Path) -> None:
@@ -462,7 +509,9 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 def _one_of(config: ResumeConfig | None, switches: ResumeConfig) -> ResumeConfig:
     if config is not None and switches != ResumeConfig():
-        raise ValueError(f"resume_config and the switches must not both be given, got {config} and {switches}; use resume_config alone")
+        raise ValueError(
+            f"resume_config and the switches must not both be given, got {config} and {switches}; use resume_config alone"
+        )
     return config or switches
 
 
@@ -470,7 +519,10 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
     failed = next((trial for trial in finished.trials if trial.status is Status.ERROR), None)
     if failed is not None and plan.failure.fail_fast == "raise":
         failure = failed.failures[-1]
-        raise trial_failed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}", (failure.kind, *failure.bases))
+        raise trial_failed(
+            f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}",
+            (failure.kind, *failure.bases),
+        )
     if not is_script():
         return
     if finished.exit_code is None:

@@ -12,7 +12,9 @@ from .execution.trainable import Trainable
 __all__ = ["flatten_dict", "validate_save_restore"]
 
 
-def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, Any]:
+def flatten_dict(
+    dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False
+) -> dict[str, Any]:
     """Return a dictionary with the keys of nested ones joined; empty ones and lists stay as they are.
 
     Args:
@@ -30,7 +32,9 @@ def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter:
     flat: dict[str, Any] = {}
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
-            raise ValueError(f"keys must not hold {delimiter!r}, got {key!r}; rename it or give another delimiter")
+            raise ValueError(
+                f"keys must not hold {delimiter!r}, got {key!r}; rename it or give another delimiter"
+            )
         if isinstance(value, Mapping) and value:
             inner = flatten_dict(value, delimiter, prevent_delimiter)
             flat.update({f"{key}{delimiter}{name}": item for name, item in inner.items()})
@@ -60,7 +64,9 @@ def validate_save_restore(
         Exception: What the class itself raises where it cannot be saved or loaded.
     """
     if not (isinstance(trainable_cls, type) and issubclass(trainable_cls, Trainable)):
-        raise TypeError(f"trainable_cls must be a subclass of Trainable, got {trainable_cls!r}; a function reports its checkpoints itself")
+        raise TypeError(
+            f"trainable_cls must be a subclass of Trainable, got {trainable_cls!r}; a function reports its checkpoints itself"
+        )
     first, second = trainable_cls(dict(config or {})), trainable_cls(dict(config or {}))
     try:
         for _ in range(3):
@@ -69,7 +75,9 @@ def validate_save_restore(
             checkpoint = first.save(Path(directory, "checkpoint"))
             second.restore(checkpoint)
         if second.iteration != first.iteration:
-            raise AssertionError(f"{trainable_cls.__name__} was saved at iteration {first.iteration} and goes on at {second.iteration}")
+            raise AssertionError(
+                f"{trainable_cls.__name__} was saved at iteration {first.iteration} and goes on at {second.iteration}"
+            )
         second.train()
     finally:
         first.stop()

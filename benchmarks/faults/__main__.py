@@ -15,10 +15,16 @@ from .page import CASES, read_findings, write_findings, write_page
 def main() -> int:
     """Run what was asked for, and return how many cases do not hold."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="which to run, e.g. F4 (default: all)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md instead")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help="which to run, e.g. F4 (default: all)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/reliability.md instead"
+    )
     given = parser.parse_args()
     if given.write:
         write_page()
@@ -32,7 +38,10 @@ def main() -> int:
 def _run(name: str) -> bool:
     finding = run(CASES[name])
     write_findings(read_findings() | {name: finding})
-    print(f"{name:<4} {finding.outcome:<14} {finding.repetitions:>6}  {finding.reason}".rstrip(), flush=True)
+    print(
+        f"{name:<4} {finding.outcome:<14} {finding.repetitions:>6}  {finding.reason}".rstrip(),
+        flush=True,
+    )
     return finding.outcome is not Outcome.DOES_NOT_HOLD
 
 

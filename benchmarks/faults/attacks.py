@@ -11,12 +11,23 @@ ATTACKS = [
         "pickles, YAML tags and planted modules in every file of the directory",
         "opening, restoring and analysing execute nothing",
         [
-            Suite("end_to_end/test_restore_trials", ["nothing_is_unpickled_or_imported_whatever_lies_in_the_directory"]),
-            Suite("end_to_end/test_restore_alone", ["a_planted_declaration_runs_nothing_and_is_refused"]),
+            Suite(
+                "end_to_end/test_restore_trials",
+                ["nothing_is_unpickled_or_imported_whatever_lies_in_the_directory"],
+            ),
+            Suite(
+                "end_to_end/test_restore_alone",
+                ["a_planted_declaration_runs_nothing_and_is_refused"],
+            ),
             Suite("security/test_planted_code"),
         ],
     ),
-    Case("S2", "the network", "nothing listens", [Suite("processes/test_processes", ["nothing_listens"])]),
+    Case(
+        "S2",
+        "the network",
+        "nothing listens",
+        [Suite("processes/test_processes", ["nothing_listens"])],
+    ),
     Case(
         "S3",
         "other users of the machine",
@@ -38,19 +49,33 @@ ATTACKS = [
             Suite("security/test_names"),
         ],
     ),
-    Case("S5", "secrets", "found in no file, line of output or process argument", [Suite("security/test_secrets")]),
+    Case(
+        "S5",
+        "secrets",
+        "found in no file, line of output or process argument",
+        [Suite("security/test_secrets")],
+    ),
     Case(
         "S6",
         "links out of a checkpoint, and links planted where something is going to be written",
         "refused by name, and not followed",
         [
-            Suite("storage/test_trees", ["a_link_that_leads_out_is_refused_by_name_before_anything_is_copied"]),
+            Suite(
+                "storage/test_trees",
+                ["a_link_that_leads_out_is_refused_by_name_before_anything_is_copied"],
+            ),
             Suite("storage/test_trees", ["a_link_out_behind_a_linked_directory_is_refused"]),
-            Suite("storage/test_trees", ["a_copy_replaces_a_link_at_its_place_and_does_not_write_through_it"]),
+            Suite(
+                "storage/test_trees",
+                ["a_copy_replaces_a_link_at_its_place_and_does_not_write_through_it"],
+            ),
             Suite("storage/test_atomic", ["a_link_at_the_place_is_replaced_and_not_followed"]),
             Suite("storage/test_lock", ["a_link_in_the_place_of_the_lock_is_refused"]),
             Suite("processes/test_processes", ["a_link_in_place_of_the_output_is_not_followed"]),
-            Suite("callbacks/test_json_logger", ["a_link_planted_in_the_place_of_a_file_is_not_followed"]),
+            Suite(
+                "callbacks/test_json_logger",
+                ["a_link_planted_in_the_place_of_a_file_is_not_followed"],
+            ),
             Suite("security/test_permissions_and_links"),
         ],
     ),
@@ -59,8 +84,13 @@ ATTACKS = [
         "escape sequences and formulas in texts and names",
         "the console writes them out, in CSV they are made harmless",
         [
-            Suite("callbacks/test_console", ["user_text_is_printed_with_control_characters_written_out"]),
-            Suite("callbacks/test_console", ["no_line_is_wider_than_the_terminal_and_none_steers_it"]),
+            Suite(
+                "callbacks/test_console",
+                ["user_text_is_printed_with_control_characters_written_out"],
+            ),
+            Suite(
+                "callbacks/test_console", ["no_line_is_wider_than_the_terminal_and_none_steers_it"]
+            ),
             Suite("callbacks/test_csv_logger", ["texts_come_back_as_they_were"]),
             Suite("security/test_imitations"),
         ],
@@ -70,11 +100,20 @@ ATTACKS = [
         "oversized and malformed messages from a trial",
         "that trial fails, the driver's memory stays within 2 MiB",
         [
-            Suite("processes/test_processes", ["a_worker_that_does_not_keep_to_the_protocol_is_killed"]),
             Suite(
-                "execution/test_wire", ["a_frame_that_is_too_long_is_refused_before_it_is_all_there", "a_deeply_nested_frame_is_refused"]
+                "processes/test_processes",
+                ["a_worker_that_does_not_keep_to_the_protocol_is_killed"],
             ),
-            Suite("execution/test_remote_worker", ["a_breach_of_the_protocol_is_the_trials_failure"]),
+            Suite(
+                "execution/test_wire",
+                [
+                    "a_frame_that_is_too_long_is_refused_before_it_is_all_there",
+                    "a_deeply_nested_frame_is_refused",
+                ],
+            ),
+            Suite(
+                "execution/test_remote_worker", ["a_breach_of_the_protocol_is_the_trials_failure"]
+            ),
             Suite("processes/test_driver_memory"),
         ],
     ),
@@ -84,7 +123,10 @@ ATTACKS = [
         "who reports follows from the socket, and output is never parsed",
         [
             Suite("execution/test_session", ["a_child_process_of_the_trial_does_not_speak_for_it"]),
-            Suite("execution/test_values", ["values_under_names_of_the_engine_are_left_out_and_named_once"]),
+            Suite(
+                "execution/test_values",
+                ["values_under_names_of_the_engine_are_left_out_and_named_once"],
+            ),
             Suite("security/test_imitations"),
         ],
     ),

@@ -23,7 +23,10 @@ def marked(mark: str, *, leavers: bool = False) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             environment = (path / "environ").read_bytes().split(b"\0")
-            if f"{MARK}={mark}".encode() in environment and (f"{LEAVER}=1".encode() in environment) <= leavers:
+            if (
+                f"{MARK}={mark}".encode() in environment
+                and (f"{LEAVER}=1".encode() in environment) <= leavers
+            ):
                 found.append(int(path.name))
     return found
 
@@ -40,7 +43,10 @@ def gone_after_s(mark: str, deadline_s: float) -> float | None:
 
 def described(mark: str) -> list[str]:
     """Return what the processes with the mark are that have not left for a session of their own."""
-    return [f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of {_parent(pid)})" for pid in marked(mark)]
+    return [
+        f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of {_parent(pid)})"
+        for pid in marked(mark)
+    ]
 
 
 def _kill(*pids: int) -> None:
@@ -94,7 +100,9 @@ def clean_up(mark: str) -> None:
 
 def _parent(pid: int) -> int:
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
+        )
     return 0
 
 

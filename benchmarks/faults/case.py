@@ -58,11 +58,15 @@ def run(case: Case) -> Finding:
     """Run all that shows a case."""
     verdicts = [evidence.run() for evidence in case.shown_by]
     unmet = [
-        f"{condition.what}: {condition.measured}, asked for is {condition.accepted}" for verdict in verdicts for condition in verdict.failed
+        f"{condition.what}: {condition.measured}, asked for is {condition.accepted}"
+        for verdict in verdicts
+        for condition in verdict.failed
     ]
     repetitions = sum(verdict.repetitions for verdict in verdicts)
     if unmet:
         return Finding(case.name, Outcome.DOES_NOT_HOLD, repetitions, "; ".join(unmet))
     if not case.shown_by:
         return Finding(case.name, Outcome.NOT_SHOWN, 0, case.missing)
-    return Finding(case.name, Outcome.IN_PART if case.missing else Outcome.HOLDS, repetitions, case.missing)
+    return Finding(
+        case.name, Outcome.IN_PART if case.missing else Outcome.HOLDS, repetitions, case.missing
+    )

@@ -56,15 +56,21 @@ class Verdict:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Verdict:
         """Return the verdict that `as_fields` described."""
-        return cls(fields["repetitions"], [Condition(**condition) for condition in fields["conditions"]])
+        return cls(
+            fields["repetitions"], [Condition(**condition) for condition in fields["conditions"]]
+        )
 
 
 def none_of(what: str, number: int, of: int | None = None) -> Condition:
     """Return the condition that something never happened."""
-    return Condition(what, f"{number:,}" if of is None else f"{number:,} of {of:,}", "0", number == 0)
+    return Condition(
+        what, f"{number:,}" if of is None else f"{number:,} of {of:,}", "0", number == 0
+    )
 
 
-def at_most(what: str, values: Iterable[float], limit_s: float, *, is_middle: bool = False) -> Condition:
+def at_most(
+    what: str, values: Iterable[float], limit_s: float, *, is_middle: bool = False
+) -> Condition:
     """Return the condition that no value is above a limit; without values it does not hold.
 
     Args:
@@ -78,7 +84,12 @@ def at_most(what: str, values: Iterable[float], limit_s: float, *, is_middle: bo
     if not ordered:
         return Condition(what, "never seen", accepted, holds=False)
     middle, worst = ordered[len(ordered) // 2], ordered[-1]
-    return Condition(what, f"{middle:.3f}, at worst {worst:.3f} s", accepted, (middle if is_middle else worst) <= limit_s)
+    return Condition(
+        what,
+        f"{middle:.3f}, at worst {worst:.3f} s",
+        accepted,
+        (middle if is_middle else worst) <= limit_s,
+    )
 
 
 def arguments(description: str | None, **defaults: float | str) -> argparse.Namespace:
@@ -88,9 +99,16 @@ def arguments(description: str | None, **defaults: float | str) -> argparse.Name
         description: What the bench does.
         **defaults: Options by name; the type of the default is that of the option.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in defaults.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"default: {default}")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            default=default,
+            help=f"default: {default}",
+        )
     parser.add_argument("--verdict", type=Path, help="file that the verdict is written to, as JSON")
     return parser.parse_args()
 

@@ -43,7 +43,9 @@ WAYS: Final[dict[str, Callable[[], object]]] = {
 def die(config: dict[str, Any]) -> None:
     """Report, write down the time, and die."""
     tune.report({"loss": 1.0})
-    Path(config["moments"], tune.get_context().get_trial_id()).write_text(repr(time.monotonic()), encoding="utf-8")
+    Path(config["moments"], tune.get_context().get_trial_id()).write_text(
+        repr(time.monotonic()), encoding="utf-8"
+    )
     WAYS[config["way"]]()
 
 
@@ -70,7 +72,9 @@ def measure(rounds: int) -> tuple[Listener, int]:
         results = tune.Tuner(
             die,
             param_space={"way": tune.grid_search(list(WAYS)), "moments": str(moments)},
-            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=rounds, max_concurrent_trials=2, seed=0),
+            tune_config=tune.TuneConfig(
+                metric="loss", mode="min", num_samples=rounds, max_concurrent_trials=2, seed=0
+            ),
             run_config=tune.RunConfig(
                 storage_path=storage,
                 verbose=0,
@@ -86,7 +90,10 @@ def main() -> int:
     """Run the bench."""
     given = arguments(__doc__, rounds=20)
     listener, num_silent = measure(given.rounds)
-    conditions: list[Condition] = [at_most(f"{way}: from the death to its notice", listener.delays_s[way], MAX_S) for way in WAYS]
+    conditions: list[Condition] = [
+        at_most(f"{way}: from the death to its notice", listener.delays_s[way], MAX_S)
+        for way in WAYS
+    ]
     conditions.append(none_of("deaths that were not noticed", num_silent, given.rounds * len(WAYS)))
     return conclude(Verdict(given.rounds * len(WAYS), conditions), given.verdict)
 

@@ -47,7 +47,10 @@ def experiment_in(storage: Path) -> Path:
 
 def curves_in(storage: Path) -> Curves:
     """Return what all networks have come to, epoch by epoch."""
-    return {path.parent.name: _curve(path) for path in sorted(experiment_in(storage).glob("*/result.json"))}
+    return {
+        path.parent.name: _curve(path)
+        for path in sorted(experiment_in(storage).glob("*/result.json"))
+    }
 
 
 def _curve(path: Path) -> list[tuple[int, float, float]]:
@@ -72,7 +75,9 @@ def kill_when(process: subprocess.Popen[str], storage: Path, target: int, delay_
     return True
 
 
-def interrupted(storage: Path, options: list[object], num_total: int, num_kills: int, chance: random.Random) -> tuple[str, int]:
+def interrupted(
+    storage: Path, options: list[object], num_total: int, num_kills: int, chance: random.Random
+) -> tuple[str, int]:
     """Kill and restore the example, and return its best configuration and how often it was killed."""
     killed = 0
     process = start(storage, *options)
@@ -87,10 +92,17 @@ def interrupted(storage: Path, options: list[object], num_total: int, num_kills:
 def num_different(whole: Curves, other: Curves, *, is_exact: bool) -> int:
     """Return how many trials have another curve; if not `is_exact`, a curve that ends earlier is no other one."""
     pairs = [(whole.get(trial, []), other.get(trial, [])) for trial in whole.keys() | other.keys()]
-    return sum(one != two if is_exact else any(left != right for left, right in zip(one, two, strict=False)) for one, two in pairs)
+    return sum(
+        one != two
+        if is_exact
+        else any(left != right for left, right in zip(one, two, strict=False))
+        for one, two in pairs
+    )
 
 
-def compare(given_seed: int, repetitions: int, num_kills: int, options: list[object], *, is_exact: bool) -> Verdict:
+def compare(
+    given_seed: int, repetitions: int, num_kills: int, options: list[object], *, is_exact: bool
+) -> Verdict:
     """Run the example once as it is and several times with kills, and compare."""
     chance = random.Random(given_seed)  # noqa: S311  (not for cryptography)
     num_killed = other_best = other_curves = num_curves = 0
@@ -121,7 +133,12 @@ def main() -> int:
     """Run the bench."""
     given = arguments(__doc__, repetitions=2, kills=3, trials=8, concurrent=1, seed=0)
     options = ["--trials", given.trials, "--concurrent", given.concurrent, "--seed", given.seed]
-    return conclude(compare(given.seed, given.repetitions, given.kills, options, is_exact=given.concurrent == 1), given.verdict)
+    return conclude(
+        compare(
+            given.seed, given.repetitions, given.kills, options, is_exact=given.concurrent == 1
+        ),
+        given.verdict,
+    )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,15 @@ class Suite(Evidence):
         """Run them with pytest."""
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory, "report.xml")
-            options = ["-q", "-p", "no:cacheprovider", "-p", "benchmarks.faults.repeat", f"--repeat={self.repeat}", f"--junit-xml={report}"]
+            options = [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "benchmarks.faults.repeat",
+                f"--repeat={self.repeat}",
+                f"--junit-xml={report}",
+            ]
             _run([sys.executable, "-m", "pytest", *options, *self.nodes])
             return _verdict_of(report) if report.exists() else _broken("pytest wrote no report")
 
@@ -87,25 +95,42 @@ class Bench(Evidence):
         module, *options = shlex.split(self.command)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "verdict.json")
-            status = _run([sys.executable, "-m", f"benchmarks.faults.{module}", *options, "--verdict", str(path)])
+            status = _run(
+                [
+                    sys.executable,
+                    "-m",
+                    f"benchmarks.faults.{module}",
+                    *options,
+                    "--verdict",
+                    str(path),
+                ]
+            )
             if not path.exists():
                 return _broken(f"{module} ended with status {status}")
             return Verdict.from_fields(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _run(command: Sequence[str]) -> int:
-    return subprocess.run(command, cwd=ROOT, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False).returncode  # noqa: S603  (our own)
+    return subprocess.run(  # noqa: S603  (our own)
+        command, cwd=ROOT, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False
+    ).returncode
 
 
 def _verdict_of(report: Path) -> Verdict:
     cases = list(ET.parse(report).iter("testcase"))  # noqa: S314  (pytest has just written it)
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = [
+        case for case in cases if case.find("failure") is not None or case.find("error") is not None
+    ]
     skipped = [case for case in cases if case.find("skipped") is not None]
     if not cases:
         return _broken("pytest found no test")
     unmet = [Condition(str(case.get("name")), "failed", "passes", holds=False) for case in failed]
-    unmet += [Condition(str(case.get("name")), "skipped", "passes", holds=False) for case in skipped]
-    return Verdict(len(cases) - len(skipped), unmet or [Condition("tests that passed", str(len(cases)), "all")])
+    unmet += [
+        Condition(str(case.get("name")), "skipped", "passes", holds=False) for case in skipped
+    ]
+    return Verdict(
+        len(cases) - len(skipped), unmet or [Condition("tests that passed", str(len(cases)), "all")]
+    )
 
 
 def _broken(why: str) -> Verdict:

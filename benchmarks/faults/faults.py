@@ -14,7 +14,10 @@ FAULTS = [
         [
             Bench("kill_driver --kills 100"),
             Bench("digits"),
-            Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
+            Suite(
+                "end_to_end/test_restore",
+                ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"],
+            ),
             Suite("processes/test_orphans", ["nobody_outlives_a_killed_driver"]),
         ],
     ),
@@ -35,8 +38,16 @@ FAULTS = [
         "power cut",
         "durability group loses at most the last 50 ms and leaves a prefix, strict loses nothing; both open without help",
         [
-            Suite("storage/test_recovery", ["a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed"]),
-            Suite("storage/test_journal", ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"]),
+            Suite(
+                "storage/test_recovery",
+                [
+                    "a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed"
+                ],
+            ),
+            Suite(
+                "storage/test_journal",
+                ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"],
+            ),
             Suite("simulation/test_faults"),
             Suite("simulation/test_virtual_disk"),
             Bench("power_cut --cuts 100"),
@@ -49,13 +60,23 @@ FAULTS = [
         [
             Suite(
                 "storage/test_recovery",
-                ["cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on", "a_torn_end_is_kept_aside_and_told"],
+                [
+                    "cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on",
+                    "a_torn_end_is_kept_aside_and_told",
+                ],
             ),
             Suite(
-                "storage/test_recovery", ["a_recovery_that_fails_can_be_repeated", "an_empty_journal_that_should_hold_something_is_damage"]
+                "storage/test_recovery",
+                [
+                    "a_recovery_that_fails_can_be_repeated",
+                    "an_empty_journal_that_should_hold_something_is_damage",
+                ],
             ),
             Suite("storage/test_snapshot", ["a_damaged_one_is_passed_over_wherever_it_is_cut"]),
-            Suite("replay/test_snapshots", ["a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time"]),
+            Suite(
+                "replay/test_snapshots",
+                ["a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time"],
+            ),
         ],
     ),
     Case(
@@ -77,7 +98,10 @@ FAULTS = [
             Suite("storage/test_checkpoints", ["no_flipped_bit_of_a_manifest_goes_unnoticed"]),
             Suite(
                 "end_to_end/test_restore_moved_or_damaged",
-                ["a_damaged_journal_is_told_and_never_a_fresh_start", "an_unreadable_declaration_is_never_a_fresh_start"],
+                [
+                    "a_damaged_journal_is_told_and_never_a_fresh_start",
+                    "an_unreadable_declaration_is_never_a_fresh_start",
+                ],
             ),
             Suite("faults/test_damage"),
         ],
@@ -89,11 +113,24 @@ FAULTS = [
         "noticed within 200 ms, told with signal or code and the last lines of stderr, tried again as configured; exit code 0 is a normal "
         "end; other trials lose nothing",
         [
-            Suite("end_to_end/test_failures", ["every_death_is_told_with_its_cause_and_the_others_finish"], repeat=20),
-            Suite("end_to_end/test_failures", ["every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process"]),
+            Suite(
+                "end_to_end/test_failures",
+                ["every_death_is_told_with_its_cause_and_the_others_finish"],
+                repeat=20,
+            ),
+            Suite(
+                "end_to_end/test_failures",
+                ["every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process"],
+            ),
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
-            Suite("processes/test_processes", ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"]),
-            Suite("processes/test_processes", ["a_process_that_vanishes_leaves_its_exit_code_and_last_words"]),
+            Suite(
+                "processes/test_processes",
+                ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"],
+            ),
+            Suite(
+                "processes/test_processes",
+                ["a_process_that_vanishes_leaves_its_exit_code_and_last_words"],
+            ),
             Bench("deaths"),
         ],
     ),
@@ -103,7 +140,11 @@ FAULTS = [
         "the trial fails with the name of the type and the traceback as text; the driver receives strings only",
         [
             Suite(
-                "processes/test_processes", ["an_exception_that_cannot_be_shown_or_pickled_harms_nobody", "an_exception_arrives_as_text"]
+                "processes/test_processes",
+                [
+                    "an_exception_that_cannot_be_shown_or_pickled_harms_nobody",
+                    "an_exception_arrives_as_text",
+                ],
             ),
             Suite("execution/test_failures"),
         ],
@@ -114,10 +155,19 @@ FAULTS = [
         "killed within a second of report_timeout_s and tried again, without one a warning; a deaf trial is killed after its grace; others "
         "keep their pace; fit ends",
         [
-            Suite("end_to_end/test_failures", ["a_trial_that_hangs_is_killed_and_tried_again", "a_trial_that_never_reports_is_killed_too"]),
+            Suite(
+                "end_to_end/test_failures",
+                [
+                    "a_trial_that_hangs_is_killed_and_tried_again",
+                    "a_trial_that_never_reports_is_killed_too",
+                ],
+            ),
             Suite("processes/test_processes", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
-            Suite("core/test_experiment", ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"]),
+            Suite(
+                "core/test_experiment",
+                ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"],
+            ),
             Suite("end_to_end/test_hanging_trials"),
             Suite("core/test_silence"),
             Bench("pace --rounds 5"),
@@ -131,7 +181,9 @@ FAULTS = [
             Suite("execution/test_values"),
             Suite("storage/test_strict_json"),
             Suite("callbacks/test_json_logger", ["every_value_becomes_strict_json"]),
-            Suite("end_to_end/test_bad_input", ["metrics_that_cannot_be_reported_fail_their_trial"]),
+            Suite(
+                "end_to_end/test_bad_input", ["metrics_that_cannot_be_reported_fail_their_trial"]
+            ),
             Suite("end_to_end/test_odd_values"),
         ],
     ),
@@ -158,8 +210,14 @@ FAULTS = [
         "the CSV read back is the table, cell by cell",
         [
             Suite("callbacks/test_csv_logger", ["the_table_read_back_equals_the_rows"]),
-            Suite("callbacks/test_csv_logger", ["a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one"]),
-            Suite("callbacks/test_csv_logger", ["a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell"]),
+            Suite(
+                "callbacks/test_csv_logger",
+                ["a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one"],
+            ),
+            Suite(
+                "callbacks/test_csv_logger",
+                ["a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell"],
+            ),
             Suite("end_to_end/test_drifting_keys"),
         ],
     ),
@@ -170,9 +228,18 @@ FAULTS = [
         "of success after a failure",
         [
             Suite("storage/test_journal", ["whichever_call_fails_nothing_is_lost_or_double"]),
-            Suite("storage/test_journal", ["a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write"]),
-            Suite("storage/test_checkpoints", ["whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by"]),
-            Suite("callbacks/test_json_logger", ["a_full_disk_loses_and_doubles_nothing_once_there_is_space_again"]),
+            Suite(
+                "storage/test_journal",
+                ["a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write"],
+            ),
+            Suite(
+                "storage/test_checkpoints",
+                ["whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by"],
+            ),
+            Suite(
+                "callbacks/test_json_logger",
+                ["a_full_disk_loses_and_doubles_nothing_once_there_is_space_again"],
+            ),
             Suite("faults/test_every_call_fails"),
             Suite("faults/test_storage_fails"),
             Suite("faults/test_journaling"),
@@ -185,7 +252,13 @@ FAULTS = [
         "start: raises before any trial runs; later: waits as for a full disk, then ends with an error and nothing lost",
         [
             Suite("storage/test_journal", ["a_read_only_place_is_refused_at_once"]),
-            Suite("end_to_end/test_bad_input", ["storage_where_the_system_lets_nobody_write", "storage_where_a_file_is_in_the_way"]),
+            Suite(
+                "end_to_end/test_bad_input",
+                [
+                    "storage_where_the_system_lets_nobody_write",
+                    "storage_where_a_file_is_in_the_way",
+                ],
+            ),
             Suite("faults/test_storage_fails"),
         ],
     ),
@@ -225,7 +298,10 @@ FAULTS = [
                 ],
                 repeat=20,
             ),
-            Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
+            Suite(
+                "end_to_end/test_restore",
+                ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"],
+            ),
         ],
     ),
     Case(
@@ -243,10 +319,22 @@ FAULTS = [
         "a checkpoint is deleted, emptied or cut behind the engine's back",
         "the trial goes on from the one before, or from the start, and that is recorded; no trial ends in ERROR",
         [
-            Suite("end_to_end/test_restore_moved_or_damaged", ["a_damaged_newest_checkpoint_gives_way_to_the_one_before_it"]),
-            Suite("storage/test_checkpoints", ["the_newest_intact_checkpoint_is_found_and_each_damage_told"]),
-            Suite("replay/test_persist_then_act", ["a_worker_whose_checkpoint_is_damaged_is_not_started_from_it"]),
-            Suite("end_to_end/test_exploits", ["a_checkpoint_that_is_harmed_before_an_exploit_is_replaced_by_the_one_before_it"]),
+            Suite(
+                "end_to_end/test_restore_moved_or_damaged",
+                ["a_damaged_newest_checkpoint_gives_way_to_the_one_before_it"],
+            ),
+            Suite(
+                "storage/test_checkpoints",
+                ["the_newest_intact_checkpoint_is_found_and_each_damage_told"],
+            ),
+            Suite(
+                "replay/test_persist_then_act",
+                ["a_worker_whose_checkpoint_is_damaged_is_not_started_from_it"],
+            ),
+            Suite(
+                "end_to_end/test_exploits",
+                ["a_checkpoint_that_is_harmed_before_an_exploit_is_replaced_by_the_one_before_it"],
+            ),
             Suite("core/test_exploits"),
         ],
     ),
@@ -259,7 +347,11 @@ FAULTS = [
             Suite("core/test_keeper"),
             Suite("guides/test_checkpoint_rules"),
             Suite(
-                "storage/test_checkpoints", ["a_sweep_removes_the_unfinished_and_the_unrecorded_only", "deleting_takes_the_name_away_first"]
+                "storage/test_checkpoints",
+                [
+                    "a_sweep_removes_the_unfinished_and_the_unrecorded_only",
+                    "deleting_takes_the_name_away_first",
+                ],
             ),
             Suite("faults/test_leftovers"),
             Suite("simulation/test_faults"),
@@ -271,7 +363,9 @@ FAULTS = [
         "the clock jumps by hours and days",
         "order follows from numbers alone, durations are never negative, budgets hold",
         [
-            Suite("storage/test_snapshot", ["the_name_tells_which_is_the_newest_and_not_the_clock"]),
+            Suite(
+                "storage/test_snapshot", ["the_name_tells_which_is_the_newest_and_not_the_clock"]
+            ),
             Suite("replay/test_persist_then_act", ["the_time_of_earlier_sessions_counts"]),
             Suite("end_to_end/test_clock_jumps"),
         ],
@@ -281,7 +375,10 @@ FAULTS = [
         "a configuration holds a lock, a lambda, an object, NaN, 20 MB of numbers",
         "a lock is refused by its path before any directory is made; large arrays are stored once; the rest goes by reference",
         [
-            Suite("end_to_end/test_bad_input", ["what_cannot_be_carried_to_a_worker_names_the_variable"]),
+            Suite(
+                "end_to_end/test_bad_input",
+                ["what_cannot_be_carried_to_a_worker_names_the_variable"],
+            ),
             Suite("end_to_end/test_objects_in_configs"),
             Suite("storage/test_configs"),
             Suite("storage/test_objects"),
@@ -313,8 +410,15 @@ FAULTS = [
         "a trial with loader processes and threads is stopped or ends",
         "its whole process group is gone within a second and before its slot is used again",
         [
-            Suite("processes/test_processes", ["an_exit_comes_when_all_descendants_are_gone"], repeat=20),
-            Suite("processes/test_processes", ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"]),
+            Suite(
+                "processes/test_processes",
+                ["an_exit_comes_when_all_descendants_are_gone"],
+                repeat=20,
+            ),
+            Suite(
+                "processes/test_processes",
+                ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"],
+            ),
         ],
     ),
     Case(
@@ -328,11 +432,26 @@ FAULTS = [
         "a logger, callback, stopper or searcher raises",
         "a callback is switched off with one notice; for the others the experiment ends cleanly and can be continued; nothing is lost",
         [
-            Suite("end_to_end/test_callbacks", ["a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices"]),
-            Suite("end_to_end/test_failures", ["a_defect_outside_the_trials_is_raised_with_the_way_to_go_on"]),
-            Suite("end_to_end/test_failures", ["after_a_defect_outside_the_trials_the_experiment_goes_on"]),
-            Suite("callbacks/test_callback_list", ["one_that_raises_is_reported_once_and_never_called_again"]),
-            Suite("callbacks/test_json_logger", ["a_defect_met_in_the_background_switches_this_logger_off_only"]),
+            Suite(
+                "end_to_end/test_callbacks",
+                ["a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices"],
+            ),
+            Suite(
+                "end_to_end/test_failures",
+                ["a_defect_outside_the_trials_is_raised_with_the_way_to_go_on"],
+            ),
+            Suite(
+                "end_to_end/test_failures",
+                ["after_a_defect_outside_the_trials_the_experiment_goes_on"],
+            ),
+            Suite(
+                "callbacks/test_callback_list",
+                ["one_that_raises_is_reported_once_and_never_called_again"],
+            ),
+            Suite(
+                "callbacks/test_json_logger",
+                ["a_defect_met_in_the_background_switches_this_logger_off_only"],
+            ),
             Suite("end_to_end/test_defective_parts"),
         ],
     ),
@@ -362,7 +481,13 @@ FAULTS = [
         "doctor says the same; salvage keeps aside what contradicts the journal; no death and no power cut leads to a refusal",
         [
             Suite("faults/test_incomplete_journal"),
-            Suite("storage/test_lock", ["a_segment_is_noted_and_stays_noted", "of_a_lock_file_that_is_being_written_the_new_line_counts"]),
+            Suite(
+                "storage/test_lock",
+                [
+                    "a_segment_is_noted_and_stays_noted",
+                    "of_a_lock_file_that_is_being_written_the_new_line_counts",
+                ],
+            ),
             Suite("end_to_end/test_golden"),
             Suite("simulation/test_faults"),
         ],
@@ -374,7 +499,10 @@ FAULTS = [
         "nothing is written to what comes into its place; what was moved is continued from where it is",
         [
             Suite("faults/test_lost_storage"),
-            Suite("callbacks/test_entries", ["where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place"]),
+            Suite(
+                "callbacks/test_entries",
+                ["where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place"],
+            ),
         ],
     ),
     Case(

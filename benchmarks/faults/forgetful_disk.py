@@ -40,7 +40,18 @@ _DATA_AT: Final = 40
 _PROTOCOL: Final = (7, 31)
 _MAX_WRITE: Final = 1 << 17
 _NOSUID_NODEV: Final = 2 | 4
-_GETATTR, _SETATTR, _OPEN, _READ, _WRITE, _RELEASE, _FSYNC, _FLUSH, _INITIALISE, _DESTROY = 3, 4, 14, 15, 16, 18, 20, 25, 26, 38
+_GETATTR, _SETATTR, _OPEN, _READ, _WRITE, _RELEASE, _FSYNC, _FLUSH, _INITIALISE, _DESTROY = (
+    3,
+    4,
+    14,
+    15,
+    16,
+    18,
+    20,
+    25,
+    26,
+    38,
+)
 _UNANSWERED: Final = frozenset({2, 36, 42})
 """Forget, interrupt, and forget several."""
 
@@ -66,7 +77,11 @@ def why_not() -> str:
         return "it needs Linux"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return f"it needs {', '.join(missing)}"
-    if os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK) or not os.access("/dev/loop-control", os.W_OK):
+    if (
+        os.geteuid() != 0
+        or not os.access("/dev/fuse", os.W_OK)
+        or not os.access("/dev/loop-control", os.W_OK)
+    ):
         return "it needs root, /dev/fuse and /dev/loop-control"
     return ""
 
@@ -139,7 +154,9 @@ class ForgetfulDisk:
         _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,nodiscard", str(image))
         self.platter = Platter(image.read_bytes())
         self._answers: Mapping[int, Callable[[memoryview], bytes]] = {
-            _INITIALISE: lambda _: _INIT.pack(*_PROTOCOL, 0, 0, 0, 0, _MAX_WRITE, 1, 0, 0, *[0] * 8),
+            _INITIALISE: lambda _: _INIT.pack(
+                *_PROTOCOL, 0, 0, 0, 0, _MAX_WRITE, 1, 0, 0, *[0] * 8
+            ),
             _GETATTR: lambda _: self._attributes(),
             _SETATTR: lambda _: self._attributes(),
             _OPEN: lambda _: bytes(16),
@@ -184,13 +201,19 @@ class ForgetfulDisk:
             answer = self._answers.get(asked)
             body = answer(request[_REQUEST.size :]) if answer else b""
             with contextlib.suppress(FileNotFoundError):  # whoever asked has been killed meanwhile
-                os.write(connection, _ANSWER.pack(_ANSWER.size + len(body), 0 if answer else -errno.ENOSYS, number) + body)
+                os.write(
+                    connection,
+                    _ANSWER.pack(_ANSWER.size + len(body), 0 if answer else -errno.ENOSYS, number)
+                    + body,
+                )
 
     def _attributes(self) -> bytes:
         mode = stat.S_IFREG | 0o600
         num_sectors = SIZE_BYTES // _SECTOR_BYTES
         # For an hour, then: its number, size and sectors, six times, how it may be used, how many names it has, and the size of a block.
-        return _ATTRIBUTES.pack(3600, 0, 0, 1, SIZE_BYTES, num_sectors, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+        return _ATTRIBUTES.pack(
+            3600, 0, 0, 1, SIZE_BYTES, num_sectors, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0
+        )
 
     def _read(self, body: memoryview) -> bytes:
         _, offset, size = _PLACE.unpack_from(body)
@@ -237,7 +260,16 @@ def _mounted(disk: Path, target: Path) -> Iterator[Path]:
 def _mount_fuse(target: Path, connection: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={connection},rootmode={stat.S_IFREG | 0o600:o},user_id=0,group_id=0"
-    if libc.mount(b"forgetful", os.fsencode(target), b"fuse", ctypes.c_ulong(_NOSUID_NODEV), options.encode()) != 0:
+    if (
+        libc.mount(
+            b"forgetful",
+            os.fsencode(target),
+            b"fuse",
+            ctypes.c_ulong(_NOSUID_NODEV),
+            options.encode(),
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise OSError(number, f"cannot mount a file of our own: {os.strerror(number)}")
 

@@ -65,7 +65,10 @@ def live_through(lives: Lives, delays_s: Iterator[float], max_kills: int, victim
 def first_reports_s(story: Story) -> Iterator[float]:
     """Yield how long each restored driver took from the start of its process to its first acknowledged report."""
     for life, start_s in enumerate(story.lives.starts_s[1:], 1):
-        first = next((entry for entry in story.entries if entry.kind == "report" and entry.life == life), None)
+        first = next(
+            (entry for entry in story.entries if entry.kind == "report" and entry.life == life),
+            None,
+        )
         if first is not None:
             yield first.at_s - start_s
 
@@ -82,13 +85,21 @@ def again(story: Story) -> Iterator[tuple[int, int]]:
     """Yield for each trial and kill how many acknowledged iterations were trained again, and how many had no checkpoint behind them."""
     for kill in story.kills:
         for trial in {entry.trial for entry in story.entries if entry.trial}:
-            reports = [entry for entry in story.entries if entry.kind == "report" and entry.trial == trial]
-            reached = next((entry.iteration for entry in reversed(reports) if entry.life <= kill.life), 0)
-            resumed = next((entry.iteration for entry in reports if entry.life > kill.life), NUM_REPORTS + 1)
+            reports = [
+                entry for entry in story.entries if entry.kind == "report" and entry.trial == trial
+            ]
+            reached = next(
+                (entry.iteration for entry in reversed(reports) if entry.life <= kill.life), 0
+            )
+            resumed = next(
+                (entry.iteration for entry in reports if entry.life > kill.life), NUM_REPORTS + 1
+            )
             yield max(0, reached - resumed + 1), reached % CHECKPOINT_EVERY
 
 
-def stories(num_kills: int, seed: int, victim: str, span_s: float, pace_s: float) -> Iterator[Story]:
+def stories(
+    num_kills: int, seed: int, victim: str, span_s: float, pace_s: float
+) -> Iterator[Story]:
     """Yield experiments until so many kills have been made."""
     chance = random.Random(seed)  # noqa: S311  (not for cryptography)
     delays_s = (chance.uniform(0.0, span_s) for _ in itertools.count())
@@ -177,25 +188,53 @@ class Tally:
                     sum(len(kill.lost) for kill in kills),
                     sum(kill.num_acknowledged for kill in kills),
                 ),
-                none_of("experiments that did not come to their end", self.num_failed, self.num_restores),
+                none_of(
+                    "experiments that did not come to their end", self.num_failed, self.num_restores
+                ),
                 none_of("final tables unlike that of the uninterrupted run", self.num_different),
-                *(none_of(f"doubled rows, {name}", number) for name, number in self.doubles.items()),
+                *(
+                    none_of(f"doubled rows, {name}", number)
+                    for name, number in self.doubles.items()
+                ),
                 *(none_of(f"missing rows, {name}", number) for name, number in self.holes.items()),
-                none_of(f"kills with processes left after {DEADLINE_S:g} s", len(kills) - len(gone_s)),
+                none_of(
+                    f"kills with processes left after {DEADLINE_S:g} s", len(kills) - len(gone_s)
+                ),
                 Condition(
                     f"kills with everything gone within {1000 * QUICKLY_S:g} ms",
                     f"{num_quick} of {len(kills)}",
                     "95 of 100",
                     100 * num_quick >= 95 * len(kills),
                 ),
-                Condition("the last process was gone after", f"{1000 * max(gone_s, default=0):.0f} ms at worst"),
-                none_of("processes in sessions of their own that no later driver ended", self.num_leavers),
-                Condition("acknowledged iterations trained again, per kill", f"{sum(count for count, _ in self.again) / len(kills):.1f}"),
                 Condition(
-                    "beyond those without a checkpoint, per trial and kill", f"{max(excess, default=0)} at most", "<= 1", max(excess) <= 1
+                    "the last process was gone after",
+                    f"{1000 * max(gone_s, default=0):.0f} ms at worst",
                 ),
-                at_most("start of the process to the first new report", self.first_reports_s, FIRST_REPORT_S),
-                at_most("of that the restore, beyond what a new experiment takes", self._restoring_s(), RESTORE_S, is_middle=True),
+                none_of(
+                    "processes in sessions of their own that no later driver ended",
+                    self.num_leavers,
+                ),
+                Condition(
+                    "acknowledged iterations trained again, per kill",
+                    f"{sum(count for count, _ in self.again) / len(kills):.1f}",
+                ),
+                Condition(
+                    "beyond those without a checkpoint, per trial and kill",
+                    f"{max(excess, default=0)} at most",
+                    "<= 1",
+                    max(excess) <= 1,
+                ),
+                at_most(
+                    "start of the process to the first new report",
+                    self.first_reports_s,
+                    FIRST_REPORT_S,
+                ),
+                at_most(
+                    "of that the restore, beyond what a new experiment takes",
+                    self._restoring_s(),
+                    RESTORE_S,
+                    is_middle=True,
+                ),
             ],
         )
 
@@ -209,7 +248,10 @@ def main() -> int:
     for story in stories(given.kills, given.seed, given.victim, given.span_s, given.pace_s):
         tally.add(story)
         lost = sum(len(kill.lost) for kill in tally.kills)
-        print(f"{len(tally.kills)} of {given.kills} kills, {NUM_TRIALS} trials each, {lost} lost", file=sys.stderr)
+        print(
+            f"{len(tally.kills)} of {given.kills} kills, {NUM_TRIALS} trials each, {lost} lost",
+            file=sys.stderr,
+        )
     return conclude(tally.verdict(), given.verdict)
 
 

@@ -58,5 +58,9 @@ class Ledger:
 
 def read_ledger(directory: Path) -> list[Entry]:
     """Return what all processes have written, in the order of time."""
-    lines = [line for path in directory.iterdir() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        line
+        for path in directory.iterdir()
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     return sorted((Entry(**json.loads(line)) for line in lines), key=lambda entry: entry.at_s)

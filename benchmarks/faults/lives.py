@@ -48,7 +48,11 @@ def lost_from(segments: Iterable[bytes], acknowledged: Iterable[Entry]) -> list[
         acknowledged: The results.
     """
     recorded = reported_in(segments)
-    return [entry for entry in acknowledged if (entry.trial, entry.iteration, entry.value) not in recorded]
+    return [
+        entry
+        for entry in acknowledged
+        if (entry.trial, entry.iteration, entry.value) not in recorded
+    ]
 
 
 @final
@@ -81,7 +85,12 @@ class Lives:
         for directory in (self.storage, self._ledger):
             directory.mkdir(parents=True, exist_ok=True)
         self._mark = mark
-        common = {bystanders.MARK: mark, DIRECTORY: str(self._ledger), PACE: str(pace_s), DURABILITY: durability}
+        common = {
+            bystanders.MARK: mark,
+            DIRECTORY: str(self._ledger),
+            PACE: str(pace_s),
+            DURABILITY: durability,
+        }
         self._environment = common | ({LOADERS: "1"} if has_loaders else {})
 
     @property
@@ -123,15 +132,26 @@ class Lives:
         command = [sys.executable, "-m", "benchmarks.faults.load", str(self.storage)]
         environment = {**os.environ, **self._environment, LIFE: str(life)}
         return subprocess.Popen(  # noqa: S603  (our own module)
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
 
     def _look(self, life: int) -> Kill:
-        segments = journal_bytes(self.experiment)  # at once: nothing may be saved by somebody who lives on
+        segments = journal_bytes(
+            self.experiment
+        )  # at once: nothing may be saved by somebody who lives on
         gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
         return Kill(
-            life, len(acknowledged), lost_from(segments, acknowledged), gone_s, bystanders.described(self._mark) if gone_s is None else ()
+            life,
+            len(acknowledged),
+            lost_from(segments, acknowledged),
+            gone_s,
+            bystanders.described(self._mark) if gone_s is None else (),
         )
 
     def leavers(self) -> int:

@@ -86,9 +86,19 @@ def declared(storage: Path) -> dict[str, Any]:
     return {
         "param_space": {"seed": tune.randint(0, 2**31), "pace_s": float(os.environ[PACE])},
         "tune_config": tune.TuneConfig(
-            metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1
+            metric="loss",
+            mode="min",
+            search_alg=BasicVariantGenerator(),
+            num_samples=NUM_TRIALS,
+            max_concurrent_trials=2,
+            seed=1,
         ),
-        "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0, durability=cast("Any", os.environ[DURABILITY])),
+        "run_config": tune.RunConfig(
+            name=NAME,
+            storage_path=storage,
+            verbose=0,
+            durability=cast("Any", os.environ[DURABILITY]),
+        ),
     }
 
 
@@ -96,7 +106,9 @@ def write_tables(results: tune.ResultGrid, storage: Path) -> None:
     """Write all rows of all trials, and one row for each trial, without the columns that no repetition can equal."""
     volatile = [*TIMES, *PROCESSES]
     rows = "".join(
-        result.metrics_dataframe.drop(columns=volatile).to_csv(index=False) for result in results if result.metrics_dataframe is not None
+        result.metrics_dataframe.drop(columns=volatile).to_csv(index=False)
+        for result in results
+        if result.metrics_dataframe is not None
     )
     (storage / "rows.csv").write_text(rows, encoding="utf-8")
     trials = results.get_dataframe().drop(columns=volatile)

@@ -61,7 +61,13 @@ def declared(storage: str, num_trials: int) -> dict[str, Any]:
     """Return what is given to the `Tuner` each time."""
     return {
         "param_space": {"x": tune.uniform(0.0, 1.0)},
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=num_trials, seed=0),
+        "tune_config": tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            search_alg=BasicVariantGenerator(),
+            num_samples=num_trials,
+            seed=0,
+        ),
         "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0, executor="inline"),
     }
 
@@ -80,17 +86,36 @@ def restore(storage: str, num_trials: int) -> None:
     ended_s = time.perf_counter()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     elapsed_s = (training.first_s or ended_s) - start_s
-    print(json.dumps({"elapsed_s": elapsed_s, "peak_mb": peak_mb, "num_terminated": results.num_terminated}))
+    print(
+        json.dumps(
+            {"elapsed_s": elapsed_s, "peak_mb": peak_mb, "num_terminated": results.num_terminated}
+        )
+    )
 
 
 def measure(num_trials: int) -> list[dict[str, float]]:
     """Make a history, restore it twice, and return what that printed."""
     with tempfile.TemporaryDirectory(prefix="faults-") as storage:
-        command = [sys.executable, "-m", "benchmarks.faults.long_journal", "--trials", str(num_trials), "--storage", storage]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.faults.long_journal",
+            "--trials",
+            str(num_trials),
+            "--storage",
+            storage,
+        ]
         killed = subprocess.run([*command, "--step", "make"], check=False)  # noqa: S603
         if killed.returncode != -signal.SIGKILL:
-            raise RuntimeError(f"the first driver was to be killed, and ended with {killed.returncode}")
-        restores = [subprocess.run([*command, "--step", "restore"], stdout=subprocess.PIPE, text=True, check=True) for _ in range(2)]  # noqa: S603
+            raise RuntimeError(
+                f"the first driver was to be killed, and ended with {killed.returncode}"
+            )
+        restores = [
+            subprocess.run(  # noqa: S603
+                [*command, "--step", "restore"], stdout=subprocess.PIPE, text=True, check=True
+            )
+            for _ in range(2)
+        ]
         return [json.loads(done.stdout) for done in restores]
 
 
@@ -103,13 +128,26 @@ def main() -> int:
     if given.step == "restore":
         restore(given.storage, given.trials)
         return 0
-    limits_s = {"first new result after a kill": _FIRST_S, "restore of what is done": max(1.0, given.trials / _TRIALS_PER_S)}
+    limits_s = {
+        "first new result after a kill": _FIRST_S,
+        "restore of what is done": max(1.0, given.trials / _TRIALS_PER_S),
+    }
     conditions = []
     for (what, limit_s), found in zip(limits_s.items(), measure(given.trials), strict=True):
         name = f"{given.trials:,} trials: {what}"
         conditions += [
-            Condition(name, f"{found['elapsed_s']:.2f} s", f"<= {limit_s:g} s", found["elapsed_s"] <= limit_s),
-            Condition(f"{name}, memory at most", f"{found['peak_mb']:.0f} MB", f"<= {MAX_MB} MB", found["peak_mb"] <= MAX_MB),
+            Condition(
+                name,
+                f"{found['elapsed_s']:.2f} s",
+                f"<= {limit_s:g} s",
+                found["elapsed_s"] <= limit_s,
+            ),
+            Condition(
+                f"{name}, memory at most",
+                f"{found['peak_mb']:.0f} MB",
+                f"<= {MAX_MB} MB",
+                found["peak_mb"] <= MAX_MB,
+            ),
             Condition(
                 f"{name}, trials",
                 f"{found['num_terminated']:,.0f}",

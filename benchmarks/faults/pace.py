@@ -53,7 +53,12 @@ def be_deaf() -> None:
             continue
 
 
-COMPANY: Final[dict[str, Callable[[], None]]] = {"hangs": hang, "spins": spin, "is stopped": stop, "is deaf": be_deaf}
+COMPANY: Final[dict[str, Callable[[], None]]] = {
+    "hangs": hang,
+    "spins": spin,
+    "is stopped": stop,
+    "is deaf": be_deaf,
+}
 
 
 def train(config: dict[str, Any]) -> None:
@@ -76,7 +81,9 @@ def took_s(company: str) -> tuple[list[float], int]:
         results = tune.Tuner(
             train,
             param_space={"what": tune.grid_search(kinds)},
-            tune_config=tune.TuneConfig(metric="took_s", mode="min", seed=0, scheduler=tune.schedulers.FIFOScheduler()),
+            tune_config=tune.TuneConfig(
+                metric="took_s", mode="min", seed=0, scheduler=tune.schedulers.FIFOScheduler()
+            ),
             run_config=tune.RunConfig(
                 storage_path=storage,
                 verbose=0,
@@ -92,16 +99,28 @@ def took_s(company: str) -> tuple[list[float], int]:
 def main() -> int:
     """Run the bench."""
     given = arguments(__doc__, rounds=1)
-    rounds = {company: [took_s(company) for _ in range(given.rounds)] for company in (ALONE, *COMPANY)}
-    seen = {company: [took for found, _ in of_company for took in found] for company, of_company in rounds.items()}
+    rounds = {
+        company: [took_s(company) for _ in range(given.rounds)] for company in (ALONE, *COMPANY)
+    }
+    seen = {
+        company: [took for found, _ in of_company for took in found]
+        for company, of_company in rounds.items()
+    }
     usual_s = statistics.median(seen.pop(ALONE))
     conditions = [Condition("a report and its pause, two trials by themselves", f"{usual_s:.3f} s")]
     conditions += [
-        at_most(f"beside one that {company}: a report and its pause", found, round(MAX_RATIO * usual_s, 4), is_middle=True)
+        at_most(
+            f"beside one that {company}: a report and its pause",
+            found,
+            round(MAX_RATIO * usual_s, 4),
+            is_middle=True,
+        )
         for company, found in seen.items()
     ]
     num_spared = sum(num for of_company in rounds.values() for _, num in of_company)
-    conditions.append(none_of("bad company that was not killed", num_spared, given.rounds * len(COMPANY)))
+    conditions.append(
+        none_of("bad company that was not killed", num_spared, given.rounds * len(COMPANY))
+    )
     return conclude(Verdict(given.rounds * len(COMPANY), conditions), given.verdict)
 
 

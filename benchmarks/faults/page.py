@@ -27,12 +27,17 @@ def read_findings() -> dict[str, Finding]:
     """Return the latest finding of each case that has been run."""
     lines = FINDINGS.read_text(encoding="utf-8").splitlines() if FINDINGS.exists() else []
     findings = [json.loads(line) for line in lines]
-    return {fields["case"]: Finding(**{**fields, "outcome": Outcome(fields["outcome"])}) for fields in findings}
+    return {
+        fields["case"]: Finding(**{**fields, "outcome": Outcome(fields["outcome"])})
+        for fields in findings
+    }
 
 
 def write_findings(findings: Mapping[str, Finding]) -> None:
     """Keep the findings, in the order of the cases."""
-    lines = [json.dumps(dataclasses.asdict(findings[name])) + "\n" for name in CASES if name in findings]
+    lines = [
+        json.dumps(dataclasses.asdict(findings[name])) + "\n" for name in CASES if name in findings
+    ]
     FINDINGS.write_text("".join(lines), encoding="utf-8")
 
 
@@ -52,7 +57,9 @@ def page(text: str, findings: Mapping[str, Finding]) -> str:
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"the text has no lines {BEGIN!r} and {END!r} between which the table could stand")
+        raise ValueError(
+            f"the text has no lines {BEGIN!r} and {END!r} between which the table could stand"
+        )
     return f"{head}{BEGIN}\n\n{table(findings)}\n\n{END}{tail}"
 
 
@@ -62,8 +69,15 @@ def write_page() -> None:
 
 
 def _row(case: Case, finding: Finding) -> str:
-    shown_by = ", ".join(dict.fromkeys(f"`{name}`" for evidence in case.shown_by for name in _names(evidence))) or "-"
-    outcome = f"**{finding.outcome}**" + (f"; {_lead(finding.outcome)}{finding.reason}" if finding.reason else "")
+    shown_by = (
+        ", ".join(
+            dict.fromkeys(f"`{name}`" for evidence in case.shown_by for name in _names(evidence))
+        )
+        or "-"
+    )
+    outcome = f"**{finding.outcome}**" + (
+        f"; {_lead(finding.outcome)}{finding.reason}" if finding.reason else ""
+    )
     return f"| {case.name} | {case.fault} | {case.asked} | {shown_by} | {finding.repetitions or '-'} | {outcome} |"
 
 

@@ -53,7 +53,10 @@ def saving(config: dict[str, Any]) -> None:
         time.sleep(config["pace_s"])
         with tune.checkpoint_dir() as directory:
             Path(directory, "step").write_text(str(step), encoding="utf-8")
-            tune.report({"loss": float(config["array"][0]) + 1.0 / step}, checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                {"loss": float(config["array"][0]) + 1.0 / step},
+                checkpoint=tune.Checkpoint.from_directory(directory),
+            )
 
 
 def array(_: dict[str, Any]) -> Any:
@@ -71,24 +74,51 @@ def many(seconds: float) -> dict[str, Any]:
     """Return L2 for so many seconds."""
     pace_s = CONCURRENT / REPORTS_PER_S
     num_trials = max(CONCURRENT, round(seconds * REPORTS_PER_S / REPORTS_PER_TRIAL))
-    return declared(paced, num_trials, CONCURRENT, {"pace_s": pace_s, "num_reports": REPORTS_PER_TRIAL})
+    return declared(
+        paced, num_trials, CONCURRENT, {"pace_s": pace_s, "num_reports": REPORTS_PER_TRIAL}
+    )
 
 
 def large(seconds: float) -> dict[str, Any]:
     """Return L3 for so many seconds."""
     pace_s = 0.2
-    return declared(saving, 4, 2, {"pace_s": pace_s, "num_reports": max(1, round(seconds / pace_s / 2)), "array": tune.sample_from(array)})
+    return declared(
+        saving,
+        4,
+        2,
+        {
+            "pace_s": pace_s,
+            "num_reports": max(1, round(seconds / pace_s / 2)),
+            "array": tune.sample_from(array),
+        },
+    )
 
 
-LOAD_OF: dict[str, Callable[[float], dict[str, Any]]] = {"L1": few, "L2": many, "L3": large, "L4": many}
+LOAD_OF: dict[str, Callable[[float], dict[str, Any]]] = {
+    "L1": few,
+    "L2": many,
+    "L3": large,
+    "L4": many,
+}
 
 
-def declared(trainable: Callable[[dict[str, Any]], None], num_trials: int, concurrent: int, space: dict[str, Any]) -> dict[str, Any]:
+def declared(
+    trainable: Callable[[dict[str, Any]], None],
+    num_trials: int,
+    concurrent: int,
+    space: dict[str, Any],
+) -> dict[str, Any]:
     """Return what makes the `Tuner` of a load, without where it lies."""
     return {
         "trainable": trainable,
         "param_space": space,
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, max_concurrent_trials=concurrent, seed=0),
+        "tune_config": tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=num_trials,
+            max_concurrent_trials=concurrent,
+            seed=0,
+        ),
         "resources": {"cpu": concurrent},
     }
 
@@ -114,20 +144,33 @@ def bear(load: str, seconds: float, durability: Any, storage: str) -> None:
     given = LOAD_OF[load](seconds)
     resources = given.pop("resources")
     keep = tune.CheckpointConfig(num_to_keep=1)
-    config = tune.RunConfig(storage_path=storage, verbose=0, durability=durability, resources=resources, checkpoint_config=keep)
+    config = tune.RunConfig(
+        storage_path=storage,
+        verbose=0,
+        durability=durability,
+        resources=resources,
+        checkpoint_config=keep,
+    )
     start_s = time.perf_counter()
     results = tune.Tuner(run_config=config, **given).fit()
     elapsed_s = time.perf_counter() - start_s
     num_reports = sum(result.metrics["training_iteration"] for result in results)
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    seen = {"elapsed_s": elapsed_s, "driver_cpu_s": usage.ru_utime + usage.ru_stime, "num_reports": num_reports}
+    seen = {
+        "elapsed_s": elapsed_s,
+        "driver_cpu_s": usage.ru_utime + usage.ru_stime,
+        "num_reports": num_reports,
+    }
     print(json.dumps(seen | told_by(results)))
 
 
 def told_by(results: tune.ResultGrid) -> dict[str, float | None]:
     """Return what the experiment itself tells about its persistence; nothing where it does not."""
     told = getattr(results, "persistence", None)
-    return {name: getattr(told, name, None) for name in ("share", "worst_share", "longest_pause_s", "num_bytes", "num_syncs")}
+    return {
+        name: getattr(told, name, None)
+        for name in ("share", "worst_share", "longest_pause_s", "num_bytes", "num_syncs")
+    }
 
 
 def measure(load: str, seconds: float, durability: str, storage: str) -> dict[str, Any]:
@@ -143,17 +186,39 @@ def judge(load: str, found: dict[str, Any]) -> list[Condition]:
     """Return what is asked of a load, and the figures beside it."""
     rate = found["num_reports"] / found["elapsed_s"]
     cpu = found["driver_cpu_s"] / found["elapsed_s"]
-    figures = [Condition(f"{load}: reports a second; CPU of the driver", f"{rate:,.0f}/s; {cpu:.0%}")]
+    figures = [
+        Condition(f"{load}: reports a second; CPU of the driver", f"{rate:,.0f}/s; {cpu:.0%}")
+    ]
     share, worst, pause_s = found["share"], found["worst_share"], found["longest_pause_s"]
     if share is None:
         why = "not told by results.persistence"
-        return [*figures, Condition(f"{load}: share of persistence", why, f"<= {MAX_SHARE:.0%}", holds=False)]
+        return [
+            *figures,
+            Condition(f"{load}: share of persistence", why, f"<= {MAX_SHARE:.0%}", holds=False),
+        ]
     return [
         *figures,
-        Condition(f"{load}: bytes written, syncs", f"{found['num_bytes']:,.0f}, {found['num_syncs']:,.0f}"),
-        Condition(f"{load}: share of persistence", f"{share:.2%}", f"<= {MAX_SHARE:.0%}", share <= MAX_SHARE),
-        Condition(f"{load}: share in the worst minute", f"{worst:.2%}", f"<= {MAX_SHARE:.0%}", worst <= MAX_SHARE),
-        Condition(f"{load}: longest pause", f"{1000 * pause_s:.0f} ms", f"<= {1000 * MAX_PAUSE_S:.0f} ms", pause_s <= MAX_PAUSE_S),
+        Condition(
+            f"{load}: bytes written, syncs", f"{found['num_bytes']:,.0f}, {found['num_syncs']:,.0f}"
+        ),
+        Condition(
+            f"{load}: share of persistence",
+            f"{share:.2%}",
+            f"<= {MAX_SHARE:.0%}",
+            share <= MAX_SHARE,
+        ),
+        Condition(
+            f"{load}: share in the worst minute",
+            f"{worst:.2%}",
+            f"<= {MAX_SHARE:.0%}",
+            worst <= MAX_SHARE,
+        ),
+        Condition(
+            f"{load}: longest pause",
+            f"{1000 * pause_s:.0f} ms",
+            f"<= {1000 * MAX_PAUSE_S:.0f} ms",
+            pause_s <= MAX_PAUSE_S,
+        ),
     ]
 
 
@@ -165,7 +230,11 @@ def main() -> int:
         if given.load != "all":
             bear(given.load, given.seconds, given.durability, storage)
             return 0
-        conditions = [line for load in LOADS for line in judge(load, measure(load, given.seconds, given.durability, storage))]
+        conditions = [
+            line
+            for load in LOADS
+            for line in judge(load, measure(load, given.seconds, given.durability, storage))
+        ]
     return conclude(Verdict(len(LOADS), conditions), given.verdict)
 
 

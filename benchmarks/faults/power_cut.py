@@ -62,41 +62,71 @@ class Cut:
 
 def cuts(num_cuts: int, durability: str, chance: random.Random, pace_s: float) -> Iterator[Cut]:
     """Run the experiment once, and yield what each of several cuts at random instants would have led to."""
-    with tempfile.TemporaryDirectory(prefix="faults-", dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="faults-", dir=_MEMORY if _MEMORY.is_dir() else None
+    ) as directory:
         root = Path(directory)
         (root / "disk").mkdir()
         disk = ForgetfulDisk(root / "disk")
         with disk.mounted() as mounted:
-            lives = Lives(root, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability)
+            lives = Lives(
+                root, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability
+            )
             if lives.live(None) != 0:
                 sys.exit(lives.output.read_text(encoding="utf-8"))
             expected = lives.tables()
         reports = [entry for entry in lives.entries() if entry.kind == "report"]
         written = disk.platter.written
-        first = next(number for number, write in enumerate(written) if write.at_s >= lives.starts_s[0])
+        first = next(
+            number for number, write in enumerate(written) if write.at_s >= lives.starts_s[0]
+        )
         for _ in range(num_cuts):
             number = chance.randrange(first, len(written))
             acknowledged = [entry for entry in reports if entry.at_s <= written[number].at_s]
             with tempfile.TemporaryDirectory(prefix="cut-", dir=root) as place:
                 image = disk.platter.image_at(number, chance)
-                yield _look(Path(place), image, durability, acknowledged, written[number].at_s, expected, pace_s)
+                yield _look(
+                    Path(place),
+                    image,
+                    durability,
+                    acknowledged,
+                    written[number].at_s,
+                    expected,
+                    pace_s,
+                )
 
 
 def _look(  # noqa: PLR0917  (all that is known of one cut)
-    place: Path, image: bytes, durability: str, acknowledged: Sequence[Entry], cut_s: float, expected: tuple[bytes, bytes], pace_s: float
+    place: Path,
+    image: bytes,
+    durability: str,
+    acknowledged: Sequence[Entry],
+    cut_s: float,
+    expected: tuple[bytes, bytes],
+    pace_s: float,
 ) -> Cut:
     with mounted_image(image, place) as mounted:
-        lives = Lives(place, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability)
+        lives = Lives(
+            place, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability
+        )
         segments = journal_bytes(lives.experiment)
         lost_s = [cut_s - entry.at_s for entry in lost_from(segments, acknowledged)]
-        num_zeros = sum(_is_spoilt(path) for name in ("result.json", "progress.csv") for path in lives.experiment.glob(f"*/{name}"))
+        num_zeros = sum(
+            _is_spoilt(path)
+            for name in ("result.json", "progress.csv")
+            for path in lives.experiment.glob(f"*/{name}")
+        )
         for book in lives.experiment.glob(f"{LOGGED}/*"):
             tell_of_an_earlier_start(book)  # nothing but the experiment has died here
         _tell_of_an_earlier_start(lives.experiment)
         status = lives.live(None)
         if status != 0:
             print(lives.output.read_text(encoding="utf-8"), file=sys.stderr)
-        counts = [doubles_and_holes(read(trial), NUM_REPORTS) for trial in lives.experiment.glob("t[0-9]*") for read in LOGS.values()]
+        counts = [
+            doubles_and_holes(read(trial), NUM_REPORTS)
+            for trial in lives.experiment.glob("t[0-9]*")
+            for read in LOGS.values()
+        ]
         return Cut(
             durability,
             len(acknowledged),
@@ -117,7 +147,9 @@ def _tell_of_an_earlier_start(experiment: Path) -> None:
         fields = strict_json.checked(strict_json.loads(declaration.read_bytes()))
         if MARK in fields:
             earlier = {**fields, MARK: {**fields[MARK], "boot_id": "earlier"}}
-            declaration.write_text(strict_json.dumps(strict_json.signed(earlier)) + "\n", encoding="utf-8")
+            declaration.write_text(
+                strict_json.dumps(strict_json.signed(earlier)) + "\n", encoding="utf-8"
+            )
     if lock.exists():
         lock.write_bytes(lock.read_bytes().replace(boot_id().encode(), b"earlier"))
 
@@ -129,7 +161,9 @@ def _is_spoilt(path: Path) -> bool:
 
 def verdict(seen: Sequence[Cut]) -> Verdict:
     """Return what all cuts come to."""
-    group, strict = ([cut for cut in seen if cut.durability == durability] for durability in DURABILITIES)
+    group, strict = (
+        [cut for cut in seen if cut.durability == durability] for durability in DURABILITIES
+    )
     worst_s = max((age_s for cut in group for age_s in cut.lost_s), default=0.0)
     return Verdict(
         len(seen),
@@ -144,12 +178,28 @@ def verdict(seen: Sequence[Cut]) -> Verdict:
                 f"{sum(len(cut.lost_s) for cut in group):,} of {sum(cut.num_acknowledged for cut in group):,}",
             ),
             Condition(
-                "group: the oldest of them, before the cut", f"{1000 * worst_s:.0f} ms", f"<= {1000 * WINDOW_S:g} ms", worst_s <= WINDOW_S
+                "group: the oldest of them, before the cut",
+                f"{1000 * worst_s:.0f} ms",
+                f"<= {1000 * WINDOW_S:g} ms",
+                worst_s <= WINDOW_S,
             ),
-            none_of("records that stand behind a missing one", sum(cut.num_out_of_line for cut in seen)),
-            none_of("experiments that did not open without help and end", sum(not cut.is_ended for cut in seen), len(seen)),
-            none_of("final tables unlike that of the uninterrupted run", sum(not cut.is_same for cut in seen), len(seen)),
-            Condition("log files that were empty or had zeros in them", f"{sum(cut.num_zeros for cut in seen):,}"),
+            none_of(
+                "records that stand behind a missing one", sum(cut.num_out_of_line for cut in seen)
+            ),
+            none_of(
+                "experiments that did not open without help and end",
+                sum(not cut.is_ended for cut in seen),
+                len(seen),
+            ),
+            none_of(
+                "final tables unlike that of the uninterrupted run",
+                sum(not cut.is_same for cut in seen),
+                len(seen),
+            ),
+            Condition(
+                "log files that were empty or had zeros in them",
+                f"{sum(cut.num_zeros for cut in seen):,}",
+            ),
             none_of("doubled rows in them in the end", sum(cut.num_doubles for cut in seen)),
             none_of("missing rows in them in the end", sum(cut.num_holes for cut in seen)),
         ],

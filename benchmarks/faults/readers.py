@@ -26,12 +26,18 @@ def journal_bytes(experiment: Path) -> list[bytes]:
 def reported_in(segments: Iterable[bytes]) -> set[Reported]:
     """Return the results that stand in a journal, those of all attempts; a line that does not verify does not count."""
     records = (record for segment in segments for record in _records(segment))
-    return {(record["id"], record["m"]["training_iteration"], record["m"]["loss"]) for record in records if record.get("k") == "result"}
+    return {
+        (record["id"], record["m"]["training_iteration"], record["m"]["loss"])
+        for record in records
+        if record.get("k") == "result"
+    }
 
 
 def numbers_in(segments: Iterable[bytes]) -> list[int]:
     """Return the numbers of the records that stand in a journal, in their order; a line that does not verify does not count."""
-    return sorted({record["q"] for segment in segments for record in _records(segment) if "q" in record})
+    return sorted(
+        {record["q"] for segment in segments for record in _records(segment) if "q" in record}
+    )
 
 
 def _records(segment: bytes) -> Iterable[dict[str, Any]]:
@@ -43,7 +49,10 @@ def _records(segment: bytes) -> Iterable[dict[str, Any]]:
 
 def json_iterations(trial: Path) -> list[int]:
     """Return the iterations of ``result.json``, in their order."""
-    return [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)["training_iteration"]
+        for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def csv_iterations(trial: Path) -> list[int]:
@@ -71,4 +80,6 @@ LOGS: Mapping[str, Callable[[Path], list[int]]] = {
 def doubles_and_holes(iterations: Iterable[int], expected: int) -> tuple[int, int]:
     """Return how many rows are there twice, and how many of 1 to `expected` are missing."""
     counts = Counter(iterations)
-    return sum(count - 1 for count in counts.values()), sum(iteration not in counts for iteration in range(1, expected + 1))
+    return sum(count - 1 for count in counts.values()), sum(
+        iteration not in counts for iteration in range(1, expected + 1)
+    )

@@ -21,13 +21,29 @@ def main() -> int:
     arguments = _parser().parse_args()
     match arguments.command:
         case "run":
-            return len(run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results))
+            return len(
+                run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results)
+            )
         case "tasks":
-            print("\n".join([*task_rows(), "", "Least, median and greatest of each set:", "", *makeup_rows()]))
+            print(
+                "\n".join(
+                    [
+                        *task_rows(),
+                        "",
+                        "Least, median and greatest of each set:",
+                        "",
+                        *makeup_rows(),
+                    ]
+                )
+            )
         case _:
-            records = [record for record in read(arguments.results) if record.method in arguments.methods]
+            records = [
+                record for record in read(arguments.results) if record.method in arguments.methods
+            ]
             try:
-                figures = "\n".join(report(records, arguments.tasks, arguments.seeds, arguments.ours))
+                figures = "\n".join(
+                    report(records, arguments.tasks, arguments.seeds, arguments.ours)
+                )
             except ValueError as error:
                 sys.exit(str(error))
             print(figures)
@@ -42,13 +58,35 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("tasks", help="print tables of the tasks and of what the sets are made of")
     run = commands.add_parser("run", help="run every search whose result is not in the file yet")
     show = commands.add_parser("report", help="print what the searches came to")
-    show.add_argument("--ours", default="ours-tree", type=_method, metavar="NAME", help="what others are compared with")
+    show.add_argument(
+        "--ours",
+        default="ours-tree",
+        type=_method,
+        metavar="NAME",
+        help="what others are compared with",
+    )
     show.add_argument("--write", action="store_true", help="put it into docs/quality.md, too")
     for command in (run, show):
-        command.add_argument("--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH)
-        command.add_argument("--tasks", nargs="+", default=list(REPORTING), choices=list(TASKS), metavar="NAME", help="default: reporting")
-        command.add_argument("--seeds", type=int, default=10, help="how many seeds, from 0 on (default: 10)")
-        command.add_argument("--results", type=Path, default=RESULTS, help="file of results, a line of JSON for each search")
+        command.add_argument(
+            "--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH
+        )
+        command.add_argument(
+            "--tasks",
+            nargs="+",
+            default=list(REPORTING),
+            choices=list(TASKS),
+            metavar="NAME",
+            help="default: reporting",
+        )
+        command.add_argument(
+            "--seeds", type=int, default=10, help="how many seeds, from 0 on (default: 10)"
+        )
+        command.add_argument(
+            "--results",
+            type=Path,
+            default=RESULTS,
+            help="file of results, a line of JSON for each search",
+        )
     return parser
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TREE_S, _NODE_S = 2e-4, 1e-7
 
 
-def train_boosting(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+def train_boosting(
+    problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
+) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
     return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
@@ -34,7 +36,11 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
 def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: int) -> list[float]:
     from sklearn import ensemble  # noqa: PLC0415  (an extra, and heavy)
 
-    kind = ensemble.GradientBoostingClassifier if problem.is_classification else ensemble.GradientBoostingRegressor
+    kind = (
+        ensemble.GradientBoostingClassifier
+        if problem.is_classification
+        else ensemble.GradientBoostingRegressor
+    )
     model = kind(n_estimators=num_epochs, random_state=seed, **config)
     return boosted_curve(problem, model)
 

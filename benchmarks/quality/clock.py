@@ -44,7 +44,13 @@ class _Clock:
 
     def run(self, method: str, seed: int) -> Trace:
         space, end_s = self._table.grid.described(), duration_s(self._table)
-        setting = {"method": method, "space": space, "max_epochs": self._table.num_epochs, "num_workers": NUM_WORKERS, "seed": seed}
+        setting = {
+            "method": method,
+            "space": space,
+            "max_epochs": self._table.num_epochs,
+            "num_workers": NUM_WORKERS,
+            "seed": seed,
+        }
         self._trace.versions = dict(self._question("begin", setting=setting)["versions"])
         self._employ()
         while self._due and self._due[0][0] <= end_s:
@@ -52,7 +58,9 @@ class _Clock:
             self._happen(name)
             self._employ()
         if not (self._due or self._is_finished):
-            raise RuntimeError(f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and nothing is left to happen")
+            raise RuntimeError(
+                f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and nothing is left to happen"
+            )
         return self._trace
 
     def _question(self, do: str, **facts: Any) -> Mapping[str, Any]:
@@ -79,7 +87,9 @@ class _Clock:
             self._trace.num_suggestions += 1
         trial = self._trials[name]
         if any(name == running for _, _, running in self._due):
-            raise RuntimeError(f"the search asks for trial {name}, which is running; it has to have ended, or to have been paused")
+            raise RuntimeError(
+                f"the search asks for trial {name}, which is running; it has to have ended, or to have been paused"
+            )
         trial.until = order["until"]
         if trial.epoch >= trial.until:
             self._tell("complete", name, trial)
@@ -89,7 +99,10 @@ class _Clock:
 
     def _train(self, name: str, trial: _Trial) -> None:
         self._num_begun += 1
-        heapq.heappush(self._due, (self._now_s + float(self._table.costs_s[trial.index]), self._num_begun, name))
+        heapq.heappush(
+            self._due,
+            (self._now_s + float(self._table.costs_s[trial.index]), self._num_begun, name),
+        )
 
     def _happen(self, name: str) -> None:
         trial = self._trials[name]

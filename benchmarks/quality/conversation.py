@@ -33,7 +33,13 @@ class Conversation:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed with the conversation)
         self._home = tempfile.TemporaryDirectory()
         # What a search writes lands in a directory that goes away; one thread is what each of them has.
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "HOME": self._home.name}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+            "HOME": self._home.name,
+        }
         self._process = subprocess.Popen(  # noqa: S603  (our own modules)
             [str(python), "-m", f"benchmarks.quality.peers.{module}"],
             stdin=subprocess.PIPE,
@@ -52,7 +58,9 @@ class Conversation:
             print(json.dumps({"do": do, **facts}), file=self._process.stdin, flush=True)
             answer: Mapping[str, Any] = json.loads(self._process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
-            raise PeerFailed(f"the search did not answer {do!r}; its last words: {self._last_words()}") from error
+            raise PeerFailed(
+                f"the search did not answer {do!r}; its last words: {self._last_words()}"
+            ) from error
         return answer
 
     def close(self) -> None:

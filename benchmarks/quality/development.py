@@ -38,21 +38,50 @@ DEVELOPMENT: Mapping[str, Task] = {
     "digits_few": Task(
         "perceptrons on 150 digits, by SGD with momentum; cross-entropy",
         networks.MODEL,
-        Grid((SGD_RATES, batches(8, 16, 32, 64), widths(8, 16, 32, 64), depths(1, 2), dropouts(0.0, 0.25, 0.5), ACTIVATIONS)),
+        Grid(
+            (
+                SGD_RATES,
+                batches(8, 16, 32, 64),
+                widths(8, 16, 32, 64),
+                depths(1, 2),
+                dropouts(0.0, 0.25, 0.5),
+                ACTIVATIONS,
+            )
+        ),
         lambda: problems.classification("digits", "log_loss", 150, 500, 1),
         seed=0,
     ),
     "cancer_distractors": Task(
         "perceptrons on 120 cases of breast cancer, with 30 columns of noise, by two optimizers; cross-entropy",
         networks.MODEL,
-        Grid((WIDE_RATES, DECAYS, OPTIMIZERS, batches(8, 16, 32, 64), widths(8, 16, 32), dropouts(0.0, 0.3, 0.6))),
-        lambda: problems.with_distractors(problems.classification("breast_cancer", "log_loss", 120, 400, 2), 30, 2),
+        Grid(
+            (
+                WIDE_RATES,
+                DECAYS,
+                OPTIMIZERS,
+                batches(8, 16, 32, 64),
+                widths(8, 16, 32),
+                dropouts(0.0, 0.3, 0.6),
+            )
+        ),
+        lambda: problems.with_distractors(
+            problems.classification("breast_cancer", "log_loss", 120, 400, 2), 30, 2
+        ),
         seed=1,
     ),
     "diabetes_products": Task(
         "perceptrons on diabetes with all products of two columns, by SGD with momentum; squared error",
         networks.MODEL,
-        Grid((LOW_RATES, DECAYS, batches(8, 16, 32), widths(8, 16, 32), dropouts(0.0, 0.2, 0.4, 0.6), SCHEDULES)),
+        Grid(
+            (
+                LOW_RATES,
+                DECAYS,
+                batches(8, 16, 32),
+                widths(8, 16, 32),
+                dropouts(0.0, 0.2, 0.4, 0.6),
+                SCHEDULES,
+            )
+        ),
         lambda: problems.with_products(problems.regression("diabetes", 200, 242, 3)),
         seed=2,
     ),
@@ -60,13 +89,24 @@ DEVELOPMENT: Mapping[str, Task] = {
         "boosted trees on 90 wines with a third of the labels random; cross-entropy",
         boosting.MODEL,
         Grid(TREES),
-        lambda: problems.with_label_noise(problems.classification("wine", "log_loss", 90, 88, 4), 0.33, 4),
+        lambda: problems.with_label_noise(
+            problems.classification("wine", "log_loss", 90, 88, 4), 0.33, 4
+        ),
         seed=3,
     ),
     "photo_place": Task(
         "perceptrons on random Fourier features that tell the colour of a photograph's pixel from its place, by Adam; squared error",
         networks.model(optimizer="adam"),
-        Grid((log_axis("lr", 1e-4, 0.1, 8), frequencies(0.5, 16, 6), features(16, 32, 64), widths(8, 16, 32), depths(1, 2), SCHEDULES)),
+        Grid(
+            (
+                log_axis("lr", 1e-4, 0.1, 8),
+                frequencies(0.5, 16, 6),
+                features(16, 32, 64),
+                widths(8, 16, 32),
+                depths(1, 2),
+                SCHEDULES,
+            )
+        ),
         lambda: pictures.place_colours("china", 500, 600, 14),
         seed=13,
     ),
@@ -86,7 +126,13 @@ DEVELOPMENT: Mapping[str, Task] = {
             )
         ),
         lambda: problems.with_products(
-            problems.with_distractors(problems.with_label_noise(problems.classification("iris", "log_loss", 70, 80, 15), 0.2, 15), 15, 15)
+            problems.with_distractors(
+                problems.with_label_noise(
+                    problems.classification("iris", "log_loss", 70, 80, 15), 0.2, 15
+                ),
+                15,
+                15,
+            )
         ),
         seed=14,
     ),
@@ -94,7 +140,9 @@ DEVELOPMENT: Mapping[str, Task] = {
         "linear models on 128 random Fourier features of 80 cases of breast cancer with 15 % of the labels random; cross-entropy",
         networks.model("kernel machines", depth=0, num_features=128),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), DECAYS)),
-        lambda: problems.with_label_noise(problems.classification("breast_cancer", "log_loss", 80, 450, 16), 0.15, 16),
+        lambda: problems.with_label_noise(
+            problems.classification("breast_cancer", "log_loss", 80, 450, 16), 0.15, 16
+        ),
         seed=15,
     ),
     "digit_turns_conv": Task(
@@ -117,7 +165,15 @@ DEVELOPMENT: Mapping[str, Task] = {
     "photo_channel_forest": Task(
         "forests that tell whether a patch is of a photograph's red, green or blue; cross-entropy",
         forests.MODEL,
-        Grid((KINDS, levels(2, 4, 6, 8, 10), leaf_sizes(1, 2, 4, 8, 16), columns(0.1, 0.3, 0.5, 0.7, 0.9), samples(0.25, 0.5, 0.75, 1.0))),
+        Grid(
+            (
+                KINDS,
+                levels(2, 4, 6, 8, 10),
+                leaf_sizes(1, 2, 4, 8, 16),
+                columns(0.1, 0.3, 0.5, 0.7, 0.9),
+                samples(0.25, 0.5, 0.75, 1.0),
+            )
+        ),
         lambda: pictures.channel_of("flower", 5, 300, 400, 18),
         seed=17,
     ),

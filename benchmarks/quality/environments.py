@@ -39,15 +39,28 @@ def make_environment(name: str) -> str:
     """Make an environment anew; return what pip said if it failed, nothing if it did not."""
     place = home() / name
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)  # noqa: S603  (our own interpreter)
-    command = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(PINS / f"{name}.txt")]
+    command = [
+        str(place / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "-r",
+        str(PINS / f"{name}.txt"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (pip of the environment)
     return done.stderr if done.returncode else ""
 
 
 def main() -> int:
     """Make the environments that were named, or all, and return how many failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality.environments", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(NAMES)} (default: all)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quality.environments", description=__doc__
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(NAMES)} (default: all)"
+    )
     errors = {name: make_environment(name) for name in parser.parse_args().names or NAMES}
     for name, error in errors.items():
         print(f"{name:<12} {error or home() / name}")

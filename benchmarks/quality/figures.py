@@ -85,28 +85,47 @@ class Comparison:
         """
         common = min(self.seeds_of(first), self.seeds_of(second))
         differences = self.logs(first)[:, :common] - self.logs(second)[:, :common]
-        return bootstrap(differences.mean(axis=2) if share is None else differences[:, :, SHARES.index(share)])
+        return bootstrap(
+            differences.mean(axis=2) if share is None else differences[:, :, SHARES.index(share)]
+        )
 
 
 def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
     """Return a comparison of all searches that have run on all tasks with the first so many seeds, or at least with the first."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
-    runs = {method: [kept for kept in cells.values() if kept.method == method] for method in methods}
+    runs = {
+        method: [kept for kept in cells.values() if kept.method == method] for method in methods
+    }
     seeds = {method: _num_full_seeds(cells, method, tasks, num_seeds) for method in methods}
     enough = [method for method in methods if seeds[method]]
     regrets = {
-        method: np.array([[_regrets(cells[method, task, seed]) for seed in range(seeds[method])] for task in tasks]) for method in enough
+        method: np.array(
+            [
+                [_regrets(cells[method, task, seed]) for seed in range(seeds[method])]
+                for task in tasks
+            ]
+        )
+        for method in enough
     }
-    seconds = {method: sum(kept.decision_s for kept in runs[method]) / _num_suggestions(runs[method]) for method in enough}
+    seconds = {
+        method: sum(kept.decision_s for kept in runs[method]) / _num_suggestions(runs[method])
+        for method in enough
+    }
     suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in enough}
     incomplete = {method: len(runs[method]) for method in methods if method not in enough}
     return Comparison(regrets, seconds, suggestions, incomplete, num_seeds)
 
 
-def _num_full_seeds(cells: Mapping[tuple[str, str, int], Record], method: str, tasks: Sequence[str], num_seeds: int) -> int:
+def _num_full_seeds(
+    cells: Mapping[tuple[str, str, int], Record], method: str, tasks: Sequence[str], num_seeds: int
+) -> int:
     """Return with how many seeds, from 0 on, a search has run on all tasks."""
-    lacking = (seed for seed in range(num_seeds) if any((method, task, seed) not in cells for task in tasks))
+    lacking = (
+        seed
+        for seed in range(num_seeds)
+        if any((method, task, seed) not in cells for task in tasks)
+    )
     return next(lacking, num_seeds)
 
 

@@ -19,7 +19,9 @@ _TREE_S, _NODE_S = 2e-4, 1e-7
 _SPLITTERS = {"random forest": "best", "extra trees": "random"}
 
 
-def train_forests(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+def train_forests(
+    problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
+) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
     return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
@@ -32,7 +34,10 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     inputs = problem.train[0]
     num_examples = len(inputs) * float(config["sample"])
     num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config["max_features"])))
-    num_levels = min(float(config.get("max_depth", math.inf)), math.log2(max(2.0, num_examples / int(config["min_samples_leaf"]))))
+    num_levels = min(
+        float(config.get("max_depth", math.inf)),
+        math.log2(max(2.0, num_examples / int(config["min_samples_leaf"]))),
+    )
     share = 1 / 3 if config.get("kind") == "extra trees" else 1.0
     return _TREE_S + _NODE_S * share * num_examples * num_columns * num_levels
 
@@ -52,13 +57,27 @@ def _outputs(problem: Problem, config: Mapping[str, Any], rng: np.random.Generat
     from sklearn import tree  # noqa: PLC0415  (an extra, and heavy)
 
     inputs, targets = problem.train
-    settings = {name: config[name] for name in ("max_depth", "min_samples_leaf", "max_features", "criterion") if name in config}
+    settings = {
+        name: config[name]
+        for name in ("max_depth", "min_samples_leaf", "max_features", "criterion")
+        if name in config
+    }
     kind = tree.DecisionTreeClassifier if problem.is_classification else tree.DecisionTreeRegressor
-    model = kind(splitter=_SPLITTERS[config.get("kind", "random forest")], random_state=int(rng.integers(2**31)), **settings)
+    model = kind(
+        splitter=_SPLITTERS[config.get("kind", "random forest")],
+        random_state=int(rng.integers(2**31)),
+        **settings,
+    )
     # A class that is not in the sample would be missing in what the tree says, so that all are in it, some with no weight.
-    counts = np.bincount(rng.integers(len(inputs), size=round(len(inputs) * config["sample"])), minlength=len(inputs))
+    counts = np.bincount(
+        rng.integers(len(inputs), size=round(len(inputs) * config["sample"])), minlength=len(inputs)
+    )
     model.fit(inputs, targets.ravel(), sample_weight=counts.astype(np.float64))
-    outputs: NDArray[Any] = model.predict_proba(problem.valid[0]) if problem.is_classification else model.predict(problem.valid[0])
+    outputs: NDArray[Any] = (
+        model.predict_proba(problem.valid[0])
+        if problem.is_classification
+        else model.predict(problem.valid[0])
+    )
     return outputs
 
 

@@ -33,7 +33,9 @@ class Front(ABC):
         """Draw what is random and not trained; `frequency` is that of each network."""
 
     @abstractmethod
-    def outputs(self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def outputs(
+        self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """Return what the dense layers see: networks by examples by columns.
 
         Args:
@@ -49,7 +51,9 @@ class _Inputs(Front):
     def __init__(self, num_columns: int) -> None:
         self.size = num_columns
 
-    def outputs(self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def outputs(
+        self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """See `Front`."""
         return inputs.expand(len(layer[1]), *inputs.shape[1:])
 
@@ -67,10 +71,14 @@ class _Features(Front):
         import torch  # noqa: PLC0415  (an extra)
 
         self._frequency = frequency
-        self._projection = torch.randn((self._num_columns, self.size), generator=chance) / math.sqrt(self._num_columns)
+        self._projection = torch.randn(
+            (self._num_columns, self.size), generator=chance
+        ) / math.sqrt(self._num_columns)
         self._phases = 2 * math.pi * torch.rand(self.size, generator=chance)
 
-    def outputs(self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def outputs(
+        self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """See `Front`."""
         return ((inputs @ self._projection) * self._frequency + self._phases).cos() * math.sqrt(2)
 
@@ -79,7 +87,12 @@ class _Features(Front):
 class _Convolution(Front):
     """Channels of a convolution, activated and pooled two by two."""
 
-    def __init__(self, shape: tuple[int, int], config: Mapping[str, Any], activated: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        config: Mapping[str, Any],
+        activated: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
         self._shape, self._pool, self._activated = shape, config["pool"], activated
         self._kernel, channels = int(config["kernel"]), int(config["channels"])
         high, wide = (side - self._kernel + 1 for side in shape)
@@ -87,25 +100,37 @@ class _Convolution(Front):
         self.size = (high // _POOL) * (wide // _POOL) * channels
         self.num_products = high * wide * self._kernel**2 * channels
 
-    def outputs(self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def outputs(
+        self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """See `Front`."""
         weight, bias = layer
-        patches = inputs.unflatten(2, self._shape).unfold(2, self._kernel, 1).unfold(3, self._kernel, 1)
+        patches = (
+            inputs.unflatten(2, self._shape).unfold(2, self._kernel, 1).unfold(3, self._kernel, 1)
+        )
         rows = patches.reshape(len(inputs), -1, self._kernel**2).expand(len(bias), -1, -1)
-        return self._pooled(self._activated(bias.baddbmm(rows, weight)).unflatten(1, patches.shape[1:4])).flatten(2)
+        return self._pooled(
+            self._activated(bias.baddbmm(rows, weight)).unflatten(1, patches.shape[1:4])
+        ).flatten(2)
 
     def _pooled(self, values: torch.Tensor) -> torch.Tensor:
         """Return the mean or maximum of two by two pixels: corner by corner, which is faster than to reduce over short dimensions."""
         import torch  # noqa: PLC0415  (an extra)
 
         high, wide = (side // _POOL * _POOL for side in values.shape[2:4])
-        corners = [values[:, :, top:high:_POOL, left:wide:_POOL] for top in range(_POOL) for left in range(_POOL)]
+        corners = [
+            values[:, :, top:high:_POOL, left:wide:_POOL]
+            for top in range(_POOL)
+            for left in range(_POOL)
+        ]
         add = torch.maximum if self._pool == "max" else torch.add
         pooled = functools.reduce(add, corners)
         return pooled if self._pool == "max" else pooled / len(corners)
 
 
-def front(problem: Problem, config: Mapping[str, Any], activated: Callable[[torch.Tensor], torch.Tensor]) -> Front:
+def front(
+    problem: Problem, config: Mapping[str, Any], activated: Callable[[torch.Tensor], torch.Tensor]
+) -> Front:
     """Return the front that a configuration asks for.
 
     `num_features` above 0 asks for so many random Fourier features, `channels` above 0 for a convolution of `kernel` by `kernel` pixels,
@@ -114,4 +139,8 @@ def front(problem: Problem, config: Mapping[str, Any], activated: Callable[[torc
     num_columns = int(problem.train[0].shape[1])
     if config["num_features"]:
         return _Features(num_columns, int(config["num_features"]))
-    return _Convolution(problem.shape, config, activated) if config["channels"] else _Inputs(num_columns)
+    return (
+        _Convolution(problem.shape, config, activated)
+        if config["channels"]
+        else _Inputs(num_columns)
+    )

@@ -37,10 +37,15 @@ class Axis:
             return
         if list(self.values) != sorted(set(self.values)):
             raise ValueError(f"values of {self.name} must ascend, got {self.values}")
-        places = [math.log(value) if self.scale in {"log", "log_int"} else float(value) for value in self.values]
+        places = [
+            math.log(value) if self.scale in {"log", "log_int"} else float(value)
+            for value in self.values
+        ]
         steps = [right - left for left, right in itertools.pairwise(places)]
         if steps and max(steps) - min(steps) > _UNEVENNESS * sum(steps) / len(steps):
-            raise ValueError(f"values of {self.name} must be evenly spaced on their scale {self.scale!r}, got {self.values}")
+            raise ValueError(
+                f"values of {self.name} must be evenly spaced on their scale {self.scale!r}, got {self.values}"
+            )
 
     def number(self, suggested: Any) -> int:
         """Return the number of the value that a search has suggested."""

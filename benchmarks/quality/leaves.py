@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TREE_S, _NODE_S, _BIN_S = 2e-4, 1e-8, 2e-8
 
 
-def train_leaves(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+def train_leaves(
+    problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
+) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
     return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
@@ -36,7 +38,11 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
 def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: int) -> list[float]:
     from sklearn import ensemble  # noqa: PLC0415  (an extra, and heavy)
 
-    kind = ensemble.HistGradientBoostingClassifier if problem.is_classification else ensemble.HistGradientBoostingRegressor
+    kind = (
+        ensemble.HistGradientBoostingClassifier
+        if problem.is_classification
+        else ensemble.HistGradientBoostingRegressor
+    )
     model = kind(max_iter=num_epochs, early_stopping=False, random_state=seed, **config)
     return boosted_curve(problem, model)
 

@@ -25,7 +25,13 @@ def metric(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Ten
     return sum(kinds[1:], start=kinds[0]) / len(kinds)
 
 
-def loss(name: str, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None, smoothing: torch.Tensor) -> torch.Tensor:
+def loss(
+    name: str,
+    outputs: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor | None,
+    smoothing: torch.Tensor,
+) -> torch.Tensor:
     """Return the loss of each network.
 
     Args:
@@ -56,7 +62,9 @@ def example_weights(problem: Problem, exponents: torch.Tensor) -> torch.Tensor |
     if not bool(exponents.any()):
         return None
     _, classes, counts = np.unique(problem.train[1], return_inverse=True, return_counts=True)
-    weights: torch.Tensor = torch.from_numpy((counts / counts.mean())[classes].astype(np.float32)) ** -exponents
+    weights: torch.Tensor = (
+        torch.from_numpy((counts / counts.mean())[classes].astype(np.float32)) ** -exponents
+    )
     return weights / weights.mean(dim=1, keepdim=True)
 
 

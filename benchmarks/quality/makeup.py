@@ -48,14 +48,26 @@ def foretelling(table: Table, epoch: int) -> float:
 def _makeup(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
     tables = [read_table(name) for name in tasks]
     yield "tasks", str(len(tasks))
-    yield from ((family, str(num)) for family, num in sorted(Counter(task.model.family for task in tasks.values()).items()))
+    yield from (
+        (family, str(num))
+        for family, num in sorted(Counter(task.model.family for task in tasks.values()).items())
+    )
     yield "hyperparameters", _range([len(table.grid.axes) for table in tables], "d")
-    yield "tasks with categorical ones", str(sum(any(axis.scale == "choice" for axis in table.grid.axes) for table in tables))
+    yield (
+        "tasks with categorical ones",
+        str(sum(any(axis.scale == "choice" for axis in table.grid.axes) for table in tables)),
+    )
     yield "configurations", _range([len(table.grid) for table in tables], ",d")
     yield "dearest to cheapest configuration", _range([_spread(table) for table in tables], ".1f")
-    yield "% of configurations with a regret below 0.1", _range([_share_of_good(table) for table in tables], ".1f")
+    yield (
+        "% of configurations with a regret below 0.1",
+        _range([_share_of_good(table) for table in tables], ".1f"),
+    )
     for epoch in EARLY:
-        yield f"rank correlation, {epoch} of 27 epochs with all", _range([foretelling(table, epoch) for table in tables], ".2f")
+        yield (
+            f"rank correlation, {epoch} of 27 epochs with all",
+            _range([foretelling(table, epoch) for table in tables], ".2f"),
+        )
 
 
 def _spread(table: Table) -> float:

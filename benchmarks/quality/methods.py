@@ -45,7 +45,9 @@ METHODS: Mapping[str, Ours | Peer] = {
     "random": Ours("random search, full trainings", "BasicVariantGenerator", "fifo"),
     "ours-random": Ours("promotion ASHA, random search", "BasicVariantGenerator"),
     "ours-optuna": Ours("promotion ASHA, Optuna's TPE", "OptunaSearch"),
-    "ours-tree": Ours("the default: promotion ASHA with scouts, trees over all rungs", "TreeSearch", "default"),
+    "ours-tree": Ours(
+        "the default: promotion ASHA with scouts, trees over all rungs", "TreeSearch", "default"
+    ),
     "ours-bohb": Ours("promotion ASHA, density estimators", "BOHBSearch"),
     "ours-cqr": Ours("promotion ASHA, conformal quantiles", "CQRSearch"),
     "optuna-tpe": Peer("Optuna TPE, full trainings", "optuna", "tpe"),
@@ -75,8 +77,12 @@ def method_of(name: str) -> Ours | Peer:
     try:
         call = ast.parse(name, mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            arguments = {
+                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords
+            }
             return Ours(f"promotion ASHA, {name}", call.func.id, arguments=arguments)
     except (SyntaxError, ValueError):
         pass
-    raise ValueError(f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as in 'OptunaSearch()', got {name!r}")
+    raise ValueError(
+        f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as in 'OptunaSearch()', got {name!r}"
+    )

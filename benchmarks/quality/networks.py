@@ -58,7 +58,9 @@ def _undisturbed() -> Iterator[None]:
         torch.set_num_threads(num_threads)
 
 
-def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+def train_networks(
+    problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
+) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
     All are trained with the same seed, as most people do: networks of one shape begin with the same weights, and have the same order of
@@ -69,7 +71,11 @@ def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_e
     values = np.full((len(configs), num_epochs), np.nan)
     with _undisturbed():
         for rows in _batches(configs):
-            batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed))
+            batch = _Batch(
+                problem,
+                [{**DEFAULTS, **configs[row]} for row in rows],
+                torch.Generator().manual_seed(seed),
+            )
             for epoch in range(num_epochs):
                 batch.train(epoch / num_epochs)
                 values[rows, epoch] = batch.validate()
@@ -83,7 +89,9 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     """
     config = {**DEFAULTS, **config}
     head = front(problem, config, _ACTIVATIONS[config["activation"]])
-    num_products = head.num_products + sum(first * second for first, second in _dense(problem, config, head))
+    num_products = head.num_products + sum(
+        first * second for first, second in _dense(problem, config, head)
+    )
     num_train, num_valid = len(problem.train[0]), len(problem.valid[0])
     num_steps = math.ceil(num_train / int(config["batch_size"]))
     return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_products / _FLOPS
@@ -94,7 +102,11 @@ def _batches(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     for row, config in enumerate(configs):
         groups[tuple(config.get(name, DEFAULTS[name]) for name in _SHAPE)].append(row)
     size = _MAX_CONVOLUTIONS if any(config.get("channels") for config in configs) else _MAX_BATCH
-    return [rows[start : start + size] for rows in groups.values() for start in range(0, len(rows), size)]
+    return [
+        rows[start : start + size]
+        for rows in groups.values()
+        for start in range(0, len(rows), size)
+    ]
 
 
 def _dense(problem: Problem, config: Mapping[str, Any], head: Front) -> list[tuple[int, int]]:
@@ -104,24 +116,35 @@ def _dense(problem: Problem, config: Mapping[str, Any], head: Front) -> list[tup
 class _Batch:
     """Networks of one shape that are trained side by side."""
 
-    def __init__(self, problem: Problem, configs: Sequence[Mapping[str, Any]], chance: torch.Generator) -> None:
+    def __init__(
+        self, problem: Problem, configs: Sequence[Mapping[str, Any]], chance: torch.Generator
+    ) -> None:
         import torch  # noqa: PLC0415  (an extra)
 
         self._torch = torch
         self._problem = problem
         self._shared = configs[0]
         self._chance = chance
-        self._own = {name: torch.tensor([config[name] for config in configs], dtype=torch.float32)[:, None, None] for name in _PER_NETWORK}
+        self._own = {
+            name: torch.tensor([config[name] for config in configs], dtype=torch.float32)[
+                :, None, None
+            ]
+            for name in _PER_NETWORK
+        }
         self._train = torch.from_numpy(problem.train[0]), torch.from_numpy(problem.train[1])
         self._valid = torch.from_numpy(problem.valid[0]), torch.from_numpy(problem.valid[1])
-        self._loss = self._shared["loss"] or ("log" if problem.is_classification else problem.metric)
+        self._loss = self._shared["loss"] or (
+            "log" if problem.is_classification else problem.metric
+        )
         self._example_weights = losses.example_weights(problem, self._own["class_weight"][:, :, 0])
         self._activated = _ACTIVATIONS[self._shared["activation"]]
         self._front = front(problem, self._shared, self._activated)
         self._front.draw(self._own["frequency"], chance)
         layers = [*self._front.layers, *_dense(problem, self._shared, self._front)]
         self._weights = [
-            self._own["init_scale"] * torch.randn((1, fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in)
+            self._own["init_scale"]
+            * torch.randn((1, fan_in, fan_out), generator=chance)
+            * math.sqrt(2 / fan_in)
             for fan_in, fan_out in layers
         ]
         self._biases = [torch.zeros((len(configs), 1, fan_out)) for _, fan_out in layers]
@@ -136,7 +159,11 @@ class _Batch:
     def train(self, progress: float) -> None:
         """Train for one epoch; `progress` is the share of all epochs that is over."""
         inputs, targets = self._train
-        factor = 0.5 * (1 + math.cos(math.pi * progress)) if self._shared["schedule"] == "cosine" else 1.0
+        factor = (
+            0.5 * (1 + math.cos(math.pi * progress))
+            if self._shared["schedule"] == "cosine"
+            else 1.0
+        )
         lr = self._own["lr"] * factor
         self._own["lr"] = self._own["lr"] * self._own["lr_decay"]
         order = self._torch.randperm(len(inputs), generator=self._chance)
@@ -155,33 +182,50 @@ class _Batch:
     def _forward(self, inputs: torch.Tensor, *, is_training: bool) -> torch.Tensor:
         inputs = inputs[None]
         if is_training and bool(self._own["input_noise"].any()):
-            inputs = inputs + self._own["input_noise"] * self._torch.randn(inputs.shape, generator=self._chance)
+            inputs = inputs + self._own["input_noise"] * self._torch.randn(
+                inputs.shape, generator=self._chance
+            )
         num_own = len(self._front.layers)
         hidden = self._front.outputs(inputs, (self._weights[0], self._biases[0]))
         for weight, bias in zip(self._weights[num_own:-1], self._biases[num_own:-1], strict=True):
             hidden = self._activated(self._torch.baddbmm(bias, hidden, weight))
             if is_training and bool(self._own["dropout"].any()):
-                kept = self._torch.rand(hidden.shape[1:], generator=self._chance) >= self._own["dropout"]
+                kept = (
+                    self._torch.rand(hidden.shape[1:], generator=self._chance)
+                    >= self._own["dropout"]
+                )
                 hidden = hidden * kept / (1 - self._own["dropout"])
         return self._torch.baddbmm(self._biases[-1], hidden, self._weights[-1])
 
-    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None, lr: torch.Tensor) -> None:
+    def _step(
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor | None,
+        lr: torch.Tensor,
+    ) -> None:
         parameters = self._parameters
         for parameter in parameters:
             parameter.requires_grad_(True)
         outputs = self._forward(inputs, is_training=True)
-        loss = losses.loss(self._loss, outputs, targets, weights, self._own["label_smoothing"][:, :, 0]).sum()
+        loss = losses.loss(
+            self._loss, outputs, targets, weights, self._own["label_smoothing"][:, :, 0]
+        ).sum()
         gradients = self._torch.autograd.grad(loss, parameters)
         self._num_steps += 1
         with self._torch.no_grad():
             for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
                 parameter.requires_grad_(False)
-                decayed = self._decayed(parameter, gradient) if number < len(self._weights) else gradient
+                decayed = (
+                    self._decayed(parameter, gradient) if number < len(self._weights) else gradient
+                )
                 parameter.sub_(lr * self._direction(number, decayed))
 
     def _decayed(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         decayed = gradient + self._own["weight_decay"] * parameter
-        return decayed + self._own["l1"] * parameter.sign() if bool(self._own["l1"].any()) else decayed
+        return (
+            decayed + self._own["l1"] * parameter.sign() if bool(self._own["l1"].any()) else decayed
+        )
 
     def _direction(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
         first, second = self._first[number], self._second[number]
@@ -198,8 +242,12 @@ class _Batch:
 def model(family: str = "perceptrons", **fixed: Any) -> Model:
     """Return networks of a family, with hyperparameters that are not searched, e.g. ``depth=0`` for linear models."""
 
-    def train(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
-        return train_networks(problem, [{**fixed, **config} for config in configs], num_epochs, seed)
+    def train(
+        problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
+    ) -> NDArray[np.float64]:
+        return train_networks(
+            problem, [{**fixed, **config} for config in configs], num_epochs, seed
+        )
 
     return Model(family, train, lambda problem, config: cost_s(problem, {**fixed, **config}))
 

@@ -30,7 +30,9 @@ class TimedSearcher(Searcher):
         self.num_suggestions = 0
         self.seconds = 0.0
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """See `Searcher`."""
         return self._searcher.set_search_properties(metric, mode, config, **spec)
 
@@ -48,9 +50,17 @@ class TimedSearcher(Searcher):
         """See `Searcher`."""
         self._timed(self._searcher.on_trial_result, trial_id, result)
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """See `Searcher`."""
-        self._timed(self._searcher.on_trial_complete, trial_id, result, error=error, stopped=stopped)
+        self._timed(
+            self._searcher.on_trial_complete, trial_id, result, error=error, stopped=stopped
+        )
 
     def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         start_s = time.process_time()
@@ -100,14 +110,20 @@ def _curves(table: Table) -> Callable[[dict[str, Any]], Iterator[dict[str, float
 
 def _scheduler(name: str, searcher: Searcher, num_epochs: int) -> Scheduler:
     if name == "default":
-        return asha_for(searcher, num_epochs, num_samples=-1, type="promotion", stop_last_trials=True)
+        return asha_for(
+            searcher, num_epochs, num_samples=-1, type="promotion", stop_last_trials=True
+        )
     if name == "fifo":
         return FIFOScheduler()
     return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)
 
 
 def _word(axis: Axis) -> Any:
-    return tune.choice(list(axis.values)) if axis.scale == "choice" else tune.randint(0, len(axis.values))
+    return (
+        tune.choice(list(axis.values))
+        if axis.scale == "choice"
+        else tune.randint(0, len(axis.values))
+    )
 
 
 def _epochs(history: Sequence[Entry], indices: Mapping[str, int], end_s: float) -> Iterator[Epoch]:

@@ -28,7 +28,10 @@ def photograph_of(metric: str, side: int, num_train: int, num_valid: int, seed: 
     rng = np.random.default_rng(seed)
     halves = [_grey(_patches(name, side, _half(num_train + num_valid), rng)[0]) for name in NAMES]
     inputs = _flat(np.concatenate(halves))
-    return replace(split(metric, inputs, np.repeat([0, 1], len(halves[0])), (num_train, num_valid), seed), shape=(side, side))
+    return replace(
+        split(metric, inputs, np.repeat([0, 1], len(halves[0])), (num_train, num_valid), seed),
+        shape=(side, side),
+    )
 
 
 def quarter_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
@@ -41,7 +44,9 @@ def quarter_of(name: str, side: int, num_train: int, num_valid: int, seed: int) 
 def height_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of telling how high in a photograph a coloured patch is."""
     patches, places = _patches(name, side, num_train + num_valid, np.random.default_rng(seed))
-    return split("mse", _flat(patches), places[:, [0]].astype(np.float32), (num_train, num_valid), seed)
+    return split(
+        "mse", _flat(patches), places[:, [0]].astype(np.float32), (num_train, num_valid), seed
+    )
 
 
 def channel_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
@@ -49,7 +54,13 @@ def channel_of(name: str, side: int, num_train: int, num_valid: int, seed: int) 
     rng = np.random.default_rng(seed)
     patches, _ = _patches(name, side, num_train + num_valid, rng)
     kinds = rng.integers(3, size=len(patches))
-    return split("log_loss", _flat(patches[np.arange(len(patches)), :, :, kinds]), kinds, (num_train, num_valid), seed)
+    return split(
+        "log_loss",
+        _flat(patches[np.arange(len(patches)), :, :, kinds]),
+        kinds,
+        (num_train, num_valid),
+        seed,
+    )
 
 
 def clean_patches(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
@@ -77,7 +88,13 @@ def digit_codes(num_train: int, num_valid: int, seed: int) -> Problem:
 def digit_loops(num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of telling digits with loops (0, 6, 8, 9) from others; cross-entropy."""
     inputs, targets = bundled("digits")
-    return split("log_loss", inputs, np.isin(targets, (0, 6, 8, 9)).astype(np.int64), (num_train, num_valid), seed)
+    return split(
+        "log_loss",
+        inputs,
+        np.isin(targets, (0, 6, 8, 9)).astype(np.int64),
+        (num_train, num_valid),
+        seed,
+    )
 
 
 def digit_pairs(num_train: int, num_valid: int, seed: int) -> Problem:
@@ -88,15 +105,25 @@ def digit_pairs(num_train: int, num_valid: int, seed: int) -> Problem:
     wanted = np.where(rng.integers(2, size=len(first)), targets[first], others)
     second = np.array([rng.choice(np.flatnonzero(targets == kind)) for kind in wanted])
     pairs = np.hstack([inputs[first], inputs[second]])
-    return split("log_loss", pairs, (targets[first] == targets[second]).astype(np.int64), (num_train, num_valid), seed)
+    return split(
+        "log_loss",
+        pairs,
+        (targets[first] == targets[second]).astype(np.int64),
+        (num_train, num_valid),
+        seed,
+    )
 
 
 def digit_turns(num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of telling by how many quarters a digit was turned; cross-entropy."""
     pictures = bundled("digits")[0].reshape(-1, 8, 8)
     quarters = np.random.default_rng(seed).integers(4, size=len(pictures))
-    turned = np.stack([np.rot90(picture, quarter) for picture, quarter in zip(pictures, quarters, strict=True)])
-    return replace(split("log_loss", _flat(turned), quarters, (num_train, num_valid), seed), shape=(8, 8))
+    turned = np.stack(
+        [np.rot90(picture, quarter) for picture, quarter in zip(pictures, quarters, strict=True)]
+    )
+    return replace(
+        split("log_loss", _flat(turned), quarters, (num_train, num_valid), seed), shape=(8, 8)
+    )
 
 
 def digit_sums(num_train: int, num_valid: int, seed: int) -> Problem:
@@ -106,7 +133,12 @@ def digit_sums(num_train: int, num_valid: int, seed: int) -> Problem:
     shuffled = rng.permutation(len(inputs))
     border = round(len(inputs) * num_train / (num_train + num_valid))
     parts = np.split(shuffled, [border])
-    pairs = np.concatenate([rng.choice(part, (num, 2)) for part, num in zip(parts, (num_train, num_valid), strict=True)])
+    pairs = np.concatenate(
+        [
+            rng.choice(part, (num, 2))
+            for part, num in zip(parts, (num_train, num_valid), strict=True)
+        ]
+    )
     pictures = inputs[pairs].reshape(-1, 2, 8, 8).transpose(0, 2, 1, 3)
     sums = targets[pairs].sum(axis=1, keepdims=True).astype(np.float32)
     return replace(split("mse", _flat(pictures), sums, (num_train, num_valid), None), shape=(8, 16))
@@ -119,12 +151,16 @@ def _photograph(name: str, reduction: int) -> Floats:
 
     picture = np.asarray(datasets.load_sample_image(f"{name}.jpg"), dtype=np.float32) / 255
     high, wide = (size // reduction for size in picture.shape[:2])
-    cells = picture[: reduction * high, : reduction * wide].reshape(high, reduction, wide, reduction, 3)
+    cells = picture[: reduction * high, : reduction * wide].reshape(
+        high, reduction, wide, reduction, 3
+    )
     means: Floats = cells.mean(axis=(1, 3))
     return means
 
 
-def _patches(name: str, side: int, num: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.float64]]:
+def _patches(
+    name: str, side: int, num: int, rng: np.random.Generator
+) -> tuple[Floats, NDArray[np.float64]]:
     """Return squares of a photograph of half its size, and where they are: shares of its height and width."""
     picture = _photograph(name, 2)
     border = np.array(picture.shape[:2]) - side

@@ -43,7 +43,9 @@ def classification(name: str, metric: str, num_train: int, num_valid: int, seed:
     return split(metric, inputs, targets.astype(np.int64), (num_train, num_valid), seed)
 
 
-def regression(name: str, num_train: int, num_valid: int, seed: int, metric: str = "mse") -> Problem:
+def regression(
+    name: str, num_train: int, num_valid: int, seed: int, metric: str = "mse"
+) -> Problem:
     """Return the regression problem of a bundled data set."""
     inputs, targets = bundled(name)
     return split(metric, inputs, targets.astype(np.float32)[:, None], (num_train, num_valid), seed)
@@ -59,7 +61,9 @@ def digit_halves(num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of drawing the lower half of a digit after its upper half."""
     inputs, _ = bundled("digits")
     lower = inputs[:, 32:]
-    return split("mse", inputs[:, :32], lower[:, lower.std(axis=0) > 1], (num_train, num_valid), seed)
+    return split(
+        "mse", inputs[:, :32], lower[:, lower.std(axis=0) > 1], (num_train, num_valid), seed
+    )
 
 
 def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int) -> Problem:
@@ -115,7 +119,10 @@ def standardised(train: NDArray[Any], valid: NDArray[Any]) -> tuple[Floats, Floa
     deviation = np.where(deviation > 0, deviation, 1.0)
     # What is constant in training and varies later would become huge.
     limit = 10.0
-    scaled = [np.clip((part - mean) / deviation, -limit, limit).astype(np.float32) for part in (train, valid)]
+    scaled = [
+        np.clip((part - mean) / deviation, -limit, limit).astype(np.float32)
+        for part in (train, valid)
+    ]
     return scaled[0], scaled[1]
 
 
@@ -127,16 +134,26 @@ def bundled(name: str) -> tuple[Floats, NDArray[Any]]:
     return np.asarray(inputs, dtype=np.float32), np.asarray(targets)
 
 
-def split(metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int | None) -> Problem:
+def split(
+    metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int | None
+) -> Problem:
     """Return a problem with so many examples to train on and others to validate with, all columns standardised.
 
     They are drawn at random with this seed, and taken as they come where there is none.
     """
-    order = np.arange(len(inputs)) if seed is None else np.random.default_rng(seed).permutation(len(inputs))
+    order = (
+        np.arange(len(inputs))
+        if seed is None
+        else np.random.default_rng(seed).permutation(len(inputs))
+    )
     first, second = order[: sizes[0]], order[sizes[0] : sum(sizes)]
     train_inputs, valid_inputs = standardised(inputs[first], inputs[second])
     train_targets, valid_targets = targets[first], targets[second]
     if metric in {"mse", "mae"}:
         train_targets, valid_targets = standardised(train_targets, valid_targets)
-        return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), targets.shape[1])
-    return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), int(targets.max()) + 1)
+        return Problem(
+            metric, (train_inputs, train_targets), (valid_inputs, valid_targets), targets.shape[1]
+        )
+    return Problem(
+        metric, (train_inputs, train_targets), (valid_inputs, valid_targets), int(targets.max()) + 1
+    )

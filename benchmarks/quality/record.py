@@ -45,9 +45,20 @@ class Record:
 
 def record_of(method: str, table: Table, seed: int, trace: Trace) -> Record:
     """Return what is kept of a trace."""
-    changes = tuple((round(at, 5), round(regret, 6)) for at, regret in incumbents(table, trace.epochs))
+    changes = tuple(
+        (round(at, 5), round(regret, 6)) for at, regret in incumbents(table, trace.epochs)
+    )
     num_epochs = len(trace.epochs)
-    return Record(method, table.name, seed, changes, trace.num_suggestions, num_epochs, round(trace.decision_s, 4), trace.versions)
+    return Record(
+        method,
+        table.name,
+        seed,
+        changes,
+        trace.num_suggestions,
+        num_epochs,
+        round(trace.decision_s, 4),
+        trace.versions,
+    )
 
 
 def append(record: Record, path: Path) -> None:
@@ -62,6 +73,8 @@ def read(path: Path) -> Iterator[Record]:
     latest: dict[tuple[str, str, int], Record] = {}
     for line in lines:
         fields = json.loads(line)
-        record = Record(**{**fields, "changes": tuple((at, regret) for at, regret in fields["changes"])})
+        record = Record(
+            **{**fields, "changes": tuple((at, regret) for at, regret in fields["changes"])}
+        )
         latest[record.key] = record
     yield from latest.values()

@@ -20,7 +20,9 @@ QUARTERS = (0.25, 0.5, 1.0)
 _SIGNS = {"ahead": "**ahead**", "behind": "**behind**", "open": "open"}
 
 
-def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours: str) -> Iterator[str]:
+def report(
+    records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours: str
+) -> Iterator[str]:
     """Yield the lines of a report.
 
     Args:
@@ -34,7 +36,9 @@ def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours
     """
     comparison = compare(records, tasks, num_seeds)
     if ours not in comparison.regrets or comparison.seeds_of(ours) < num_seeds:
-        raise ValueError(f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, or give --ours another name")
+        raise ValueError(
+            f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, or give --ours another name"
+        )
     yield f"{len(tasks)} tasks, {num_seeds} seeds, {NUM_WORKERS} workers."
     yield ""
     yield from _overview(comparison)
@@ -43,7 +47,10 @@ def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours
     yield ""
     yield from _by_task(comparison, tasks)
     yield ""
-    yield from (f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times." for name, num in comparison.incomplete.items())
+    yield from (
+        f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times."
+        for name, num in comparison.incomplete.items()
+    )
     yield from _versions(records, list(comparison.regrets))
 
 
@@ -56,7 +63,9 @@ def page(text: str, figures: str) -> str:
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"the text has no lines {BEGIN!r} and {END!r} between which figures could stand")
+        raise ValueError(
+            f"the text has no lines {BEGIN!r} and {END!r} between which figures could stand"
+        )
     return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
 
 
@@ -105,7 +114,12 @@ def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
 
 
 def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]:
-    found = {f"{library} {version}" for kept in records if kept.method in methods for library, version in kept.versions.items()}
+    found = {
+        f"{library} {version}"
+        for kept in records
+        if kept.method in methods
+        for library, version in kept.versions.items()
+    }
     yield f"Versions: {', '.join(sorted(found))}."
 
 

@@ -53,14 +53,35 @@ NETWORKS: Mapping[str, Task] = {
     "digits_noisy": Task(
         "perceptrons on 300 digits with 30 % of the labels random, by SGD with momentum; share of errors",
         networks.MODEL,
-        Grid((LOW_RATES, DECAYS, batches(16, 32, 64), widths(16, 32, 64), depths(1, 2), dropouts(0.0, 0.25, 0.5))),
-        lambda: problems.with_label_noise(problems.classification("digits", "error", 300, 800, 6), 0.3, 6),
+        Grid(
+            (
+                LOW_RATES,
+                DECAYS,
+                batches(16, 32, 64),
+                widths(16, 32, 64),
+                depths(1, 2),
+                dropouts(0.0, 0.25, 0.5),
+            )
+        ),
+        lambda: problems.with_label_noise(
+            problems.classification("digits", "error", 300, 800, 6), 0.3, 6
+        ),
         seed=5,
     ),
     "digit_parity": Task(
         "perceptrons that tell odd digits from even ones after 250 examples, by two optimizers; cross-entropy",
         networks.MODEL,
-        Grid((WIDE_RATES, OPTIMIZERS, batches(8, 16, 32), widths(16, 32, 64), depths(1, 2, 3), ACTIVATIONS, SCHEDULES)),
+        Grid(
+            (
+                WIDE_RATES,
+                OPTIMIZERS,
+                batches(8, 16, 32),
+                widths(16, 32, 64),
+                depths(1, 2, 3),
+                ACTIVATIONS,
+                SCHEDULES,
+            )
+        ),
         lambda: problems.digit_parity(250, 600, 7),
         seed=6,
     ),
@@ -83,8 +104,19 @@ NETWORKS: Mapping[str, Task] = {
     "cancer_few": Task(
         "perceptrons on 60 cases of breast cancer with 10 % of the labels random, by SGD; cross-entropy",
         networks.MODEL,
-        Grid((SGD_RATES, batches(4, 8, 16), widths(8, 16, 32), depths(1, 2, 3), dropouts(0.0, 0.2, 0.4, 0.6), SCHEDULES)),
-        lambda: problems.with_label_noise(problems.classification("breast_cancer", "log_loss", 60, 500, 11), 0.1, 11),
+        Grid(
+            (
+                SGD_RATES,
+                batches(4, 8, 16),
+                widths(8, 16, 32),
+                depths(1, 2, 3),
+                dropouts(0.0, 0.2, 0.4, 0.6),
+                SCHEDULES,
+            )
+        ),
+        lambda: problems.with_label_noise(
+            problems.classification("breast_cancer", "log_loss", 60, 500, 11), 0.1, 11
+        ),
         seed=10,
     ),
     "wine_alcohol": Task(
@@ -124,28 +156,65 @@ NETWORKS: Mapping[str, Task] = {
     "photo_noise": Task(
         "perceptrons that remove the noise from patches of a photograph, by two optimizers; squared error",
         networks.MODEL,
-        Grid((WIDE_RATES, OPTIMIZERS, batches(8, 16, 32), widths(16, 32, 64), depths(1, 2), decays(1e-5, 1e-1, 3))),
+        Grid(
+            (
+                WIDE_RATES,
+                OPTIMIZERS,
+                batches(8, 16, 32),
+                widths(16, 32, 64),
+                depths(1, 2),
+                decays(1e-5, 1e-1, 3),
+            )
+        ),
         lambda: pictures.clean_patches("flower", 6, 300, 300, 20),
         seed=19,
     ),
     "digit_codes": Task(
         "perceptrons that draw a digit again after it has passed through narrow layers, 250 examples, by Adam; squared error",
         networks.model(optimizer="adam"),
-        Grid((LOW_RATES, batches(8, 16, 32), widths(4, 8, 16), depths(1, 2, 3), input_noises(0.0, 0.3, 0.6), ACTIVATIONS, SCHEDULES)),
+        Grid(
+            (
+                LOW_RATES,
+                batches(8, 16, 32),
+                widths(4, 8, 16),
+                depths(1, 2, 3),
+                input_noises(0.0, 0.3, 0.6),
+                ACTIVATIONS,
+                SCHEDULES,
+            )
+        ),
         lambda: pictures.digit_codes(250, 300, 21),
         seed=20,
     ),
     "digit_pairs": Task(
         "perceptrons that tell whether two digits are the same, after 400 pairs, by SGD; cross-entropy",
         networks.MODEL,
-        Grid((SGD_RATES, DECAYS, widths(8, 16, 32), depths(1, 2, 3), dropouts(0.0, 0.25, 0.5), momenta(0.0, 0.9))),
+        Grid(
+            (
+                SGD_RATES,
+                DECAYS,
+                widths(8, 16, 32),
+                depths(1, 2, 3),
+                dropouts(0.0, 0.25, 0.5),
+                momenta(0.0, 0.9),
+            )
+        ),
         lambda: pictures.digit_pairs(400, 600, 22),
         seed=21,
     ),
     "photo_colours": Task(
         "perceptrons that tell the colour of a pixel from the grey ones around it, by Adam with two losses; absolute error",
         networks.model(optimizer="adam"),
-        Grid((LOW_RATES, DISTANCES, batches(16, 32, 64), widths(8, 16, 32), depths(1, 2, 3), lr_decays(0.8, 0.9, 1.0))),
+        Grid(
+            (
+                LOW_RATES,
+                DISTANCES,
+                batches(16, 32, 64),
+                widths(8, 16, 32),
+                depths(1, 2, 3),
+                lr_decays(0.8, 0.9, 1.0),
+            )
+        ),
         lambda: pictures.colours("china", 7, 350, 350, 23),
         seed=22,
     ),
@@ -170,7 +239,15 @@ NETWORKS: Mapping[str, Task] = {
     "diabetes_linear": Task(
         "linear models on diabetes with all products of two columns, by SGD with two losses; absolute error",
         networks.model("linear models", depth=0),
-        Grid((log_axis("lr", 1e-4, 0.1, 10), DISTANCES, decays(1e-3, 1.0, 6), log_axis("l1", 1e-3, 1.0, 6), lr_decays(0.8, 0.9, 1.0))),
+        Grid(
+            (
+                log_axis("lr", 1e-4, 0.1, 10),
+                DISTANCES,
+                decays(1e-3, 1.0, 6),
+                log_axis("l1", 1e-3, 1.0, 6),
+                lr_decays(0.8, 0.9, 1.0),
+            )
+        ),
         lambda: problems.with_products(problems.regression("diabetes", 200, 240, 25, "mae")),
         seed=24,
     ),
@@ -187,7 +264,9 @@ NETWORKS: Mapping[str, Task] = {
                 Axis("label_smoothing", "linear", (0.0, 0.1, 0.2)),
             )
         ),
-        lambda: problems.with_rare_class(problems.classification("breast_cancer", "balanced_error", 200, 360, 26), 0, 10),
+        lambda: problems.with_rare_class(
+            problems.classification("breast_cancer", "balanced_error", 200, 360, 26), 0, 10
+        ),
         seed=25,
     ),
     "photo_quarters_kernel": Task(
@@ -200,7 +279,15 @@ NETWORKS: Mapping[str, Task] = {
     "wine_colour_kernel": Task(
         "linear models on random Fourier features that tell how deep a wine's colour is from its other properties, by SGD; squared error",
         networks.model("kernel machines", depth=0),
-        Grid((SGD_RATES, frequencies(0.05, 5.0, 7), features(32, 64, 128), batches(8, 16, 32), decays(1e-4, 1e-1, 4))),
+        Grid(
+            (
+                SGD_RATES,
+                frequencies(0.05, 5.0, 7),
+                features(32, 64, 128),
+                batches(8, 16, 32),
+                decays(1e-4, 1e-1, 4),
+            )
+        ),
         lambda: problems.column_of("wine", 9, 100, 78, 28),
         seed=27,
     ),
@@ -224,7 +311,16 @@ NETWORKS: Mapping[str, Task] = {
     "digit_sums_conv": Task(
         "convolutional networks that tell the sum of two digits side by side, after 250 pairs, by Adam; squared error",
         networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
-        Grid((log_axis("lr", 1e-4, 0.1, 9), channels(2, 4, 8), Axis("kernel", "int", (3, 5)), POOLS, batches(16, 32), SCHEDULES)),
+        Grid(
+            (
+                log_axis("lr", 1e-4, 0.1, 9),
+                channels(2, 4, 8),
+                Axis("kernel", "int", (3, 5)),
+                POOLS,
+                batches(16, 32),
+                SCHEDULES,
+            )
+        ),
         lambda: pictures.digit_sums(250, 250, 30),
         seed=29,
     ),

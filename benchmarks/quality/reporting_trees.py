@@ -27,7 +27,14 @@ FORESTS: Mapping[str, Task] = {
     "photo_rows_forest": Task(
         "forests that tell how high in a photograph a patch is; squared error",
         forests.MODEL,
-        Grid((KINDS, leaf_sizes(1, 2, 4, 8, 16, 32), columns(0.05, 0.2, 0.35, 0.5), samples(0.2, 0.4, 0.6, 0.8, 1.0))),
+        Grid(
+            (
+                KINDS,
+                leaf_sizes(1, 2, 4, 8, 16, 32),
+                columns(0.05, 0.2, 0.35, 0.5),
+                samples(0.2, 0.4, 0.6, 0.8, 1.0),
+            )
+        ),
         lambda: pictures.height_of("china", 5, 300, 400, 31),
         seed=30,
     ),
@@ -44,7 +51,9 @@ FORESTS: Mapping[str, Task] = {
                 samples(0.4, 0.7, 1.0),
             )
         ),
-        lambda: problems.with_label_noise(problems.classification("breast_cancer", "log_loss", 120, 400, 32), 0.2, 32),
+        lambda: problems.with_label_noise(
+            problems.classification("breast_cancer", "log_loss", 120, 400, 32), 0.2, 32
+        ),
         seed=31,
     ),
     "photo_which_leaves": Task(

@@ -25,7 +25,12 @@ def run_all(methods: Sequence[str], tasks: Sequence[str], num_seeds: int, path: 
     tables = {task: read_table(task) for task in tasks}
     failed = []
     for name in methods:
-        missing = [(tables[task], seed) for task in tasks for seed in range(num_seeds) if (name, task, seed) not in done]
+        missing = [
+            (tables[task], seed)
+            for task in tasks
+            for seed in range(num_seeds)
+            if (name, task, seed) not in done
+        ]
         try:
             if missing:
                 _run(name, missing, path)
@@ -40,7 +45,10 @@ def _run(name: str, missing: Iterable[tuple[Table, int]], path: Path) -> None:
         for table, seed in missing:
             kept = record.record_of(name, table, seed, run(table, seed))
             record.append(kept, path)
-            print(f"{name:<22} {table.name:<20} seed {seed}  regret {kept.changes[-1][1]:.4f}  {kept.decision_s:.2f} s", flush=True)
+            print(
+                f"{name:<22} {table.name:<20} seed {seed}  regret {kept.changes[-1][1]:.4f}  {kept.decision_s:.2f} s",
+                flush=True,
+            )
 
 
 @contextlib.contextmanager

@@ -79,7 +79,9 @@ def write_table(table: Table, directory: Path = DATA) -> Path:
     """Write a table to a file and return its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{table.name}.npz"
-    counts = np.round(np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST) / UNIT).astype(np.uint16)
+    counts = np.round(
+        np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST) / UNIT
+    ).astype(np.uint16)
     # The difference to the epoch before is small and packs well; it wraps around as unsigned numbers do.
     steps = np.diff(counts, axis=1, prepend=np.uint16(0))
     axes = json.dumps([[axis.name, axis.scale, list(axis.values)] for axis in table.grid.axes])
@@ -97,12 +99,16 @@ def read_table(name: str, directory: Path = DATA) -> Table:
     """
     path = directory / f"{name}.npz"
     if not path.exists():
-        raise FileNotFoundError(f"there is no table {name!r} in {directory}; make it with: python -m benchmarks.quality.tables {name}")
+        raise FileNotFoundError(
+            f"there is no table {name!r} in {directory}; make it with: python -m benchmarks.quality.tables {name}"
+        )
     with np.load(path) as file:
         steps, costs_s, (axes, versions) = file["steps"], file["costs_s"], file["about"].tolist()
     grid = Grid(tuple(_axis(*axis) for axis in json.loads(axes)))
     if not len(steps) == len(costs_s) == len(grid):
-        raise ValueError(f"table {name!r} must have a row for each of its {len(grid)} configurations, got {len(steps)}; make it anew")
+        raise ValueError(
+            f"table {name!r} must have a row for each of its {len(grid)} configurations, got {len(steps)}; make it anew"
+        )
     values = np.cumsum(steps, axis=1, dtype=np.uint16).astype(np.float64) * UNIT
     return Table(name, grid, values, costs_s.astype(np.float64), json.loads(versions))
 

@@ -21,19 +21,26 @@ def make_table(name: str) -> Table:
     configs = list(task.grid.configs())
     values = task.model.train(problem, configs, NUM_EPOCHS, task.seed)
     costs_s = np.array([task.model.cost_s(problem, config) for config in configs])
-    return Table(name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES})
+    return Table(
+        name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES}
+    )
 
 
 def main() -> None:
     """Make the tables that were named, or all, and say what is in them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality.tables", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(TASKS)} (default: all)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quality.tables", description=__doc__
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(TASKS)} (default: all)"
+    )
     for name in parser.parse_args().names or TASKS:
         start_s = time.process_time()
         path = write_table(make_table(name))
         took_s = time.process_time() - start_s
         print(
-            f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s", flush=True
+            f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s",
+            flush=True,
         )
 
 

@@ -42,7 +42,17 @@ autodoc_default_options = {"members": True, "show-inheritance": False, "member-o
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
-autodoc_mock_imports = ["keras", "lightgbm", "lightning", "optuna", "pytorch_lightning", "sklearn", "torch", "transformers", "xgboost"]
+autodoc_mock_imports = [
+    "keras",
+    "lightgbm",
+    "lightning",
+    "optuna",
+    "pytorch_lightning",
+    "sklearn",
+    "torch",
+    "transformers",
+    "xgboost",
+]
 default_role = "py:obj"  # single backticks in docstrings name Python objects
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

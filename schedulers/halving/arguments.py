@@ -33,11 +33,17 @@ def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) 
         ValueError: If one of them is out of range.
     """
     if not 1 <= max_t < math.inf:
-        raise ValueError(f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units")
+        raise ValueError(
+            f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units"
+        )
     if not 1 <= grace_period <= max_t:
-        raise ValueError(f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted in time_attr units")
+        raise ValueError(
+            f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted in time_attr units"
+        )
     if not 1 < reduction_factor < math.inf:
-        raise ValueError(f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many survives a level")
+        raise ValueError(
+            f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many survives a level"
+        )
 
 
 def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
@@ -48,9 +54,13 @@ def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
     """
     check_entry("time_attr", time_attr, "'training_iteration' always is")
     if metric is not None and (not isinstance(metric, str) or not metric):
-        raise ValueError(f"metric must be a name or None, got {metric!r}; None takes the one of TuneConfig")
+        raise ValueError(
+            f"metric must be a name or None, got {metric!r}; None takes the one of TuneConfig"
+        )
     if mode is not None and mode not in MODES:
-        raise ValueError(f"mode must be 'min', 'max' or None, got {mode!r}; None takes the one of TuneConfig")
+        raise ValueError(
+            f"mode must be 'min', 'max' or None, got {mode!r}; None takes the one of TuneConfig"
+        )
 
 
 def check_entry(name: str, value: Any, remedy: str) -> None:
@@ -60,7 +70,9 @@ def check_entry(name: str, value: Any, remedy: str) -> None:
         ValueError: If it is no text, or empty.
     """
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be the name of an entry of each result, got {value!r}; {remedy}")
+        raise ValueError(
+            f"{name} must be the name of an entry of each result, got {value!r}; {remedy}"
+        )
 
 
 def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
@@ -73,7 +85,9 @@ def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
     if not isinstance(brackets, int) or isinstance(brackets, bool):
         raise TypeError(f"brackets must be a whole number, got {brackets!r}")
     if brackets < 1:
-        raise ValueError(f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest level on")
+        raise ValueError(
+            f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest level on"
+        )
     return min(brackets, len(levels))
 
 

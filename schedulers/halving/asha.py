@@ -133,16 +133,31 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             brackets=brackets,
         )
         _check_type(type, cost_attr)
-        check_count("num_threshold_candidates", num_threshold_candidates, "so many of the first trials are known to be good")
+        check_count(
+            "num_threshold_candidates",
+            num_threshold_candidates,
+            "so many of the first trials are known to be good",
+        )
         check_count("num_scouts", num_scouts, "so many scouts are waited for")
         self._type = type
-        self._later_level = self.levels[0] if later_grace_period is None else _later_level(self.levels, later_grace_period)
+        self._later_level = (
+            self.levels[0]
+            if later_grace_period is None
+            else _later_level(self.levels, later_grace_period)
+        )
         self._num_scouts = num_scouts
         # Whether each scout has reached the first level.
         self._scouts: dict[str, bool] = {}
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
-        self._plan = Plan(self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials, cost_attr is not None)
+        self._plan = Plan(
+            self.prefix,
+            self.levels,
+            self._reduction_factor,
+            self._num_brackets,
+            stop_last_trials,
+            cost_attr is not None,
+        )
         self._known_good = KnownGood(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
         # Undecided, trials are only counted, and a promoter counts them.
@@ -164,7 +179,11 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
         bracket = self._bracket_of(trial.trial_id)
-        lowest = self.levels[bracket] if trial.trial_id in self._scouts else max(self.levels[bracket], self._later_level)
+        lowest = (
+            self.levels[bracket]
+            if trial.trial_id in self._scouts
+            else max(self.levels[bracket], self._later_level)
+        )
         is_at_level = time >= lowest
         if is_at_level and trial.trial_id in self._scouts:
             self._scouts[trial.trial_id] = True
@@ -172,7 +191,14 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             self._choose(trial)
         value = self._readings.finite(result, str(self.metric)) if is_at_level else None
         cost = 0.0 if self._cost_attr is None else self._readings.amount(result, self._cost_attr)
-        return Report(trial.trial_id, bracket, time, None if cost is None else value, cost or 0.0, lowest=lowest)
+        return Report(
+            trial.trial_id,
+            bracket,
+            time,
+            None if cost is None else value,
+            cost or 0.0,
+            lowest=lowest,
+        )
 
     def _choose(self, trial: TrialView) -> None:
         can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
@@ -232,8 +258,12 @@ def _later_level(levels: Sequence[Number], later_grace_period: Any) -> Number:
 
 def _check_type(kind: str, cost_attr: str | None) -> None:
     if kind not in _TYPES:
-        raise ValueError(f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where trials save checkpoints")
+        raise ValueError(
+            f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where trials save checkpoints"
+        )
     if cost_attr is not None:
         check_entry("cost_attr", cost_attr, "None lets cost not count")
         if kind != "promotion":
-            raise ValueError(f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only type='promotion' counts cost")
+            raise ValueError(
+                f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only type='promotion' counts cost"
+            )

@@ -263,35 +263,59 @@ class Bracket:
         compared = [
             member
             for member in self.members.values()
-            if member.trial_id in names or (member.standing is not Standing.FAILED and member.was_judged_at(rung))
+            if member.trial_id in names
+            or (member.standing is not Standing.FAILED and member.was_judged_at(rung))
         ]
         compared.sort(key=lambda member: self._worth(member.values[rung]))
         places = num_places(len(compared), self._reduction_factor)
         cutoff = compared[places - 1].values[rung]
-        ranked = [(rank, member) for rank, member in enumerate(compared, start=1) if member.trial_id in names]
+        ranked = [
+            (rank, member)
+            for rank, member in enumerate(compared, start=1)
+            if member.trial_id in names
+        ]
         # Where all that went on earlier have failed, somebody has to take their place.
         is_deserted = not any(member.rung > rung for member in compared)
         is_undefined = rung == 0 and math.isnan(compared[0].values[rung])
         for place, (rank, member) in enumerate(ranked):
-            numbers = {"rank": rank, "num_compared": len(compared), "num_kept": places, "cutoff": strict(cutoff)}
+            numbers = {
+                "rank": rank,
+                "num_compared": len(compared),
+                "num_kept": places,
+                "cutoff": strict(cutoff),
+            }
             is_eligible = is_undefined or not math.isnan(member.values[rung])
-            self._pass_verdict(member, numbers, goes_on=is_eligible and (rank <= places or (is_deserted and place == 0)))
+            self._pass_verdict(
+                member,
+                numbers,
+                goes_on=is_eligible and (rank <= places or (is_deserted and place == 0)),
+            )
         return [member for _, member in ranked]
 
-    def _pass_verdict(self, member: Member, numbers: Mapping[str, Number | str], *, goes_on: bool) -> None:
+    def _pass_verdict(
+        self, member: Member, numbers: Mapping[str, Number | str], *, goes_on: bool
+    ) -> None:
         where = {"bracket": self.number, "s": self.plan.s, "level": self.plan.levels[member.rung]}
-        member.verdict = Reason("hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers})
+        member.verdict = Reason(
+            "hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers}
+        )
         member.rung += goes_on
         self.stand(member.trial_id, Standing.IN if goes_on else Standing.STOPPED)
 
     def _worth(self, value: float) -> tuple[bool, float]:
         """Return what orders values, the best first."""
-        return (True, 0.0) if math.isnan(value) else (False, value if self._mode == "min" else -value)
+        return (
+            (True, 0.0) if math.isnan(value) else (False, value if self._mode == "min" else -value)
+        )
 
     def __str__(self) -> str:
         """Return the bracket in a few words, e.g. ``bracket 0 (s=4): 81 of 81 joined, 27 to be compared, 3 wait at 9``."""
         lowest = min((member.rung for member in self.climbing), default=None)
-        waiting = f", {self.num_waiting(lowest)} wait at {self.plan.levels[lowest]:g}" if lowest is not None else ""
+        waiting = (
+            f", {self.num_waiting(lowest)} wait at {self.plan.levels[lowest]:g}"
+            if lowest is not None
+            else ""
+        )
         joined = f"{len(self.members)} of {self.plan.num_trials} joined"
         return f"bracket {self.number} (s={self.plan.s}): {joined}, {len(self._climbing)} to be compared{waiting}"
 
@@ -303,7 +327,8 @@ class Bracket:
                 "values": [strict(value) for value in member.values],
                 "rung": member.rung,
                 "standing": str(member.standing),
-                "verdict": member.verdict and {"rule": member.verdict.rule, "numbers": dict(member.verdict.numbers)},
+                "verdict": member.verdict
+                and {"rule": member.verdict.rule, "numbers": dict(member.verdict.numbers)},
             }
             for member in self.members.values()
         ]
@@ -316,6 +341,8 @@ class Bracket:
 
 
 def _member(saved: Mapping[str, Any]) -> Member:
-    verdict = saved["verdict"] and Reason(saved["verdict"]["rule"], dict(saved["verdict"]["numbers"]))
+    verdict = saved["verdict"] and Reason(
+        saved["verdict"]["rule"], dict(saved["verdict"]["numbers"])
+    )
     values = [float(value) for value in saved["values"]]
     return Member(saved["trial_id"], values, saved["rung"], Standing(saved["standing"]), verdict)

@@ -69,7 +69,9 @@ class RungRule(ABC):
         """Record a report and decide about the trial that made it, and perhaps about others."""
 
     @abstractmethod
-    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+    def on_idle(
+        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
+    ) -> Sequence[Decision]:
         """Decide about paused trials; see `Scheduler.on_idle`."""
 
     @abstractmethod
@@ -77,7 +79,9 @@ class RungRule(ABC):
         """Learn that a trial runs: a new one, or one that was over and has come back."""
 
     @abstractmethod
-    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+    def leave(
+        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
+    ) -> Sequence[Decision]:
         """Learn that a trial is over; `is_trained` tells whether it has come to an end of its own after some results."""
 
     @abstractmethod
@@ -179,7 +183,9 @@ class HalvingScheduler(DirectedScheduler):
         self._rule.join(report.trial_id, report.bracket)
         return self._remembered(self._rule.judge(report, self.experiment))
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
         return self._let_go(trial.trial_id, is_trained=result is not None)
 
@@ -198,7 +204,11 @@ class HalvingScheduler(DirectedScheduler):
     def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
         is_own_end = self._verdicts.pop(trial_id, None) is None
         bracket = self._bracket_of(trial_id)
-        return self._remembered(self._rule.leave(trial_id, bracket, self.experiment, is_trained=is_trained and is_own_end))
+        return self._remembered(
+            self._rule.leave(
+                trial_id, bracket, self.experiment, is_trained=is_trained and is_own_end
+            )
+        )
 
     def _remembered(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         stops = [decision for decision in decisions if isinstance(decision, Stop)]
@@ -222,7 +232,10 @@ class HalvingScheduler(DirectedScheduler):
             "settings": self._settings(),
             "seed": self._seed,
             **self._rule.state_dict(),
-            "verdicts": {name: {"rule": why.rule, "numbers": dict(why.numbers)} for name, why in self._verdicts.items()},
+            "verdicts": {
+                name: {"rule": why.rule, "numbers": dict(why.numbers)}
+                for name, why in self._verdicts.items()
+            },
             "num_stopped": self._num_stopped,
             "without_number": sorted(self._readings.lacking),
         }
@@ -236,7 +249,9 @@ class HalvingScheduler(DirectedScheduler):
         self._check_settings(state)
         self._seed = state["seed"]
         self._rule.load_state_dict(state)
-        self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
+        self._verdicts = {
+            name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
+        }
         self._num_stopped = state["num_stopped"]
         self._readings = Readings(state["without_number"])
 
@@ -253,7 +268,10 @@ class HalvingScheduler(DirectedScheduler):
     def debug_string(self) -> str:
         """Return how many trials it stopped, what stands on each rung, and which entries results lacked."""
         parts = [f"{type(self).__name__}: {self._num_stopped} stopped"]
-        parts += [f"bracket {index}: {' | '.join(map(str, rungs))}" for index, rungs in enumerate(self._rule.summaries())]
+        parts += [
+            f"bracket {index}: {' | '.join(map(str, rungs))}"
+            for index, rungs in enumerate(self._rule.summaries())
+        ]
         parts += [str(self._readings)] if self._readings.lacking else []
         return "; ".join(parts)
 

@@ -94,9 +94,13 @@ class HyperBandScheduler(DirectedScheduler):
         max_t = plain_number("max_t", max_t)
         reduction_factor = plain_number("reduction_factor", reduction_factor)
         if not 1 <= max_t < math.inf:
-            raise ValueError(f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units")
+            raise ValueError(
+                f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units"
+            )
         if not 1 < reduction_factor < math.inf:
-            raise ValueError(f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many goes on")
+            raise ValueError(
+                f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many goes on"
+            )
         check_names(time_attr, metric, mode)
         self.band = Band(max_t, reduction_factor)
         self.metric = metric
@@ -126,16 +130,24 @@ class HyperBandScheduler(DirectedScheduler):
             return ()
         if time >= self._max_t:
             return self._complete(bracket, member, time, result)
-        bracket.stand(trial_id, Standing.IN)  # one that had failed may have been brought back by a restore
+        bracket.stand(
+            trial_id, Standing.IN
+        )  # one that had failed may have been brought back by a restore
         was_waiting = bracket.is_waiting(trial_id)
         self._record(bracket, trial_id, time, result)
-        decisions = self._judge(bracket, reporter=trial_id) if bracket.is_waiting(trial_id) and not was_waiting else []
+        decisions = (
+            self._judge(bracket, reporter=trial_id)
+            if bracket.is_waiting(trial_id) and not was_waiting
+            else []
+        )
         # One that has to begin anew is let go until it is back where it waits: it would be resumed from where it is paused.
         if bracket.is_waiting(trial_id) and time >= bracket.level_of(trial_id):
             decisions.append(Pause(trial_id, self._why_wait(bracket, member)))
         return decisions
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Let the trial leave its bracket, and decide about those that waited for it."""
         return self._let_go(trial.trial_id, Standing.ENDED)
 
@@ -176,22 +188,34 @@ class HyperBandScheduler(DirectedScheduler):
     def _open(self) -> Bracket:
         number = len(self._brackets)
         plan = self.band[number % len(self.band)]
-        self._brackets.append(Bracket(number, plan, self._reduction_factor, require_direction(self)))
+        self._brackets.append(
+            Bracket(number, plan, self._reduction_factor, require_direction(self))
+        )
         return self._brackets[-1]
 
-    def _record(self, bracket: Bracket, trial_id: str, time: float, result: Mapping[str, Any]) -> None:
+    def _record(
+        self, bracket: Bracket, trial_id: str, time: float, result: Mapping[str, Any]
+    ) -> None:
         value = self._readings.finite(result, str(self.metric))
         if value is not None:
             bracket.record(trial_id, time, value)
 
-    def _complete(self, bracket: Bracket, member: Member, time: float, result: Mapping[str, Any]) -> Sequence[Decision]:
+    def _complete(
+        self, bracket: Bracket, member: Member, time: float, result: Mapping[str, Any]
+    ) -> Sequence[Decision]:
         bracket.stand(member.trial_id, Standing.ENDED)
         decisions = self._judge(bracket)
         if not self._stop_last_trials:
             return decisions
         value = self._readings.finite(result, str(self.metric))
         told = {} if value is None else {"value": strict(value)}
-        numbers = {"bracket": bracket.number, "s": bracket.plan.s, **told, "time": strict(time), "max_t": self._max_t}
+        numbers = {
+            "bracket": bracket.number,
+            "s": bracket.plan.s,
+            **told,
+            "time": strict(time),
+            "max_t": self._max_t,
+        }
         return [Stop(member.trial_id, Reason(_FULL, numbers), is_complete=True), *decisions]
 
     def _let_go(self, trial_id: str, standing: Standing) -> Sequence[Decision]:
@@ -257,7 +281,9 @@ class HyperBandScheduler(DirectedScheduler):
         self._brackets = []
         for saved in state["brackets"]:
             self._open().load_state_dict(saved)
-        self._home = {trial_id: bracket for bracket in self._brackets for trial_id in bracket.members}
+        self._home = {
+            trial_id: bracket for bracket in self._brackets for trial_id in bracket.members
+        }
         self._readings = Readings(state["without_number"])
 
     def _settings(self) -> dict[str, Any]:
@@ -271,7 +297,11 @@ class HyperBandScheduler(DirectedScheduler):
 
     def debug_string(self) -> str:
         """Return how many trials it stopped, how far each bracket has come that is not over, and which entries results lacked."""
-        num_stopped = sum(member.standing is Standing.STOPPED for bracket in self._brackets for member in bracket.members.values())
+        num_stopped = sum(
+            member.standing is Standing.STOPPED
+            for bracket in self._brackets
+            for member in bracket.members.values()
+        )
         parts = [f"{type(self).__name__}: {num_stopped} stopped"]
         parts += [str(bracket) for bracket in self._brackets if not bracket.is_over]
         parts += [str(self._readings)] if self._readings.lacking else []

@@ -82,7 +82,9 @@ class MOASHAScheduler(HalvingScheduler):
             brackets=brackets,
         )
         self._objectives = _paired(metrics, modes)
-        plan = Plan(self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials)
+        plan = Plan(
+            self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials
+        )
         self._fronts = _ParetoStopping(plan, self._objectives)
 
     @property
@@ -103,8 +105,12 @@ class MOASHAScheduler(HalvingScheduler):
             return Report(trial.trial_id, bracket, time, None)
         values = [self._readings.finite(result, metric) for metric in self._objectives]
         signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
-        point = tuple(sign * value for sign, value in zip(signs, values, strict=True) if value is not None)
-        return Report(trial.trial_id, bracket, time, None, values=point if len(point) == len(values) else None)
+        point = tuple(
+            sign * value for sign, value in zip(signs, values, strict=True) if value is not None
+        )
+        return Report(
+            trial.trial_id, bracket, time, None, values=point if len(point) == len(values) else None
+        )
 
     def _settings(self) -> dict[str, Any]:
         # The experiment's metric and mode are not compared, and may change.
@@ -119,12 +125,17 @@ class _ParetoStopping(RungRule):
     def __init__(self, plan: Plan, objectives: Mapping[str, str]) -> None:
         self._plan = plan
         self._objectives = objectives
-        self._brackets = tuple(ParetoRungs(plan.levels[start:], plan.reduction_factor) for start in range(plan.num_brackets))
+        self._brackets = tuple(
+            ParetoRungs(plan.levels[start:], plan.reduction_factor)
+            for start in range(plan.num_brackets)
+        )
 
     def join(self, trial_id: str, bracket: int) -> None:
         """Do nothing: a trial counts from its first level on."""
 
-    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+    def leave(
+        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
+    ) -> Sequence[Decision]:
         """Do nothing: who is over is compared with all the same."""
         return ()
 
@@ -132,24 +143,48 @@ class _ParetoStopping(RungRule):
         """Stop the trial where too many of its age are better, or at the last level."""
         rungs = self._brackets[report.bracket]
         level = rungs.reached(report.time)
-        standing = None if level is None or report.values is None else rungs.record(report.trial_id, level, report.values)
+        standing = (
+            None
+            if level is None or report.values is None
+            else rungs.record(report.trial_id, level, report.values)
+        )
         max_t = self._plan.levels[-1]
         if report.time >= max_t:
-            reason = Reason(full_training(self._plan.prefix), {**self._numbers_of(report, standing), "max_t": max_t})
-            return (Stop(report.trial_id, reason, is_complete=True),) if self._plan.stops_last_trials else ()
+            reason = Reason(
+                full_training(self._plan.prefix),
+                {**self._numbers_of(report, standing), "max_t": max_t},
+            )
+            return (
+                (Stop(report.trial_id, reason, is_complete=True),)
+                if self._plan.stops_last_trials
+                else ()
+            )
         if standing is None or standing.survives:
             return ()
-        return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", self._numbers_of(report, standing))),)
+        return (
+            Stop(
+                report.trial_id,
+                Reason(f"{self._plan.prefix}.rung", self._numbers_of(report, standing)),
+            ),
+        )
 
-    def _numbers_of(self, report: Report, standing: FrontStanding | None) -> dict[str, Number | str]:
-        of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
+    def _numbers_of(
+        self, report: Report, standing: FrontStanding | None
+    ) -> dict[str, Number | str]:
+        of_report: dict[str, Number | str] = {
+            "time": strict(report.time),
+            "bracket": report.bracket,
+        }
         if standing is None:
             return of_report
         signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
         values = standing.values or (float("nan"),) * len(signs)
         return {
             "rung": standing.level,
-            **{metric: strict(sign * value) for metric, sign, value in zip(self._objectives, signs, values, strict=True)},
+            **{
+                metric: strict(sign * value)
+                for metric, sign, value in zip(self._objectives, signs, values, strict=True)
+            },
             "front": standing.front,
             "num_better": standing.num_better,
             "position": standing.position,
@@ -158,9 +193,14 @@ class _ParetoStopping(RungRule):
             **of_report,
         }
 
-    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+    def on_idle(
+        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
+    ) -> Sequence[Decision]:
         """Let paused trials go on: whoever paused them, nothing here waits for anything."""
-        return [Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on")) for trial in trials[:num_free_slots]]
+        return [
+            Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
+            for trial in trials[:num_free_slots]
+        ]
 
     def summaries(self) -> Sequence[ParetoRungs]:
         """Return the rungs of each bracket."""
@@ -180,10 +220,14 @@ def _paired(metrics: Any, modes: Any) -> dict[str, str]:
     """Return the mode of each metric, or refuse what does not make one."""
     if isinstance(metrics, Mapping):
         if modes is not None:
-            raise ValueError(f"modes must be None where metrics has them, got {modes!r}; give them once")
+            raise ValueError(
+                f"modes must be None where metrics has them, got {modes!r}; give them once"
+            )
         names, chosen = list(metrics), list(metrics.values())
     elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
-        raise TypeError(f"metrics must be names, or names with modes, got {metrics!r}; e.g. {{'accuracy': 'max', 'latency': 'min'}}")
+        raise TypeError(
+            f"metrics must be names, or names with modes, got {metrics!r}; e.g. {{'accuracy': 'max', 'latency': 'min'}}"
+        )
     else:
         names = list(metrics)
         chosen = [modes] * len(names) if modes is None or isinstance(modes, str) else list(modes)
@@ -195,6 +239,10 @@ def _check_pairs(names: Sequence[Any], chosen: Sequence[Any], modes: Any) -> Non
     for name in names:
         check_entry("each of metrics", name, "e.g. 'accuracy'")
     if len(names) != len(set(names)) or len(names) < 2:  # noqa: PLR2004  (one metric is what ASHA is for)
-        raise ValueError(f"metrics must be at least two different names, got {list(names)}; for one metric there is ASHAScheduler")
+        raise ValueError(
+            f"metrics must be at least two different names, got {list(names)}; for one metric there is ASHAScheduler"
+        )
     if len(chosen) != len(names) or any(mode not in MODES for mode in chosen):
-        raise ValueError(f"modes must be 'min' or 'max' for each of {list(names)}, got {modes if modes is not None else list(chosen)!r}")
+        raise ValueError(
+            f"modes must be 'min' or 'max' for each of {list(names)}, got {modes if modes is not None else list(chosen)!r}"
+        )

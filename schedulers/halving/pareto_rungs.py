@@ -40,8 +40,13 @@ def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
     Reference:
         Clarkson. Nearest-Neighbor Searching and Metric Space Dimensions. 2006, section 3; as the tie-breaking of MOASHA.
     """
-    ranges = [(min(column), (max(column) - min(column)) or 1.0) for column in zip(*points, strict=True)]
-    scaled = [tuple((x - low) / width for x, (low, width) in zip(point, ranges, strict=True)) for point in points]
+    ranges = [
+        (min(column), (max(column) - min(column)) or 1.0) for column in zip(*points, strict=True)
+    ]
+    scaled = [
+        tuple((x - low) / width for x, (low, width) in zip(point, ranges, strict=True))
+        for point in points
+    ]
     chosen = min(range(len(points)), key=lambda number: points[number][0])
     distances = dict.fromkeys(range(len(points)), math.inf)
     while True:
@@ -81,7 +86,9 @@ class FrontStanding:
     @property
     def survives(self) -> bool:
         """Whether the trial is good enough to go on."""
-        return self.num_better + self.position <= self.num_kept and (self.is_first or bool(self.values))
+        return self.num_better + self.position <= self.num_kept and (
+            self.is_first or bool(self.values)
+        )
 
 
 class _Rung:
@@ -128,7 +135,9 @@ class _Rung:
         staying: list[int] = []
         pushed: list[int] = []
         for number in front:
-            is_dominated = any(dominates(self.points[arrival], self.points[number]) for arrival in arrivals)
+            is_dominated = any(
+                dominates(self.points[arrival], self.points[number]) for arrival in arrivals
+            )
             (pushed if is_dominated else staying).append(number)
         return staying, pushed
 
@@ -139,7 +148,14 @@ class _Rung:
             return 1
         own = members.index(len(self.points) - 1)
         net = epsilon_net([self.points[number] for number in members])
-        return next((place for place, number in zip(range(1, room + 1), net, strict=False) if number == own), room + 1)
+        return next(
+            (
+                place
+                for place, number in zip(range(1, room + 1), net, strict=False)
+                if number == own
+            ),
+            room + 1,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         points = [list(point) for point in self.points]
@@ -228,11 +244,22 @@ class ParetoRungs:
         if not all(map(math.isfinite, values)):
             rung.num_invalid += 1
             num_kept = self._num_kept(rung)
-            return FrontStanding(level, (), len(rung.fronts) + 1, rung.num_recorded - 1, rung.num_recorded, num_kept, 1, is_first)
+            return FrontStanding(
+                level,
+                (),
+                len(rung.fronts) + 1,
+                rung.num_recorded - 1,
+                rung.num_recorded,
+                num_kept,
+                1,
+                is_first,
+            )
         front = rung.add(values)
         num_better, num_kept = sum(map(len, rung.fronts[:front])), self._num_kept(rung)
         position = rung.position(front, num_kept - num_better)
-        return FrontStanding(level, values, front + 1, num_better, rung.num_recorded, num_kept, position, is_first)
+        return FrontStanding(
+            level, values, front + 1, num_better, rung.num_recorded, num_kept, position, is_first
+        )
 
     def _num_kept(self, rung: _Rung) -> int:
         return math.ceil(rung.num_recorded / self._reduction_factor)
@@ -240,11 +267,19 @@ class ParetoRungs:
     def __iter__(self) -> Iterator[FrontSummary]:
         """Yield a summary of each rung, lowest first."""
         for level, rung in zip(self.levels, self._rungs, strict=True):
-            yield FrontSummary(level, rung.num_recorded, rung.num_skipped, len(rung.fronts[0]) if rung.fronts else 0)
+            yield FrontSummary(
+                level,
+                rung.num_recorded,
+                rung.num_skipped,
+                len(rung.fronts[0]) if rung.fronts else 0,
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded, as JSON values."""
-        return {"highest": dict(self._highest), "rungs": [rung.state_dict() for rung in self._rungs]}
+        return {
+            "highest": dict(self._highest),
+            "rungs": [rung.state_dict() for rung in self._rungs],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned from rungs with the same levels."""

@@ -79,12 +79,21 @@ class PASHAScheduler(HalvingScheduler):
         epsilon: float | None = None,
     ) -> None:
         super().__init__(
-            time_attr=time_attr, metric=metric, mode=mode, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor
+            time_attr=time_attr,
+            metric=metric,
+            mode=mode,
+            max_t=max_t,
+            grace_period=grace_period,
+            reduction_factor=reduction_factor,
         )
         self._given_epsilon = None if epsilon is None else plain_number("epsilon", epsilon)
         if self._given_epsilon is not None and not 0 <= self._given_epsilon < math.inf:
-            raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon}; None measures it")
-        self._promoter = Promoter(Plan(self.prefix, self.levels, self._reduction_factor), self._direction, KnownGood(0))
+            raise ValueError(
+                f"epsilon must be at least 0 and finite, got {epsilon}; None measures it"
+            )
+        self._promoter = Promoter(
+            Plan(self.prefix, self.levels, self._reduction_factor), self._direction, KnownGood(0)
+        )
         self._promoter.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)
         self._curves: dict[str, dict[float, float]] = {}
@@ -125,7 +134,9 @@ class PASHAScheduler(HalvingScheduler):
 
     def _measure_noise(self, trial_id: str) -> None:
         for other in self._at_ceiling:
-            distance = crossing_distance(self._curves.get(trial_id, {}), self._curves.get(other, {}), self.ceiling)
+            distance = crossing_distance(
+                self._curves.get(trial_id, {}), self._curves.get(other, {}), self.ceiling
+            )
             if distance is not None:
                 self._distances.append(distance)
         self._at_ceiling.append(trial_id)
@@ -158,7 +169,10 @@ class PASHAScheduler(HalvingScheduler):
         return {
             **super().state_dict(),
             "epsilon": self._epsilon,
-            "curves": {trial_id: [[time, value] for time, value in curve.items()] for trial_id, curve in self._curves.items()},
+            "curves": {
+                trial_id: [[time, value] for time, value in curve.items()]
+                for trial_id, curve in self._curves.items()
+            },
             "over": sorted(self._over),
             "at_ceiling": list(self._at_ceiling),
             "distances": list(self._distances),
@@ -172,7 +186,10 @@ class PASHAScheduler(HalvingScheduler):
         """
         super().load_state_dict(state)
         self._epsilon = state["epsilon"]
-        self._curves = {trial_id: {time: value for time, value in curve} for trial_id, curve in state["curves"].items()}  # noqa: C416
+        self._curves = {
+            trial_id: {time: value for time, value in curve}  # noqa: C416
+            for trial_id, curve in state["curves"].items()
+        }
         self._over = set(state["over"])
         self._at_ceiling = list(state["at_ceiling"])
         self._distances = list(state["distances"])

@@ -51,7 +51,9 @@ class Promoter(RungRule):
         self._known_good.join(trial_id)
         self._rungs_of(bracket).join(trial_id)
 
-    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+    def leave(
+        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
+    ) -> Sequence[Decision]:
         """Let go of the trial, and stop those who wait where it might have made room."""
         rungs = self._rungs_of(bracket)
         if is_trained and rungs.has_place(trial_id):
@@ -73,7 +75,9 @@ class Promoter(RungRule):
         if (
             level is None
             or report.value is None
-            or not rungs.record(report.trial_id, level, report.value, report.cost, lowest=report.lowest)
+            or not rungs.record(
+                report.trial_id, level, report.value, report.cost, lowest=report.lowest
+            )
         ):
             return False
         self._known_good.record(report.trial_id, level, report.value, self._direction())
@@ -88,21 +92,36 @@ class Promoter(RungRule):
             if not self._plan.stops_last_trials:
                 return ()
             rungs.leave(report.trial_id)
-            return (Stop(report.trial_id, Reason(full_training(self._plan.prefix), {**numbers, "max_t": max_t}), is_complete=True),)
+            return (
+                Stop(
+                    report.trial_id,
+                    Reason(full_training(self._plan.prefix), {**numbers, "max_t": max_t}),
+                    is_complete=True,
+                ),
+            )
         # A trial that repeats results, after it lost more than one level, climbs back to where it waits.
         if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):
             return ()
         return (Pause(report.trial_id, Reason(f"{self._plan.prefix}.rung", numbers)),)
 
-    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+    def on_idle(
+        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
+    ) -> Sequence[Decision]:
         """Promote the best that wait; where nobody can be promoted and no trial comes any more, bring the experiment to its end."""
         paused = [trial.trial_id for trial in trials]
         # There may be thousands, and this is asked again for every slot that becomes free.
         others = set(paused).difference(*(rungs.names_waiting for rungs in self._brackets))
         underway = [trial_id for trial_id in paused if trial_id in others] if others else []
-        resumed = [Resume(trial_id, Reason(f"{self._plan.prefix}.goes_on")) for trial_id in underway[:num_free_slots]]
+        resumed = [
+            Resume(trial_id, Reason(f"{self._plan.prefix}.goes_on"))
+            for trial_id in underway[:num_free_slots]
+        ]
         resumed += self._promotions(set(paused), num_free_slots - len(resumed))
-        if resumed or not experiment.no_more_trials or any(trial.status in _UNDERWAY for trial in experiment.trials.values()):
+        if (
+            resumed
+            or not experiment.no_more_trials
+            or any(trial.status in _UNDERWAY for trial in experiment.trials.values())
+        ):
             return resumed
         return self._wind_up(set(paused), experiment)
 
@@ -117,7 +136,9 @@ class Promoter(RungRule):
 
     def _promote(self, bracket: int, place: Place, rule: str) -> Resume:
         self._brackets[bracket].promote(place.trial_id)
-        return Resume(place.trial_id, Reason(f"{self._plan.prefix}.{rule}", self._numbers(bracket, place)))
+        return Resume(
+            place.trial_id, Reason(f"{self._plan.prefix}.{rule}", self._numbers(bracket, place))
+        )
 
     def _numbers(self, bracket: int, place: Place | None) -> dict[str, Number | str]:
         numbers: dict[str, Number | str] = {"bracket": bracket}
@@ -145,22 +166,35 @@ class Promoter(RungRule):
             if trial_id in paused
         ]
         left.sort(key=lambda found: -found[0])
-        places = ((bracket, self._brackets[bracket].place(trial_id)) for _, bracket, trial_id in left)
+        places = (
+            (bracket, self._brackets[bracket].place(trial_id)) for _, bracket, trial_id in left
+        )
         best = next((found for found in places if not math.isnan(found[1].value)), None)
-        is_over = experiment.max_trials is not None and len(experiment.trials) >= experiment.max_trials
+        is_over = (
+            experiment.max_trials is not None and len(experiment.trials) >= experiment.max_trials
+        )
         if best and (is_over or len(left) == 1) and self._is_last_resort(best[1]):
             return (self._promote(*best, "last_resort"),)
         # Perhaps the search is not over but waits for a trial to end, and then goes on: the one with the least prospects makes room.
         ending = left if is_over else left[-1:]
-        return [self._give_up(bracket, self._brackets[bracket].place(trial_id), "not_promoted") for _, bracket, trial_id in ending]
+        return [
+            self._give_up(bracket, self._brackets[bracket].place(trial_id), "not_promoted")
+            for _, bracket, trial_id in ending
+        ]
 
     def _is_last_resort(self, place: Place) -> bool:
-        is_ceiling_reached = any(rungs.is_reached(max(0, self.ceiling - bracket)) for bracket, rungs in enumerate(self._brackets))
+        is_ceiling_reached = any(
+            rungs.is_reached(max(0, self.ceiling - bracket))
+            for bracket, rungs in enumerate(self._brackets)
+        )
         return not is_ceiling_reached and self._trained_to < place.level
 
     def _give_up(self, bracket: int, place: Place, rule: str, **numbers: Number | str) -> Stop:
         self._brackets[bracket].leave(place.trial_id)
-        return Stop(place.trial_id, Reason(f"{self._plan.prefix}.{rule}", {**self._numbers(bracket, place), **numbers}))
+        return Stop(
+            place.trial_id,
+            Reason(f"{self._plan.prefix}.{rule}", {**self._numbers(bracket, place), **numbers}),
+        )
 
     def _release(self, bracket: int, experiment: ExperimentView) -> list[Stop]:
         """Stop those who wait in a bracket and can never be promoted, so that their checkpoints can be deleted."""
@@ -168,7 +202,9 @@ class Promoter(RungRule):
         if experiment.max_trials is not None:
             num_future = max(0, experiment.max_trials - len(experiment.trials))
             for place, num_possible in list(rungs.hopeless(num_future)):
-                released.append(self._give_up(bracket, place, "cannot_be_promoted", num_possible=num_possible))
+                released.append(
+                    self._give_up(bracket, place, "cannot_be_promoted", num_possible=num_possible)
+                )
         for place in self._below_the_bar(rungs):
             threshold = strict(self._known_good.threshold(place.level))
             released.append(self._give_up(bracket, place, "known_good", threshold=threshold))
@@ -188,7 +224,9 @@ class Promoter(RungRule):
         if not self._brackets:
             plan, mode = self._plan, self._direction()
             self._brackets = tuple(
-                PromotionRungs(plan.levels[start:], plan.reduction_factor, mode, is_by_cost=plan.is_by_cost)
+                PromotionRungs(
+                    plan.levels[start:], plan.reduction_factor, mode, is_by_cost=plan.is_by_cost
+                )
                 for start in range(plan.num_brackets)
             )
         return self._brackets[bracket]

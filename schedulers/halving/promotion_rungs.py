@@ -109,8 +109,15 @@ class _Rung:
         return len(self.ranking)
 
     def state_dict(self) -> dict[str, Any]:
-        recorded = [[entry.trial_id, strict(entry.value), strict(entry.cost)] for entry in self.entries.values()]
-        return {"recorded": recorded, "promoted": sorted(self.promoted), "num_skipped": self.num_skipped}
+        recorded = [
+            [entry.trial_id, strict(entry.value), strict(entry.cost)]
+            for entry in self.entries.values()
+        ]
+        return {
+            "recorded": recorded,
+            "promoted": sorted(self.promoted),
+            "num_skipped": self.num_skipped,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], mode: str) -> None:
         for trial_id, value, cost in state["recorded"]:
@@ -148,7 +155,14 @@ class PromotionRungs:
         (False, True)
     """
 
-    def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str, *, is_by_cost: bool = False) -> None:
+    def __init__(
+        self,
+        levels: Sequence[Number],
+        reduction_factor: Number,
+        mode: str,
+        *,
+        is_by_cost: bool = False,
+    ) -> None:
         self.levels = tuple(levels)
         self._reduction_factor = reduction_factor
         self._mode = mode
@@ -184,7 +198,9 @@ class PromotionRungs:
         self._num_live_at[index + 1] -= 1
         self._no_longer_wait(trial_id, index)
 
-    def record(self, trial_id: str, level: Number, value: float, cost: float = 0.0, lowest: Number = 0) -> bool:
+    def record(
+        self, trial_id: str, level: Number, value: float, cost: float = 0.0, lowest: Number = 0
+    ) -> bool:
         """Record a trial's value at a level, where it then waits unless it is the last, and every level that it jumped over as skipped.
 
         Args:
@@ -303,17 +319,34 @@ class PromotionRungs:
         rung = self._rungs[index]
         room = self._num_promotable(index) if num_promotable is None else num_promotable
         cutoff = rung.ranking[room - 1].value if room else math.nan
-        return Place(entry.trial_id, self.levels[index], entry.value, rung.rank(entry), len(rung.entries), room, cutoff)
+        return Place(
+            entry.trial_id,
+            self.levels[index],
+            entry.value,
+            rung.rank(entry),
+            len(rung.entries),
+            room,
+            cutoff,
+        )
 
     def __iter__(self) -> Iterator[RungSummary]:
         """Yield a summary of each rung, lowest first."""
         for index, (level, rung) in enumerate(zip(self.levels, self._rungs, strict=True)):
             room = self._num_promotable(index)
-            yield RungSummary(level, len(rung.entries), rung.num_skipped, rung.ranking[room - 1].value if room else math.nan)
+            yield RungSummary(
+                level,
+                len(rung.entries),
+                rung.num_skipped,
+                rung.ranking[room - 1].value if room else math.nan,
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded, as JSON values."""
-        return {"live": sorted(self._live), "waiting": sorted(self._waiting), "rungs": [rung.state_dict() for rung in self._rungs]}
+        return {
+            "live": sorted(self._live),
+            "waiting": sorted(self._waiting),
+            "rungs": [rung.state_dict() for rung in self._rungs],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned from rungs with the same levels."""

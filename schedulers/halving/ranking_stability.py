@@ -31,10 +31,15 @@ def is_settled(lower: Mapping[str, float], upper: Sequence[str], epsilon: float)
     now = [trial_id for trial_id in upper if trial_id in lower]
     on_both = set(now)
     then = [trial_id for trial_id in lower if trial_id in on_both]
-    return all(new == old or abs(lower[new] - lower[old]) <= epsilon for new, old in zip(now, then, strict=True))
+    return all(
+        new == old or abs(lower[new] - lower[old]) <= epsilon
+        for new, old in zip(now, then, strict=True)
+    )
 
 
-def crossing_distance(one: Mapping[float, float], other: Mapping[float, float], until: float) -> float | None:
+def crossing_distance(
+    one: Mapping[float, float], other: Mapping[float, float], until: float
+) -> float | None:
     """Return how far apart two curves end, if they cross and cross back; None if they do not.
 
     Curves that change places and change back do so by noise: none of them is truly better by more than what is between them.
@@ -53,7 +58,9 @@ def crossing_distance(one: Mapping[float, float], other: Mapping[float, float], 
     Reference:
         As `is_settled`, section 4.2: criss-crossing pairs.
     """
-    differences = [one[time] - other[time] for time in sorted(one.keys() & other.keys()) if time <= until]
+    differences = [
+        one[time] - other[time] for time in sorted(one.keys() & other.keys()) if time <= until
+    ]
     signs = [math.copysign(1, difference) for difference in differences if difference]
     num_crossings = sum(before != after for before, after in pairwise(signs))
     return abs(differences[-1]) if num_crossings > 1 else None

@@ -26,7 +26,9 @@ from typing import Any, final
 from schedulers.decisions import Number
 
 
-def rung_levels(grace_period: Number, max_t: Number, reduction_factor: Number) -> tuple[Number, ...]:
+def rung_levels(
+    grace_period: Number, max_t: Number, reduction_factor: Number
+) -> tuple[Number, ...]:
     """Return the levels ``grace_period * reduction_factor**k`` below `max_t`, and `max_t` itself.
 
     Args:
@@ -63,7 +65,9 @@ def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...
         (81, 34, 15, 8, 5)
     """
     num_levels, max_t = len(levels), levels[-1]
-    return tuple(math.ceil(num_levels / (num_levels - b) * (max_t / levels[b])) for b in range(num_brackets))
+    return tuple(
+        math.ceil(num_levels / (num_levels - b) * (max_t / levels[b])) for b in range(num_brackets)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,9 @@ class Rungs:
         index = bisect_right(self.levels, time) - 1
         return self.levels[index] if index >= 0 else None
 
-    def record(self, trial_id: str, level: Number, value: float, lowest: Number = 0) -> Standing | None:
+    def record(
+        self, trial_id: str, level: Number, value: float, lowest: Number = 0
+    ) -> Standing | None:
         """Record a trial's value at a level, and every level below that it has not been at as skipped.
 
         Args:
@@ -220,7 +226,9 @@ class Rungs:
     def _index(self, level: Number) -> int:
         index = bisect_left(self.levels, level)
         if index == len(self.levels) or self.levels[index] != level:
-            raise ValueError(f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one to record at")
+            raise ValueError(
+                f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one to record at"
+            )
         return index
 
     def _standing(self, index: int, value: float, *, is_first: bool) -> Standing:
@@ -247,7 +255,10 @@ class Rungs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded, as JSON values."""
-        return {"highest": dict(self._highest), "rungs": [rung.state_dict() for rung in self._rungs]}
+        return {
+            "highest": dict(self._highest),
+            "rungs": [rung.state_dict() for rung in self._rungs],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned from rungs with the same levels."""

@@ -67,7 +67,10 @@ class KnownGood:
 
     def state_dict(self) -> dict[str, Any]:
         """Return names and bars, as JSON values."""
-        return {"names": list(self._names), "thresholds": [[level, bar] for level, bar in self._thresholds.items()]}
+        return {
+            "names": list(self._names),
+            "thresholds": [[level, bar] for level, bar in self._thresholds.items()],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""

@@ -42,7 +42,9 @@ class Stopping(RungRule):
         """Count the trial among the known good ones, if it is one."""
         self._known_good.join(trial_id)
 
-    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+    def leave(
+        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
+    ) -> Sequence[Decision]:
         """Do nothing: who is over is compared with all the same."""
         return ()
 
@@ -51,20 +53,41 @@ class Stopping(RungRule):
         standing = self._record(report)
         max_t = self._plan.levels[-1]
         if report.time >= max_t:
-            reason = Reason(full_training(self._plan.prefix), {**_numbers_of(report, standing), "max_t": max_t})
-            return (Stop(report.trial_id, reason, is_complete=True),) if self._plan.stops_last_trials else ()
+            reason = Reason(
+                full_training(self._plan.prefix), {**_numbers_of(report, standing), "max_t": max_t}
+            )
+            return (
+                (Stop(report.trial_id, reason, is_complete=True),)
+                if self._plan.stops_last_trials
+                else ()
+            )
         if standing is None:
             return ()
         if not standing.survives:
-            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", _numbers_of(report, standing))),)
-        if not self._known_good.admits(report.trial_id, standing.level, standing.value, self._direction()):
-            numbers = {**_numbers_of(report, standing), "threshold": self._known_good.threshold(standing.level)}
+            return (
+                Stop(
+                    report.trial_id,
+                    Reason(f"{self._plan.prefix}.rung", _numbers_of(report, standing)),
+                ),
+            )
+        if not self._known_good.admits(
+            report.trial_id, standing.level, standing.value, self._direction()
+        ):
+            numbers = {
+                **_numbers_of(report, standing),
+                "threshold": self._known_good.threshold(standing.level),
+            }
             return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.known_good", numbers)),)
         return ()
 
-    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+    def on_idle(
+        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
+    ) -> Sequence[Decision]:
         """Let paused trials go on: whoever paused them, nothing here waits for anything."""
-        return [Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on")) for trial in trials[:num_free_slots]]
+        return [
+            Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
+            for trial in trials[:num_free_slots]
+        ]
 
     def _record(self, report: Report) -> Standing | None:
         rungs = self._rungs_of(report.bracket)
@@ -80,7 +103,10 @@ class Stopping(RungRule):
         if not self._brackets:
             mode = self._direction()
             plan = self._plan
-            self._brackets = tuple(Rungs(plan.levels[start:], plan.reduction_factor, mode) for start in range(plan.num_brackets))
+            self._brackets = tuple(
+                Rungs(plan.levels[start:], plan.reduction_factor, mode)
+                for start in range(plan.num_brackets)
+            )
         return self._brackets[bracket]
 
     def summaries(self) -> Sequence[Rungs]:
@@ -89,7 +115,10 @@ class Stopping(RungRule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded, as JSON values."""
-        return {"brackets": [rungs.state_dict() for rungs in self._brackets], "known_good": self._known_good.state_dict()}
+        return {
+            "brackets": [rungs.state_dict() for rungs in self._brackets],
+            "known_good": self._known_good.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""

@@ -7,10 +7,23 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, final
 
 from schedulers.halving.arguments import plain_number
-from searchers.space import Categorical, Conditional, ConfigView, Domain, Path, SampleFrom, choice, copied, flat_name, is_grid
+from searchers.space import (
+    Categorical,
+    Conditional,
+    ConfigView,
+    Domain,
+    Path,
+    SampleFrom,
+    choice,
+    copied,
+    flat_name,
+    is_grid,
+)
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the schedulers stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the schedulers stays cheap
 
 CustomExplore = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A function of the user's that has the last word about a new configuration."""
@@ -101,8 +114,15 @@ class Explorer:
                 new[key] = self._mutated(gene, new.get(key), rng)
             elif not isinstance(gene, SampleFrom):
                 # Drawn in any case, so that what one hyperparameter needs does not shift the others' chance.
-                is_fresh, factor = bool(rng.random() < self._resample_probability), self._factors[int(rng.integers(len(self._factors)))]
-                new[key] = _fresh(gene, rng) if is_fresh or key not in new else _moved(gene, new[key], factor, rng)
+                is_fresh, factor = (
+                    bool(rng.random() < self._resample_probability),
+                    self._factors[int(rng.integers(len(self._factors)))],
+                )
+                new[key] = (
+                    _fresh(gene, rng)
+                    if is_fresh or key not in new
+                    else _moved(gene, new[key], factor, rng)
+                )
         return new
 
 
@@ -117,7 +137,9 @@ def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) 
     # It may write into what it is given; the donor still trains with the original.
     new = custom_explore_fn(copied(config))
     if not isinstance(new, Mapping):
-        raise TypeError(f"custom_explore_fn must return a configuration, got {new!r}; let it return the dictionary it was given")
+        raise TypeError(
+            f"custom_explore_fn must return a configuration, got {new!r}; let it return the dictionary it was given"
+        )
     return dict(new)
 
 
@@ -148,7 +170,9 @@ def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
     new = dict(space)
     for key, gene in genes.items():
         if not isinstance(gene, dict):
-            new.setdefault(key, gene if isinstance(gene, Domain | SampleFrom) else _sampled_by(gene))
+            new.setdefault(
+                key, gene if isinstance(gene, Domain | SampleFrom) else _sampled_by(gene)
+            )
         elif isinstance(inner := new.get(key, {}), Mapping) and not is_grid(inner):
             new[key] = with_missing(inner, gene)
     return new
@@ -185,7 +209,11 @@ def _moved(gene: Any, value: Any, factor: float, rng: Generator) -> Any:
         return gene.sample(rng)
     try:
         return gene.perturb(gene.clip(value), rng, factor=factor)
-    except (OverflowError, TypeError, ValueError):  # a value of a kind that the domain has no place for
+    except (
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):  # a value of a kind that the domain has no place for
         return gene.sample(rng)
 
 
@@ -201,13 +229,17 @@ def _scaled(function: Callable[[], Any], value: Any, factor: float) -> Any:
 
 def _parsed(mutations: Any, path: Path) -> _Tree:
     if not isinstance(mutations, Mapping):
-        raise TypeError(f"hyperparam_mutations must be a dictionary, got {mutations!r}; give each hyperparameter by name")
+        raise TypeError(
+            f"hyperparam_mutations must be a dictionary, got {mutations!r}; give each hyperparameter by name"
+        )
     return {key: _gene(spec, (*path, key)) for key, spec in mutations.items()}
 
 
 def _gene(spec: Any, path: Path) -> Any:
     if is_grid(spec):
-        raise ValueError(f"hyperparam_mutations must have no grid, got {spec!r} for {flat_name(path)!r}; give the list of values alone")
+        raise ValueError(
+            f"hyperparam_mutations must have no grid, got {spec!r} for {flat_name(path)!r}; give the list of values alone"
+        )
     if isinstance(spec, Mapping):
         return _parsed(spec, path)
     if isinstance(spec, list | tuple):
@@ -235,16 +267,22 @@ def _dependents(tree: _Tree, path: Path) -> Iterator[tuple[Path, SampleFrom]]:
 def _probability(value: Any) -> float:
     probability = plain_number("resample_probability", value)
     if not 0 <= probability <= 1:
-        raise ValueError(f"resample_probability must be between 0 and 1, got {value}; 0.25 draws one value in four afresh")
+        raise ValueError(
+            f"resample_probability must be between 0 and 1, got {value}; 0.25 draws one value in four afresh"
+        )
     return probability
 
 
 def _checked_factors(factors: Any) -> tuple[float, ...]:
     if isinstance(factors, str) or not isinstance(factors, Sequence) or len(factors) != 2:  # noqa: PLR2004  (up and down)
-        raise ValueError(f"perturbation_factors must be two numbers, got {factors!r}; the default is (1.2, 0.8)")
+        raise ValueError(
+            f"perturbation_factors must be two numbers, got {factors!r}; the default is (1.2, 0.8)"
+        )
     checked = tuple(float(plain_number("perturbation_factors", factor)) for factor in factors)
     if not all(0 < factor < float("inf") for factor in checked):
-        raise ValueError(f"perturbation_factors must be more than 0 and finite, got {factors!r}; the default is (1.2, 0.8)")
+        raise ValueError(
+            f"perturbation_factors must be more than 0 and finite, got {factors!r}; the default is (1.2, 0.8)"
+        )
     return checked
 
 
@@ -255,6 +293,8 @@ def checked_explore(function: Any) -> CustomExplore | None:
         TypeError: If it is neither.
     """
     if function is not None and not callable(function):
-        raise TypeError(f"custom_explore_fn must be a function or None, got {function!r}; it takes and returns a configuration")
+        raise TypeError(
+            f"custom_explore_fn must be a function or None, got {function!r}; it takes and returns a configuration"
+        )
     checked: CustomExplore | None = function
     return checked

@@ -92,22 +92,34 @@ class Curve:
         left, right = self.points[after - 1], self.points[after]
         if left.time == step or not math.isfinite(right.score):
             return left.score
-        return left.score + (right.score - left.score) * (step - left.time) / (right.time - left.time)
+        return left.score + (right.score - left.score) * (step - left.time) / (
+            right.time - left.time
+        )
 
     def until(self, iteration: int | None) -> Curve:
         """Return the part of the curve up to a training iteration, all of it for None."""
         if iteration is None:
             return Curve(self.points)
-        return Curve(point for point in self.points if point.iteration is None or point.iteration <= iteration)
+        return Curve(
+            point
+            for point in self.points
+            if point.iteration is None or point.iteration <= iteration
+        )
 
     def state_dict(self) -> list[list[Any]]:
         """Return the points as JSON values, None for NaN."""
-        return [[point.time, point.score if math.isfinite(point.score) else None, point.iteration] for point in self.points]
+        return [
+            [point.time, point.score if math.isfinite(point.score) else None, point.iteration]
+            for point in self.points
+        ]
 
     @staticmethod
     def from_state(state: Iterable[Sequence[Any]]) -> Curve:
         """Return the curve whose `state_dict` this is."""
-        return Curve(Point(time, math.nan if score is None else score, iteration) for time, score, iteration in state)
+        return Curve(
+            Point(time, math.nan if score is None else score, iteration)
+            for time, score, iteration in state
+        )
 
 
 def _time_of(point: Point) -> float:
@@ -184,7 +196,9 @@ class Member:
         """Note that it is to train."""
         self.paused_at, self.is_waiting = None, False
 
-    def become_clone(self, donor: Member, iteration: int | None, own_checkpoint: int | None, *, is_awaited: bool) -> None:
+    def become_clone(
+        self, donor: Member, iteration: int | None, own_checkpoint: int | None, *, is_awaited: bool
+    ) -> None:
         """Take over a donor's weights.
 
         Args:
@@ -194,7 +208,10 @@ class Member:
             is_awaited: Whether the donor has yet to save.
         """
         if is_awaited:
-            self.former, self.awaited_donor = (self.curve, self.turn_time, self.born, self.distrusted), donor.trial_id
+            self.former, self.awaited_donor = (
+                (self.curve, self.turn_time, self.born, self.distrusted),
+                donor.trial_id,
+            )
         self.given_up = self.time
         self.curve = donor.curve.until(iteration)
         self.born = self.turn_time = self.time
@@ -234,7 +251,15 @@ class Member:
             state["former"][3],
         )
         times = {"born": _born(state["born"]), "given_up": _born(state["given_up"])}
-        return Member(**{**state, **times, "number": number, "curve": Curve.from_state(state["curve"]), "former": former})
+        return Member(
+            **{
+                **state,
+                **times,
+                "number": number,
+                "curve": Curve.from_state(state["curve"]),
+                "former": former,
+            }
+        )
 
 
 def _former_state(curve: Curve, turn_time: float, born: float, distrusted: int) -> list[Any]:
@@ -298,7 +323,9 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
         (1, (0.3, 0.2), 2)
     """
     earliest = member.time - _MAX_LAG * member.stride
-    taking_part = [other for other in (member, *others) if other.has_news and other.time >= earliest]
+    taking_part = [
+        other for other in (member, *others) if other.has_news and other.time >= earliest
+    ]
     step = min((other.time for other in taking_part), default=-math.inf)
     compared = [other for other in taking_part if other.born < step]
     if member not in compared:
@@ -308,6 +335,10 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
     for other in compared:
         score = other.curve.at(step) if math.isfinite(other.curve.score) else math.nan
         tie = Random(f"{key}/{other.trial_id}").random()  # noqa: S311  (not a secret)
-        standing.append(((math.isnan(score), 0.0 if math.isnan(score) else sign * score, tie), other, score))
+        standing.append(
+            ((math.isnan(score), 0.0 if math.isnan(score) else sign * score, tie), other, score)
+        )
     standing.sort(key=lambda entry: entry[0])
-    return Comparison(step, tuple(other for _, other, _ in standing), tuple(score for *_, score in standing))
+    return Comparison(
+        step, tuple(other for _, other, _ in standing), tuple(score for *_, score in standing)
+    )

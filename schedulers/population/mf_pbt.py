@@ -97,7 +97,9 @@ class MFPopulationBasedTraining(PopulationScheduler):
             synch=synch,
         )
         self.frequencies = _checked_frequencies(frequencies)
-        self._explorer = Explorer(hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn)
+        self._explorer = Explorer(
+            hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn
+        )
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space with those of `hyperparam_mutations` that it lacks."""
@@ -135,18 +137,27 @@ class MFPopulationBasedTraining(PopulationScheduler):
             return self._migration(member, comparison.members[0], rank - 2 * share, key)
         return None
 
-    def _internal(self, member: Member, comparison: Comparison, place: int, event: str) -> Plan | None:
+    def _internal(
+        self, member: Member, comparison: Comparison, place: int, event: str
+    ) -> Plan | None:
         """Clone the member at this place of the first quarter, counted from 1."""
         donor = comparison.members[place - 1]
         if not self._can_donate(donor):
             return None
-        numbers = {**comparison_numbers(comparison, member, donor), "sub_population": self._sub_population(member)}
+        numbers = {
+            **comparison_numbers(comparison, member, donor),
+            "sub_population": self._sub_population(member),
+        }
         return Plan(member, donor, self._new_config(member, donor, event), "exploit", numbers)
 
     def _migration(self, member: Member, best: Member, place: int, key: str) -> Plan | None:
         """Take weights from the member that stands at this place, counted from 1, among all other sub-populations, if it is better."""
         own = self._sub_population(member)
-        external = [other for other in self._peers(member) if self._sub_population(other) != own and self._can_donate(other)]
+        external = [
+            other
+            for other in self._peers(member)
+            if self._sub_population(other) != own and self._can_donate(other)
+        ]
         comparison = compare(member, external, str(self.mode), key)
         if comparison is None or comparison.rank(member) <= place:
             return None
@@ -162,7 +173,10 @@ class MFPopulationBasedTraining(PopulationScheduler):
         return Plan(member, donor, dict(self._config_of(model)), "migrate", numbers)
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
-        return self._explorer(self._config_of(donor), named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"))
+        return self._explorer(
+            self._config_of(donor),
+            named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"),
+        )
 
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "frequencies": list(self.frequencies)}
@@ -170,10 +184,16 @@ class MFPopulationBasedTraining(PopulationScheduler):
 
 def _checked_frequencies(frequencies: Any) -> tuple[int, ...]:
     if isinstance(frequencies, str) or not isinstance(frequencies, Sequence) or not frequencies:
-        raise TypeError(f"frequencies must be a list of whole numbers, got {frequencies!r}; the default is (1, 10)")
+        raise TypeError(
+            f"frequencies must be a list of whole numbers, got {frequencies!r}; the default is (1, 10)"
+        )
     for frequency in frequencies:
         if not isinstance(frequency, int) or isinstance(frequency, bool):
-            raise TypeError(f"frequencies must be whole numbers, got {frequency!r}; the default is (1, 10)")
+            raise TypeError(
+                f"frequencies must be whole numbers, got {frequency!r}; the default is (1, 10)"
+            )
     if frequencies[0] < 1 or any(left >= right for left, right in pairwise(frequencies)):
-        raise ValueError(f"frequencies must grow, from 1 at least, got {frequencies!r}; the default is (1, 10)")
+        raise ValueError(
+            f"frequencies must grow, from 1 at least, got {frequencies!r}; the default is (1, 10)"
+        )
     return tuple(frequencies)

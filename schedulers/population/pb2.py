@@ -13,7 +13,14 @@ from schedulers.decisions import Number
 from schedulers.scheduler import TrialView
 from searchers.space import Float, Integer, Path, flat_name
 
-from .explore import CustomExplore, checked_explore, customised, named_generator, replaced, with_missing
+from .explore import (
+    CustomExplore,
+    checked_explore,
+    customised,
+    named_generator,
+    replaced,
+    with_missing,
+)
 from .members import Member
 from .population_scheduler import PopulationScheduler
 from .slot_sharing import LIVE
@@ -91,7 +98,9 @@ class PB2(PopulationScheduler):
             synch=synch,
         )
         if not hyperparam_bounds:
-            raise ValueError(f"hyperparam_bounds must name a hyperparameter, got {hyperparam_bounds!r}; give e.g. {{'lr': [1e-4, 1e-1]}}")
+            raise ValueError(
+                f"hyperparam_bounds must name a hyperparameter, got {hyperparam_bounds!r}; give e.g. {{'lr': [1e-4, 1e-1]}}"
+            )
         self._bounds = dict(_bounds(hyperparam_bounds, ()))
         self._custom_explore_fn = checked_explore(custom_explore_fn)
         self._rows: list[list[float]] = []
@@ -101,7 +110,9 @@ class PB2(PopulationScheduler):
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space with those of `hyperparam_bounds` that it lacks, as floats."""
-        return with_missing(space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()}))
+        return with_missing(
+            space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()})
+        )
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
         """Record the interval that is over."""
@@ -109,7 +120,11 @@ class PB2(PopulationScheduler):
         units = self._units(trial.config)
         begin = max(begin, member.curve.points[0].time)
         before, after = member.curve.at(begin), member.curve.score
-        if units is None or begin >= member.time or not (math.isfinite(before) and math.isfinite(after)):
+        if (
+            units is None
+            or begin >= member.time
+            or not (math.isfinite(before) and math.isfinite(after))
+        ):
             return
         gain = (after - before) / (member.time - begin) * self._interval
         self._rows.append([begin / self._interval, before, *units])
@@ -127,7 +142,11 @@ class PB2(PopulationScheduler):
             units = propose(self._rows, self._gains, now, list(self._busy(target)), rng)
         config = self._config_of(donor)
         new = replaced(
-            config, {path: bound.value(unit, _at(config, path)) for (path, bound), unit in zip(self._items(), units, strict=True)}
+            config,
+            {
+                path: bound.value(unit, _at(config, path))
+                for (path, bound), unit in zip(self._items(), units, strict=True)
+            },
         )
         new = customised(new, self._custom_explore_fn)
         self._assigned[target.trial_id] = self._units(new) or units
@@ -137,7 +156,12 @@ class PB2(PopulationScheduler):
         """Yield a row for what each of the others is trying at the moment."""
         for trial_id, member in self._members.items():
             trial = self.experiment.trials.get(trial_id)
-            if member is target or trial is None or trial.status not in LIVE or not member.curve.points:
+            if (
+                member is target
+                or trial is None
+                or trial.status not in LIVE
+                or not member.curve.points
+            ):
                 continue
             units = self._assigned.get(trial_id) or self._units(trial.config)
             score = member.curve.at(member.turn_time)
@@ -155,13 +179,21 @@ class PB2(PopulationScheduler):
             return None
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "hyperparameters": [flat_name(path) for path in self._bounds]}
+        return {
+            **super()._settings(),
+            "hyperparameters": [flat_name(path) for path in self._bounds],
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the facts so far have led to, as JSON values."""
         rows = [list(row) for row in self._rows]
         assigned = {trial_id: list(units) for trial_id, units in self._assigned.items()}
-        return {**super().state_dict(), "rows": rows, "gains": list(self._gains), "assigned": assigned}
+        return {
+            **super().state_dict(),
+            "rows": rows,
+            "gains": list(self._gains),
+            "assigned": assigned,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned.
@@ -187,7 +219,9 @@ class _Bound:
 
     def __init__(self, low: Number, high: Number) -> None:
         self.floats = Float(low, high)
-        self._integers = Integer(low, high) if isinstance(low, int) and isinstance(high, int) else None
+        self._integers = (
+            Integer(low, high) if isinstance(low, int) and isinstance(high, int) else None
+        )
 
     def unit(self, value: Any) -> float:
         return self.floats.to_unit(value)
@@ -206,8 +240,12 @@ def _bounds(spec: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, _Bound]
             yield from _bounds(bound, here)
             continue
         is_pair = isinstance(bound, list | tuple) and len(bound) == 2  # noqa: PLR2004  (low and high)
-        if not is_pair or not all(isinstance(end, int | float) and not isinstance(end, bool) for end in bound):
-            raise TypeError(f"hyperparam_bounds must hold two numbers, got {bound!r} for {flat_name(here)!r}; give [low, high]")
+        if not is_pair or not all(
+            isinstance(end, int | float) and not isinstance(end, bool) for end in bound
+        ):
+            raise TypeError(
+                f"hyperparam_bounds must hold two numbers, got {bound!r} for {flat_name(here)!r}; give [low, high]"
+            )
         low, high = bound
         if not (low < high and math.isfinite(high - low)):
             raise ValueError(
@@ -225,4 +263,6 @@ def _at(config: Any, path: Path) -> Any:
 
 def _check_installed() -> None:
     if find_spec("sklearn") is None:
-        raise ImportError('PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo[sklearn]"')
+        raise ImportError(
+            'PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo[sklearn]"'
+        )

@@ -97,11 +97,16 @@ class PopulationBasedTraining(PopulationScheduler):
                 f"hyperparam_mutations must name a hyperparameter, got {hyperparam_mutations!r}; say how it may change, e.g. "
                 "{'lr': loguniform(1e-4, 1e-1)}, or give custom_explore_fn"
             )
-        self._explorer = Explorer(hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn)
+        self._explorer = Explorer(
+            hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn
+        )
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space with those of `hyperparam_mutations` that it lacks."""
         return self._explorer.completed_space(space)
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
-        return self._explorer(self._config_of(donor), named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"))
+        return self._explorer(
+            self._config_of(donor),
+            named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"),
+        )

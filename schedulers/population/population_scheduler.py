@@ -19,7 +19,9 @@ from .members import Comparison, Member, Point, compare
 from .slot_sharing import LIVE, has_to_share
 
 _NO_CHECKPOINTS = "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
-_ALONE = "a population of one has nobody to learn from; set num_samples to the size of the population"
+_ALONE = (
+    "a population of one has nobody to learn from; set num_samples to the size of the population"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,13 @@ class PopulationScheduler(DirectedScheduler):
             return None
         donor = Random(f"{self._seed}/{event}/{member.trial_id}/donor").choice(donors)  # noqa: S311  (not a secret)
         config = self._new_config(member, donor, event)
-        return Plan(member, donor, config, "exploit", {**comparison_numbers(comparison, member, donor), "num_in_quantile": size})
+        return Plan(
+            member,
+            donor,
+            config,
+            "exploit",
+            {**comparison_numbers(comparison, member, donor), "num_in_quantile": size},
+        )
 
     def _has_evolution(self, member: Member) -> bool:
         """Return whether a member may become a clone in the turn it has now."""
@@ -154,7 +162,9 @@ class PopulationScheduler(DirectedScheduler):
             ValueError: If nobody can tell how large the population will be.
         """
         if self.experiment.max_trials is None:
-            raise ValueError("the size of the population must be known, got a search without end; set num_samples to the number of members")
+            raise ValueError(
+                "the size of the population must be known, got a search without end; set num_samples to the number of members"
+            )
         self._check_size(self.experiment.max_trials)
         self._member(trial)
         return ()
@@ -180,7 +190,9 @@ class PopulationScheduler(DirectedScheduler):
         self._on_turn(trial, member, begin)
         return self._take_turn(trial, member)
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Wait for the trial no longer; as long as it has a checkpoint it may be a donor."""
         return self._leave(trial)
 
@@ -194,7 +206,10 @@ class PopulationScheduler(DirectedScheduler):
             return ()
         paused = [self._member(trial) for trial in trials if trial.status == "PAUSED"]
         ready = sorted((member for member in paused if not member.is_waiting), key=_seniority)
-        return [*self._finish(list(self._complete_generations())), *(self._resume(member) for member in ready[:num_free_slots])]
+        return [
+            *self._finish(list(self._complete_generations())),
+            *(self._resume(member) for member in ready[:num_free_slots]),
+        ]
 
     def _take_turn(self, trial: TrialView, member: Member) -> Sequence[Decision]:
         has_evolution = self._has_evolution(member)
@@ -202,33 +217,54 @@ class PopulationScheduler(DirectedScheduler):
         if has_evolution and not can_pause:
             self._say(_NO_CHECKPOINTS)
             # Code that saves rarely may yet do so; where a second turn comes first, the engine ends what would be a random search.
-            return () if member.num_turns == 1 else [Pause(member.trial_id, self._reason("no_checkpoints", member))]
+            return (
+                ()
+                if member.num_turns == 1
+                else [Pause(member.trial_id, self._reason("no_checkpoints", member))]
+            )
         if has_evolution and self._synch and can_pause:
             member.paused_at, member.is_waiting = member.time, True
             return self._pause(member)
         is_shared = can_pause and has_to_share(trial, self.experiment)
-        plan = self._plan(member, f"{member.trial_id}/{member.num_turns}") if has_evolution and not self._synch else None
+        plan = (
+            self._plan(member, f"{member.trial_id}/{member.num_turns}")
+            if has_evolution and not self._synch
+            else None
+        )
         if plan is not None:
             return [*self._carry_out(plan), *(() if is_shared else [self._resume(member)])]
         if is_shared:
             member.paused_at = member.time
             return self._pause(member)
-        is_donor_soon = self.experiment.can_save_on_demand and member.time + self._interval >= self._burn_in
+        is_donor_soon = (
+            self.experiment.can_save_on_demand and member.time + self._interval >= self._burn_in
+        )
         return [Save(member.trial_id, self._reason("save", member))] if is_donor_soon else ()
 
     def _pause(self, member: Member) -> Sequence[Decision]:
-        return [Pause(member.trial_id, self._reason("generation" if member.is_waiting else "share", member))]
+        return [
+            Pause(
+                member.trial_id,
+                self._reason("generation" if member.is_waiting else "share", member),
+            )
+        ]
 
     def _resume(self, member: Member) -> Resume:
         member.go_on()
         return Resume(member.trial_id, self._reason("resume", member))
 
     def _reason(self, rule: str, member: Member) -> Reason:
-        numbers = {"time": strict(member.time), "score": strict(member.curve.score), "turn": member.num_turns}
+        numbers = {
+            "time": strict(member.time),
+            "score": strict(member.curve.score),
+            "turn": member.num_turns,
+        }
         return Reason(f"{self.prefix}.{rule}", numbers)
 
     def _can_pause(self) -> bool:
-        return self.experiment.can_save_on_demand or any(trial.has_checkpoint for trial in self.experiment.trials.values())
+        return self.experiment.can_save_on_demand or any(
+            trial.has_checkpoint for trial in self.experiment.trials.values()
+        )
 
     def _complete_generations(self) -> Iterator[list[Member]]:
         """Yield the members of each generation that nobody is missing in."""
@@ -238,7 +274,9 @@ class PopulationScheduler(DirectedScheduler):
                 groups.setdefault(self._group(self._member(trial)), []).append(trial)
         for trials in groups.values():
             members = [self._member(trial) for trial in trials]
-            if all(member.is_waiting for member in members) and all(trial.status == "PAUSED" for trial in trials):
+            if all(member.is_waiting for member in members) and all(
+                trial.status == "PAUSED" for trial in trials
+            ):
                 yield members
 
     def _finish(self, generations: Sequence[Sequence[Member]]) -> Sequence[Decision]:
@@ -246,8 +284,15 @@ class PopulationScheduler(DirectedScheduler):
         # All are decided upon before one of them is a clone: who stands where must not depend on the order.
         plans = [plan for generation in generations for plan in self._plans(generation)]
         targets = {plan.target for plan in plans}
-        cloned = [decision for plan in plans if plan.donor not in targets for decision in self._carry_out(plan)]
-        ready = sorted((member for generation in generations for member in generation), key=_seniority)
+        cloned = [
+            decision
+            for plan in plans
+            if plan.donor not in targets
+            for decision in self._carry_out(plan)
+        ]
+        ready = sorted(
+            (member for generation in generations for member in generation), key=_seniority
+        )
         return [*cloned, *(self._resume(member) for member in ready)]
 
     def _plans(self, generation: Sequence[Member]) -> list[Plan]:
@@ -261,7 +306,11 @@ class PopulationScheduler(DirectedScheduler):
         is_saved = _has_own_checkpoint(donor, plan.donor)
         view = self.experiment.trials.get(target.trial_id)
         own = None if view is None else view.checkpoint_index
-        numbers: dict[str, Number | str] = {**plan.numbers, "donor": donor.trial_id, "turn": target.num_turns}
+        numbers: dict[str, Number | str] = {
+            **plan.numbers,
+            "donor": donor.trial_id,
+            "turn": target.num_turns,
+        }
         if is_saved and donor.checkpoint_iteration is not None:
             numbers["checkpoint_iteration"] = donor.checkpoint_iteration
         iteration = donor.checkpoint_iteration if is_saved else None
@@ -269,24 +318,42 @@ class PopulationScheduler(DirectedScheduler):
         target.go_on()
         self._num_clones += 1
         index = donor.checkpoint_index if is_saved else None
-        exploit = Exploit(target.trial_id, donor.trial_id, plan.config, Reason(f"{self.prefix}.{plan.rule}", numbers), index)
-        return [exploit] if is_saved else [Save(donor.trial_id, self._reason("save", plan.donor)), exploit]
+        exploit = Exploit(
+            target.trial_id,
+            donor.trial_id,
+            plan.config,
+            Reason(f"{self.prefix}.{plan.rule}", numbers),
+            index,
+        )
+        return (
+            [exploit]
+            if is_saved
+            else [Save(donor.trial_id, self._reason("save", plan.donor)), exploit]
+        )
 
     def _peers(self, member: Member) -> list[Member]:
         """Return all others that have something to compare with: those that go on, and those that have ended with a checkpoint."""
-        return [other for other in self._members.values() if other is not member and self._is_present(other)]
+        return [
+            other
+            for other in self._members.values()
+            if other is not member and self._is_present(other)
+        ]
 
     def _is_present(self, member: Member) -> bool:
         trial = self.experiment.trials.get(member.trial_id)
         if trial is None:
             return False
-        return trial.status in LIVE or (trial.status == "TERMINATED" and _has_own_checkpoint(trial, member))
+        return trial.status in LIVE or (
+            trial.status == "TERMINATED" and _has_own_checkpoint(trial, member)
+        )
 
     def _can_donate(self, member: Member) -> bool:
         trial = self.experiment.trials.get(member.trial_id)
         if trial is None or not self._is_present(member) or not math.isfinite(member.curve.score):
             return False
-        return _has_own_checkpoint(trial, member) or (self.experiment.can_save_on_demand and trial.status == "RUNNING")
+        return _has_own_checkpoint(trial, member) or (
+            self.experiment.can_save_on_demand and trial.status == "RUNNING"
+        )
 
     def _config_of(self, member: Member) -> Mapping[str, Any]:
         return self.experiment.trials[member.trial_id].config
@@ -299,7 +366,9 @@ class PopulationScheduler(DirectedScheduler):
     def _leave(self, trial: TrialView) -> Sequence[Decision]:
         self._member(trial).go_on()
         for member in self._members.values():
-            if member.awaited_donor == trial.trial_id and not _has_own_checkpoint(trial, self._member(trial)):
+            if member.awaited_donor == trial.trial_id and not _has_own_checkpoint(
+                trial, self._member(trial)
+            ):
                 member.stay_itself()
         return ()
 
@@ -308,7 +377,9 @@ class PopulationScheduler(DirectedScheduler):
         time = self._readings.amount(result, self._time_attr)
         score = self._readings.finite(result, str(self.metric))
         for name in sorted(self._readings.lacking - lacking) if self._require_attrs else ():
-            self._say(f"results must have a number under {name!r} for trials to be compared, got one without; report it every time")
+            self._say(
+                f"results must have a number under {name!r} for trials to be compared, got one without; report it every time"
+            )
         if time is None or not math.isfinite(time) or score is None:
             return None
         iteration = result.get("training_iteration")
@@ -339,7 +410,10 @@ class PopulationScheduler(DirectedScheduler):
         """
         self._check_settings(state)
         self._seed = state["seed"]
-        self._members = {saved["trial_id"]: Member.from_state(number, saved) for number, saved in enumerate(state["members"])}
+        self._members = {
+            saved["trial_id"]: Member.from_state(number, saved)
+            for number, saved in enumerate(state["members"])
+        }
         self._num_generations = dict(state["num_generations"])
         self._num_clones = state["num_clones"]
         self._readings = Readings(state["lacking"])
@@ -351,7 +425,9 @@ class PopulationScheduler(DirectedScheduler):
     def debug_string(self) -> str:
         """Return how large the population is, how many clones there were, who waits, and which entries results lacked."""
         num_waiting = sum(member.paused_at is not None for member in self._members.values())
-        parts = [f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, {num_waiting} told to wait"]
+        parts = [
+            f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, {num_waiting} told to wait"
+        ]
         return "; ".join([*parts, *([str(self._readings)] if self._readings.lacking else [])])
 
 
@@ -364,7 +440,9 @@ def _has_own_checkpoint(trial: TrialView, member: Member) -> bool:
     return trial.checkpoint_index is not None and trial.checkpoint_index > member.distrusted
 
 
-def comparison_numbers(comparison: Comparison, member: Member, donor: Member) -> dict[str, Number | str]:
+def comparison_numbers(
+    comparison: Comparison, member: Member, donor: Member
+) -> dict[str, Number | str]:
     """Return how two members stood, for a reason."""
     return {
         "step": strict(comparison.step),
@@ -380,8 +458,14 @@ def comparison_numbers(comparison: Comparison, member: Member, donor: Member) ->
 
 def _check_ranges(interval: Number, burn_in: Number, fraction: Number) -> None:
     if not 0 < interval < math.inf:
-        raise ValueError(f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted in time_attr units")
+        raise ValueError(
+            f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted in time_attr units"
+        )
     if not 0 <= burn_in < math.inf:
-        raise ValueError(f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in time_attr units")
+        raise ValueError(
+            f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in time_attr units"
+        )
     if not 0 <= fraction <= 0.5:  # noqa: PLR2004  (the best and the worst half)
-        raise ValueError(f"quantile_fraction must be between 0 and 0.5, got {fraction}; 0.25 lets the worst quarter clone the best")
+        raise ValueError(
+            f"quantile_fraction must be between 0 and 0.5, got {fraction}; 0.25 lets the worst quarter clone the best"
+        )

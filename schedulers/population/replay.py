@@ -68,7 +68,9 @@ class PopulationBasedTrainingReplay(Scheduler):
         steps = [_parsed(line) for line in _lines(policy_file)]
         chain = _chain(steps)
         if not chain:
-            raise ValueError(f"policy_file must hold a line such as {_LINE}, got none; a member that never became a clone has no policy")
+            raise ValueError(
+                f"policy_file must hold a line such as {_LINE}, got none; a member that never became a clone has no policy"
+            )
         self.config: Mapping[str, Any] = chain[0].donor_config
         self.changes = tuple(Change(step.donor_iteration, step.new_config) for step in chain)
         self._num_made = 0
@@ -83,7 +85,9 @@ class PopulationBasedTrainingReplay(Scheduler):
             ValueError: If it is not the first.
         """
         if self._trial_id not in (None, trial.trial_id):
-            raise ValueError(f"a replay must have one trial only, got {self._trial_id} and {trial.trial_id}; set num_samples to 1")
+            raise ValueError(
+                f"a replay must have one trial only, got {self._trial_id} and {trial.trial_id}; set num_samples to 1"
+            )
         self._trial_id = trial.trial_id
         if not _is_equal(trial.config, self.config):
             self.remarks = [
@@ -107,7 +111,9 @@ class PopulationBasedTrainingReplay(Scheduler):
             return [Pause(trial.trial_id, self._reason())]
         return [Save(trial.trial_id, self._reason()), *self._change(trial)]
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Wait for nothing more."""
         self._is_pausing = False
         return ()
@@ -119,24 +125,41 @@ class PopulationBasedTrainingReplay(Scheduler):
             if trial.status != "PAUSED":
                 continue
             is_for_change = self._is_pausing and trial.has_checkpoint
-            decisions += self._change(trial) if is_for_change else [Resume(trial.trial_id, Reason("pbt_replay.resume"))]
+            decisions += (
+                self._change(trial)
+                if is_for_change
+                else [Resume(trial.trial_id, Reason("pbt_replay.resume"))]
+            )
         if decisions:
             self._is_pausing = False
         return decisions
 
     def _is_outstanding(self, trial: TrialView) -> bool:
         """Return whether a change has been decided upon, but has come to nothing, since the trial was lost or could not be saved."""
-        has_missed = self.experiment.can_save_on_demand and not _is_equal(trial.config, self.changes[self._num_made - 1].config)
+        has_missed = self.experiment.can_save_on_demand and not _is_equal(
+            trial.config, self.changes[self._num_made - 1].config
+        )
         return self._is_pausing or has_missed
 
     def _change(self, trial: TrialView) -> Sequence[Decision]:
         index = None if self.experiment.can_save_on_demand else trial.checkpoint_index
-        exploit = Exploit(trial.trial_id, trial.trial_id, self.changes[self._num_made - 1].config, self._reason(), index)
+        exploit = Exploit(
+            trial.trial_id,
+            trial.trial_id,
+            self.changes[self._num_made - 1].config,
+            self._reason(),
+            index,
+        )
         return [exploit, Resume(trial.trial_id, self._reason())]
 
     def _reason(self) -> Reason:
         change = self.changes[self._num_made - 1]
-        numbers = {"iteration": self._made_at or 0, "change": self._num_made, "scheduled": change.iteration, "of": len(self.changes)}
+        numbers = {
+            "iteration": self._made_at or 0,
+            "change": self._num_made,
+            "scheduled": change.iteration,
+            "of": len(self.changes),
+        }
         return Reason("pbt_replay.change", numbers)
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,7 +180,9 @@ class PopulationBasedTrainingReplay(Scheduler):
         """
         if state["num_changes"] != len(self.changes):
             num, num_saved = len(self.changes), state["num_changes"]
-            raise ValueError(f"state must come from a schedule of {num} changes, got one of {num_saved}; give the same policy_file")
+            raise ValueError(
+                f"state must come from a schedule of {num} changes, got one of {num_saved}; give the same policy_file"
+            )
         self._num_made, self._made_at = state["num_made"], state["made_at"]
         self._is_pausing, self._trial_id = state["is_pausing"], state["trial_id"]
 
@@ -179,7 +204,9 @@ def _lines(policy_file: Any) -> Iterable[Any]:
     if isinstance(policy_file, Sequence) and not isinstance(policy_file, str | bytes):
         return policy_file
     if not isinstance(policy_file, str) and not hasattr(policy_file, "__fspath__"):
-        raise TypeError(f"policy_file must be a path or a list of lines, got {policy_file!r}; give the path of a pbt_policy_*.txt")
+        raise TypeError(
+            f"policy_file must be a path or a list of lines, got {policy_file!r}; give the path of a pbt_policy_*.txt"
+        )
     # The only file that a scheduler ever reads, since Ray Tune gives it by name; what was read is kept, and nothing else depends on it.
     with open(policy_file, encoding="utf-8") as file:  # noqa: PTH123  (schedulers know no paths)
         return [line for line in file if line.strip()]
@@ -191,7 +218,9 @@ def _parsed(line: Any) -> _Step:
         target, donor, _, donor_iteration, donor_config, new_config = entries
         return _Step(target, donor, int(donor_iteration), {**donor_config}, {**new_config})
     except (TypeError, ValueError) as error:
-        raise ValueError(f"policy_file must hold lines such as {_LINE}, got {line!r}; give the log of one member") from error
+        raise ValueError(
+            f"policy_file must hold lines such as {_LINE}, got {line!r}; give the log of one member"
+        ) from error
 
 
 def _chain(steps: Sequence[_Step]) -> list[_Step]:
@@ -206,4 +235,6 @@ def _chain(steps: Sequence[_Step]) -> list[_Step]:
 
 def _is_equal(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     # As JSON, since what has been written down and read again has lists for tuples.
-    return json.dumps(config, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)
+    return json.dumps(config, sort_keys=True, default=repr) == json.dumps(
+        other, sort_keys=True, default=repr
+    )

@@ -18,8 +18,14 @@ def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
         experiment: The experiment.
     """
     live = [other for other in experiment.trials.values() if other.status in LIVE]
-    num_to_come = 0 if experiment.no_more_trials else max(0, (experiment.max_trials or 0) - len(experiment.trials))
-    if not num_to_come and all(other.status == "RUNNING" or other.trial_id == trial.trial_id for other in live):
+    num_to_come = (
+        0
+        if experiment.no_more_trials
+        else max(0, (experiment.max_trials or 0) - len(experiment.trials))
+    )
+    if not num_to_come and all(
+        other.status == "RUNNING" or other.trial_id == trial.trial_id for other in live
+    ):
         return False
     demand: dict[str, float] = {}
     for resources in (*(other.resources for other in live), *[trial.resources] * num_to_come):
@@ -27,4 +33,6 @@ def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
             demand[name] = demand.get(name, 0.0) + amount
     supply = experiment.resources
     # Tenths do not add up to 1 in binary.
-    return not supply or any(amount > supply.get(name, 0.0) + 1e-9 for name, amount in demand.items())
+    return not supply or any(
+        amount > supply.get(name, 0.0) + 1e-9 for name, amount in demand.items()
+    )

@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, StationaryKernelMixin, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    Hyperparameter,
+    Kernel,
+    StationaryKernelMixin,
+    WhiteKernel,
+)
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
@@ -93,7 +98,11 @@ def _squared_distances(points: Array, others: Array) -> Array:
 
 
 def propose(
-    rows: Sequence[Sequence[float]], gains: Sequence[float], now: Sequence[float], busy: Sequence[Sequence[float]], rng: Generator
+    rows: Sequence[Sequence[float]],
+    gains: Sequence[float],
+    now: Sequence[float],
+    busy: Sequence[Sequence[float]],
+    rng: Generator,
 ) -> list[float]:
     """Return the hyperparameters for which the upper confidence bound of the gain is largest.
 
@@ -109,16 +118,26 @@ def propose(
     """
     # One thread: sums come out the same however many cores there are, and small matrices are faster.
     with threadpool_limits(1):
-        return _proposed(np.asarray(rows, dtype=float), np.asarray(gains, dtype=float), now, np.asarray(busy, dtype=float), rng)
+        return _proposed(
+            np.asarray(rows, dtype=float),
+            np.asarray(gains, dtype=float),
+            now,
+            np.asarray(busy, dtype=float),
+            rng,
+        )
 
 
-def _proposed(tried: Array, gains: Array, now: Sequence[float], busy: Array, rng: Generator) -> list[float]:
+def _proposed(
+    tried: Array, gains: Array, now: Sequence[float], busy: Array, rng: Generator
+) -> list[float]:
     scale = _score_scale(tried[:, 1])
     inputs, target = _scaled(tried, scale), _standardised(gains)
     mean = _fitted(FadingKernel() + WhiteKernel(0.1, (1e-3, 1.0)), inputs, target)
     # What is observed does not change how sure the process is, so that zeros will do for what is not known yet.
     all_inputs = np.vstack([inputs, _scaled(busy, scale)]) if len(busy) else inputs
-    spread = _fitted(mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True)
+    spread = _fitted(
+        mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True
+    )
     start = _scaled(np.asarray([[*now]], dtype=float), scale)[0]
     weight = math.sqrt(max(0.0, 0.2 * math.log(0.4 * len(tried))))
 
@@ -134,14 +153,18 @@ def _largest(bound: Any, num_dimensions: int, rng: Generator) -> list[float]:
     candidates = rng.random((_NUM_CANDIDATES, num_dimensions))
     best = candidates[int(np.argmax(bound(candidates)))]
     for sd in _REFINEMENTS:
-        around = np.clip(best + sd * rng.standard_normal((_NUM_CANDIDATES // 10, num_dimensions)), 0.0, 1.0)
+        around = np.clip(
+            best + sd * rng.standard_normal((_NUM_CANDIDATES // 10, num_dimensions)), 0.0, 1.0
+        )
         around[0] = best
         best = around[int(np.argmax(bound(around)))]
     return [float(unit) for unit in best]
 
 
 def _fitted(kernel: Any, inputs: Array, target: Array, *, is_final: bool = False) -> Any:
-    process = GaussianProcessRegressor(kernel, alpha=1e-6, optimizer=None if is_final else "fmin_l_bfgs_b", copy_X_train=False)
+    process = GaussianProcessRegressor(
+        kernel, alpha=1e-6, optimizer=None if is_final else "fmin_l_bfgs_b", copy_X_train=False
+    )
     with warnings.catch_warnings():
         # A hyperparameter at the end of its range is as good as any.
         warnings.simplefilter("ignore", ConvergenceWarning)

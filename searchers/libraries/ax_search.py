@@ -41,10 +41,14 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
     for name in ax_kwargs:
         if name != "random_seed":
             remedy = _CLIENT_ARGUMENTS.get(name, "leave it out")
-            raise TypeError(f"AxSearch takes no argument {name!r}, which belongs to Ax's older AxClient; {remedy}")
+            raise TypeError(
+                f"AxSearch takes no argument {name!r}, which belongs to Ax's older AxClient; {remedy}"
+            )
     other = ax_kwargs.get("random_seed")
     if seed is not None and other is not None:
-        raise ValueError(f"seed and random_seed must not both be given, got {seed!r} and {other!r}; leave one out")
+        raise ValueError(
+            f"seed and random_seed must not both be given, got {seed!r} and {other!r}; leave one out"
+        )
     return other if seed is None else seed
 
 
@@ -119,16 +123,32 @@ class AxSearch(LiveSearch):
         **ax_kwargs: Any,
     ) -> None:
         if ax_client is not None:
-            raise ValueError(f"ax_client must be None, got {ax_client!r}; a restore could not make it again, give space, metric and mode")
+            raise ValueError(
+                f"ax_client must be None, got {ax_client!r}; a restore could not make it again, give space, metric and mode"
+            )
         seed = _seed_among(ax_kwargs, seed)
-        super().__init__(self._own_space(space), metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
+        super().__init__(
+            self._own_space(space),
+            metric,
+            mode,
+            points_to_evaluate,
+            evaluated_rewards,
+            seed,
+            failed_trials,
+        )
         if method not in ("fast", "quality", "random_search"):
-            raise ValueError(f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default")
+            raise ValueError(
+                f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default"
+            )
         if initialization_budget is not None and initialization_budget < 1:
-            raise ValueError(f"initialization_budget must be at least 1, got {initialization_budget}; None leaves it to Ax")
+            raise ValueError(
+                f"initialization_budget must be at least 1, got {initialization_budget}; None leaves it to Ax"
+            )
         for constraint in outcome_constraints or ():
             if "/" in constraint:
-                raise ValueError(f"outcome_constraints must name metrics that are not nested, got {constraint!r}; report the metric flat")
+                raise ValueError(
+                    f"outcome_constraints must name metrics that are not nested, got {constraint!r}; report the metric flat"
+                )
         self._parameter_constraints = list(parameter_constraints or ())
         self._outcome_constraints = list(outcome_constraints or ())
         self._strategy = {"method": method, "initialization_budget": initialization_budget}
@@ -143,10 +163,18 @@ class AxSearch(LiveSearch):
             TypeError: If it is neither a dictionary nor such a list.
             ValueError: If an entry of the list has what is not known here.
         """
-        is_list = isinstance(space, list) and bool(space) and all(isinstance(each, dict) and "name" in each for each in space)
-        return {each["name"]: _word(each) for each in space} if is_list else super()._own_space(space)
+        is_list = (
+            isinstance(space, list)
+            and bool(space)
+            and all(isinstance(each, dict) and "name" in each for each in space)
+        )
+        return (
+            {each["name"]: _word(each) for each in space} if is_list else super()._own_space(space)
+        )
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed, and make Ax ready.
 
         Raises:
@@ -159,17 +187,34 @@ class AxSearch(LiveSearch):
             self._opened = self._client()
         return True
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Add to the history how the trial ended, what the outcome constraints ask for included."""
         if trial_id in self._open:
-            names = {name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)}
+            names = {
+                name
+                for constraint in self._outcome_constraints
+                for name in _NAME.findall(constraint)
+            }
             given = {name: (result or {}).get(name) for name in names}
-            self._outcomes[self._open[trial_id]] = {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
+            self._outcomes[self._open[trial_id]] = {
+                name: float(value)
+                for name, value in given.items()
+                if isinstance(value, int | float)
+            }
         super().on_trial_complete(trial_id, result, error, stopped)
 
     def get_state(self) -> dict[str, Any]:
         """Return the whole history, with the outcomes that constraints ask for."""
-        return {**super().get_state(), "outcomes": [[place, outcomes] for place, outcomes in self._outcomes.items()]}
+        return {
+            **super().get_state(),
+            "outcomes": [[place, outcomes] for place, outcomes in self._outcomes.items()],
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back a history, see `LiveSearch.set_state`."""
@@ -181,12 +226,18 @@ class AxSearch(LiveSearch):
         client = self._module(".api.client").Client(random_seed=self._seed % 2**31)
         client.configure_experiment(
             parameters=[self._configured(name, domain) for name, domain in self._varied.items()],
-            parameter_constraints=[self._renamed(constraint) for constraint in self._parameter_constraints],
+            parameter_constraints=[
+                self._renamed(constraint) for constraint in self._parameter_constraints
+            ],
         )
         sign = "" if self.mode == "max" else "-"
-        client.configure_optimization(objective=f"{sign}{_OBJECTIVE}", outcome_constraints=self._outcome_constraints or None)
+        client.configure_optimization(
+            objective=f"{sign}{_OBJECTIVE}", outcome_constraints=self._outcome_constraints or None
+        )
         client.configure_generation_strategy(
-            **self._strategy, initialization_random_seed=self._seed % 2**31, allow_exceeding_initialization_budget=True
+            **self._strategy,
+            initialization_random_seed=self._seed % 2**31,
+            allow_exceeding_initialization_budget=True,
         )
         return client
 
@@ -201,7 +252,10 @@ class AxSearch(LiveSearch):
         values = {name: int(parameters[_ax_name(name)]) if isinstance(domain, Categorical) else parameters[_ax_name(name)]
                   for name, domain in self._varied.items()}  # fmt: skip
         return {
-            **{name: 0 if isinstance(domain, Categorical) else domain.from_unit(0) for name, domain in self._parameters.items()},
+            **{
+                name: 0 if isinstance(domain, Categorical) else domain.from_unit(0)
+                for name, domain in self._parameters.items()
+            },
             **values,
         }
 
@@ -210,11 +264,15 @@ class AxSearch(LiveSearch):
 
     def _finish(self, place: int | None, known_as: Any) -> None:
         outcomes = {} if place is None else self._outcomes.get(place, {})
-        num_wanted = len({name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)})
+        num_wanted = len(
+            {name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)}
+        )
         if place is None or len(outcomes) < num_wanted:
             self._opened.mark_trial_failed(known_as)
         else:
-            self._opened.complete_trial(known_as, raw_data={_OBJECTIVE: self._history[place].value, **outcomes})
+            self._opened.complete_trial(
+                known_as, raw_data={_OBJECTIVE: self._history[place].value, **outcomes}
+            )
 
     @property
     def _varied(self) -> dict[str, Domain]:
@@ -223,7 +281,9 @@ class AxSearch(LiveSearch):
 
     def _ax_values(self, values: Values) -> dict[str, Any]:
         return {
-            _ax_name(name): _choice(domain, values[name]) if isinstance(domain, Categorical) else values[name]
+            _ax_name(name): _choice(domain, values[name])
+            if isinstance(domain, Categorical)
+            else values[name]
             for name, domain in self._varied.items()
         }
 
@@ -233,14 +293,20 @@ class AxSearch(LiveSearch):
             case Float(lower, upper, q, is_log):
                 scaling = "log" if is_log else "linear"
                 step = None if is_log else q
-                return configs.RangeParameterConfig(_ax_name(name), (lower, upper), "float", step_size=step, scaling=scaling)
+                return configs.RangeParameterConfig(
+                    _ax_name(name), (lower, upper), "float", step_size=step, scaling=scaling
+                )
             case Integer(lower, upper, q, is_log):
                 scaling = "log" if is_log else "linear"
                 step = None if is_log or q == 1 else q
-                return configs.RangeParameterConfig(_ax_name(name), (lower, upper), "int", step_size=step, scaling=scaling)
+                return configs.RangeParameterConfig(
+                    _ax_name(name), (lower, upper), "int", step_size=step, scaling=scaling
+                )
             case Categorical(categories, is_ordered):
                 places = [_choice(domain, place) for place in range(len(categories))]
-                return configs.ChoiceParameterConfig(_ax_name(name), places, "int" if is_ordered else "str", is_ordered=is_ordered)
+                return configs.ChoiceParameterConfig(
+                    _ax_name(name), places, "int" if is_ordered else "str", is_ordered=is_ordered
+                )
         raise AssertionError(f"an unknown domain, {domain!r}, has passed the check")
 
     def _renamed(self, constraint: str) -> str:
@@ -257,9 +323,16 @@ def _word(parameter: Mapping[str, Any]) -> Any:
     if kind == "range" and isinstance(given.get("bounds"), list | tuple):
         lower, upper = given.pop("bounds")
         are_whole = isinstance(lower, int) and isinstance(upper, int)
-        value_type, is_log = given.pop("value_type", "int" if are_whole else "float"), bool(given.pop("log_scale", False))
+        value_type, is_log = (
+            given.pop("value_type", "int" if are_whole else "float"),
+            bool(given.pop("log_scale", False)),
+        )
         if not given and value_type in ("int", "float"):
-            return Integer(lower, upper, is_log=is_log) if value_type == "int" else Float(lower, upper, is_log=is_log)
+            return (
+                Integer(lower, upper, is_log=is_log)
+                if value_type == "int"
+                else Float(lower, upper, is_log=is_log)
+            )
     if kind == "choice" and isinstance(given.get("values"), list | tuple):
         values, is_ordered = given.pop("values"), bool(given.pop("is_ordered", False))
         given.pop("value_type", None)

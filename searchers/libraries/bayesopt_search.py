@@ -91,10 +91,14 @@ class BayesOptSearch(HistorySearch):
         evaluated_rewards: Sequence[float] | None = None,
         failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state, failed_trials)
+        super().__init__(
+            space, metric, mode, points_to_evaluate, evaluated_rewards, random_state, failed_trials
+        )
         for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
             if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}; the search cannot begin or go on without")
+                raise ValueError(
+                    f"{name} must be at least 1, got {value}; the search cannot begin or go on without"
+                )
         self._utility = _checked_utility({**DEFAULT_UTILITY, **(utility_kwargs or {})})
         self._num_random = random_search_steps
         self._patience = patience
@@ -134,7 +138,9 @@ class BayesOptSearch(HistorySearch):
         """
         bounds = {}
         for path, leaf in leaves(cls._own_space(spec) or {}):
-            if is_word(leaf) and (not isinstance(leaf, Float) or leaf != Float(leaf.lower, leaf.upper)):
+            if is_word(leaf) and (
+                not isinstance(leaf, Float) or leaf != Float(leaf.lower, leaf.upper)
+            ):
                 raise ValueError(
                     f"convert_search_space must have uniform ranges for BayesOptSearch, got {leaf!r} for {flat_name(path)!r}, which bounds "
                     "cannot say; give the space itself, as param_space"
@@ -143,7 +149,9 @@ class BayesOptSearch(HistorySearch):
                 bounds[flat_name(path)] = (leaf.lower, leaf.upper)
         return bounds
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed, and what the earlier experiment found.
 
         Raises:
@@ -156,7 +164,11 @@ class BayesOptSearch(HistorySearch):
         return is_taken
 
     def _propose(self, seed: int) -> Values | None:
-        known = {self._place(observation.values) for observation in self._history} if self._skips_duplicates else set()
+        known = (
+            {self._place(observation.values) for observation in self._history}
+            if self._skips_duplicates
+            else set()
+        )
         for attempt in range(self._patience):
             values = self._rounded(self._proposed(int(generator(seed, attempt).integers(2**32))))
             if self._place(values) not in known:
@@ -166,7 +178,9 @@ class BayesOptSearch(HistorySearch):
     def _proposed(self, seed: int) -> Values:
         """Return a random configuration while there are few, else the one of the greatest utility."""
         parameters = self._parameters
-        finished = [observation.value for observation in self._history if observation.value is not None]
+        finished = [
+            observation.value for observation in self._history if observation.value is not None
+        ]
         if len(self._history) < self._num_random or not finished:
             rng = generator(seed, 0)
             return {name: domain.sample(rng) for name, domain in parameters.items()}
@@ -181,8 +195,13 @@ class BayesOptSearch(HistorySearch):
         targets = [self._sign * value for value in finished]
         worst, mean = min(targets), fmean(targets)
         for observation in (each for each in self._history if not self._tells_nothing(each)):
-            optimizer.register(self._units(observation.values), self._target(observation, worst, mean))
-        return {name: parameters[name].from_unit(float(unit)) for name, unit in optimizer.suggest().items()}
+            optimizer.register(
+                self._units(observation.values), self._target(observation, worst, mean)
+            )
+        return {
+            name: parameters[name].from_unit(float(unit))
+            for name, unit in optimizer.suggest().items()
+        }
 
     def _target(self, observation: Observation, worst: float, mean: float) -> float:
         if observation.value is not None:
@@ -195,8 +214,12 @@ class BayesOptSearch(HistorySearch):
             return kinds.ExpectedImprovement(xi=utility["xi"])
         if utility["kind"] == "poi":
             return kinds.ProbabilityOfImprovement(xi=utility["xi"])
-        num_decays = max(len(self._history) - max(self._num_random, utility.get("kappa_decay_delay", 0)), 0)
-        return kinds.UpperConfidenceBound(kappa=utility["kappa"] * utility.get("kappa_decay", 1.0) ** num_decays)
+        num_decays = max(
+            len(self._history) - max(self._num_random, utility.get("kappa_decay_delay", 0)), 0
+        )
+        return kinds.UpperConfidenceBound(
+            kappa=utility["kappa"] * utility.get("kappa_decay", 1.0) ** num_decays
+        )
 
     def _units(self, values: Values) -> dict[str, float]:
         return {name: domain.to_unit(values[name]) for name, domain in self._parameters.items()}
@@ -219,17 +242,27 @@ def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
 
 def _are_bounds(value: Any) -> bool:
     are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004  (a lower and an upper end)
-    return are_two and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value)
+    return are_two and all(
+        isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value
+    )
 
 
 def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in utility:
         if name not in _WORDS:
-            raise ValueError(f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it out")
+            raise ValueError(
+                f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it out"
+            )
     if utility["kind"] not in _KINDS:
-        raise ValueError(f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is the default")
+        raise ValueError(
+            f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is the default"
+        )
     if not utility["kappa"] >= 0:
-        raise ValueError(f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what is best by expectation")
+        raise ValueError(
+            f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what is best by expectation"
+        )
     if not 0 < utility.get("kappa_decay", 1.0) <= 1:
-        raise ValueError(f"utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got {utility['kappa_decay']!r}; 1 is no decay")
+        raise ValueError(
+            f"utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got {utility['kappa_decay']!r}; 1 is no decay"
+        )
     return utility

@@ -72,30 +72,52 @@ class HyperOptSearch(HistorySearch):
         evaluated_rewards: Sequence[float] | None = None,
         failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state_seed, failed_trials)
+        super().__init__(
+            space,
+            metric,
+            mode,
+            points_to_evaluate,
+            evaluated_rewards,
+            random_state_seed,
+            failed_trials,
+        )
         if n_initial_points < 1:
-            raise ValueError(f"n_initial_points must be at least 1, got {n_initial_points}; the estimator has to begin with something")
+            raise ValueError(
+                f"n_initial_points must be at least 1, got {n_initial_points}; the estimator has to begin with something"
+            )
         if not 0 < gamma < 1:
-            raise ValueError(f"gamma must lie between 0 and 1, got {gamma}; it is a share of the configurations")
+            raise ValueError(
+                f"gamma must lie between 0 and 1, got {gamma}; it is a share of the configurations"
+            )
         self._num_initial_points = n_initial_points
         self._gamma = gamma
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed."""
         self.__dict__.pop("_domain", None)
         return super().set_search_properties(metric, mode, config, **spec)
 
     @functools.cached_property
     def _domain(self) -> Any:
-        expressions = {name: self._expression(name, domain) for name, domain in self._parameters.items()}
+        expressions = {
+            name: self._expression(name, domain) for name, domain in self._parameters.items()
+        }
         return self._module(".base").Domain(_unused, expressions)
 
     def _propose(self, seed: int) -> Values | None:
         base, tpe = self._module(".base"), self._module(".tpe")
-        told = [observation for observation in self._history if not self._tells_nothing(observation)]
+        told = [
+            observation for observation in self._history if not self._tells_nothing(observation)
+        ]
         documents = [self._document(number, observation) for number, observation in enumerate(told)]
         trials = base.trials_from_docs(documents, validate=False)
-        settings = {"n_startup_jobs": self._num_initial_points, "gamma": self._gamma, "verbose": False}
+        settings = {
+            "n_startup_jobs": self._num_initial_points,
+            "gamma": self._gamma,
+            "verbose": False,
+        }
         (document,) = tpe.suggest([len(documents)], self._domain, trials, seed, **settings)
         return {name: values[0] for name, values in document["misc"]["vals"].items()}
 
@@ -104,7 +126,9 @@ class HyperOptSearch(HistorySearch):
         loss = None if observation.value is None else -self._sign * observation.value
         return {
             "tid": number,
-            "state": self._module(".base").JOB_STATE_DONE if observation.is_over else self._module(".base").JOB_STATE_RUNNING,
+            "state": self._module(".base").JOB_STATE_DONE
+            if observation.is_over
+            else self._module(".base").JOB_STATE_RUNNING,
             "result": {"status": "new"} if loss is None else {"status": "ok", "loss": loss},
             "misc": {
                 "tid": number,
@@ -126,7 +150,11 @@ class HyperOptSearch(HistorySearch):
                 ends = (lower - margin, upper + margin)
                 if is_log:
                     logarithms = (math.log(ends[0]), math.log(ends[1]))
-                    return hp.loguniform(name, *logarithms) if q is None else hp.qloguniform(name, *logarithms, q)
+                    return (
+                        hp.loguniform(name, *logarithms)
+                        if q is None
+                        else hp.qloguniform(name, *logarithms, q)
+                    )
                 return hp.uniform(name, *ends) if q is None else hp.quniform(name, *ends, q)
         raise AssertionError(f"an unknown domain, {domain!r}, has passed the check")
 

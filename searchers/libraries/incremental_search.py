@@ -40,7 +40,9 @@ class LiveSearch(HistorySearch, ABC):
         seed: int | None,
         failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
+        super().__init__(
+            space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
+        )
         self._unfinished: dict[int, Any] = {}
         """What the library knows configurations by whose values it has not heard, by their place in the history."""
         self._num_known = 0
@@ -108,4 +110,6 @@ class LiveSearch(HistorySearch, ABC):
         """
         if not parameters:
             kind, given = type(self).__name__, list(self._space.space)
-            raise ValueError(f"space must hold a parameter to search for {kind}, got {given}; give one at least a range")
+            raise ValueError(
+                f"space must hold a parameter to search for {kind}, got {given}; give one at least a range"
+            )

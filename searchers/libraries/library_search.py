@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
-from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
+from searchers.searcher import (
+    FailedTrials,
+    Searcher,
+    check_failed_trials,
+    check_objective,
+    check_rewards,
+)
 from searchers.seeding import chosen_seed, generator, seed_of
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves, merge
 from searchers.space.domains import Categorical, Domain
@@ -119,7 +125,9 @@ class HistorySearch(Searcher, ABC):
         """
         return dict(cls._own_space(spec) or {})
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed.
 
         Args:
@@ -169,7 +177,13 @@ class HistorySearch(Searcher, ABC):
         self._history.append(Observation(values))
         return merge(self._constants, space.resolve(self._decoded(values), None))
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Add to the history how the trial ended."""
         if trial_id not in self._open:
             return
@@ -196,10 +210,16 @@ class HistorySearch(Searcher, ABC):
         """Add a configuration that was run elsewhere to the history; intermediate values are not used."""
         assignments = self._space.assignments(parameters)
         if missing := sorted(map(flat_name, self._space.domains.keys() - assignments.keys())):
-            raise ValueError(f"points with a value must be complete, got none of {missing}; add their values")
+            raise ValueError(
+                f"points with a value must be complete, got none of {missing}; add their values"
+            )
         if not error and _finite(value) is None:
-            raise ValueError(f"values of evaluated points must be finite numbers, got {value!r}; leave out points without a result")
-        self._history.append(Observation(self._encoded(assignments), None if error else float(value), is_over=True))
+            raise ValueError(
+                f"values of evaluated points must be finite numbers, got {value!r}; leave out points without a result"
+            )
+        self._history.append(
+            Observation(self._encoded(assignments), None if error else float(value), is_over=True)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, the history and the open suggestions."""
@@ -251,7 +271,8 @@ class HistorySearch(Searcher, ABC):
             if (error.name or "").partition(".")[0] != cls.library:
                 raise
             raise ImportError(
-                f'{cls.__name__} needs {cls.library}, which is not installed; pip install "tuner-hpo[{cls.extra}]"', name=error.name
+                f'{cls.__name__} needs {cls.library}, which is not installed; pip install "tuner-hpo[{cls.extra}]"',
+                name=error.name,
             ) from error
 
     @property
@@ -259,7 +280,9 @@ class HistorySearch(Searcher, ABC):
         if self._taken_space is None and self._given_space is not None:
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._taken_space is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
+            raise RuntimeError(
+                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+            )
         return self._taken_space
 
     @property
@@ -274,12 +297,20 @@ class HistorySearch(Searcher, ABC):
 
     def _tells_nothing(self, observation: Observation) -> bool:
         """Whether the library is to hear nothing of what a configuration that is over came to."""
-        return observation.is_discarded or (observation.is_failed and self._failed_trials == "ignore")
+        return observation.is_discarded or (
+            observation.is_failed and self._failed_trials == "ignore"
+        )
 
     def _worst_place(self) -> int | None:
         """Return where in the history the worst value seen so far stands, None where there is no value yet."""
-        known = [place for place, observation in enumerate(self._history) if observation.value is not None]
-        return min(known, key=lambda place: self._sign * (self._history[place].value or 0.0), default=None)
+        known = [
+            place
+            for place, observation in enumerate(self._history)
+            if observation.value is not None
+        ]
+        return min(
+            known, key=lambda place: self._sign * (self._history[place].value or 0.0), default=None
+        )
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__
@@ -290,14 +321,20 @@ class HistorySearch(Searcher, ABC):
                     f"{name!r} must not be a grid for {kind}, got grid_search; use choice, or leave the searcher out for a grid"
                 )
             if path in space.dependents:
-                raise ValueError(f"{name!r} must not depend on others for {kind}, got sample_from; compute the value in the training code")
+                raise ValueError(
+                    f"{name!r} must not depend on others for {kind}, got sample_from; compute the value in the training code"
+                )
             if not isinstance(word, self.searchable):
-                raise ValueError(f"{name!r} must be searchable for {kind}, got {word!r}; {self.remedy}")  # noqa: TRY004  (of a value)
+                raise ValueError(  # noqa: TRY004  (of a value)
+                    f"{name!r} must be searchable for {kind}, got {word!r}; {self.remedy}"
+                )
 
     def _encoded(self, assignments: Mapping[Path, Any]) -> Values:
         domains = self._space.domains
         return {
-            flat_name(path): domain.index(assignments[path]) if isinstance(domain, Categorical) else domain.cast(assignments[path])
+            flat_name(path): domain.index(assignments[path])
+            if isinstance(domain, Categorical)
+            else domain.cast(assignments[path])
             for path, domain in domains.items()
         }
 
@@ -311,7 +348,9 @@ class HistorySearch(Searcher, ABC):
     def _rounded(self, values: Values) -> Values:
         """Return what the library proposes as values of the domains, as Python's own numbers."""
         return {
-            name: int(values[name]) if isinstance(domain, Categorical) else domain.clip(float(values[name]))
+            name: int(values[name])
+            if isinstance(domain, Categorical)
+            else domain.clip(float(values[name]))
             for name, domain in self._parameters.items()
         }
 

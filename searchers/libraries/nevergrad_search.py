@@ -85,14 +85,18 @@ class NevergradSearch(LiveSearch):
         evaluated_rewards: Sequence[float] | None = None,
         failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
+        super().__init__(
+            space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
+        )
         self._optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
         self._kind = self._found(self._optimizer)
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         self._num_workers = DEFAULT_NUM_WORKERS
         self._made: Any = None
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed, and make the optimizer.
 
         Raises:
@@ -103,7 +107,11 @@ class NevergradSearch(LiveSearch):
             return False
         self._check_parameters(self._parameters)
         num_samples = spec.get("num_samples", -1)
-        settings = {"budget": num_samples if num_samples > 0 else None, "num_workers": self._num_workers, **self._optimizer_kwargs}
+        settings = {
+            "budget": num_samples if num_samples > 0 else None,
+            "num_workers": self._num_workers,
+            **self._optimizer_kwargs,
+        }
         self._made = self._make(settings)
         return True
 
@@ -118,11 +126,17 @@ class NevergradSearch(LiveSearch):
         if isinstance(optimizer, str):
             if optimizer in optimizers.registry:
                 return optimizers.registry[optimizer]
-            similar = difflib.get_close_matches(optimizer, optimizers.registry) or [DEFAULT_OPTIMIZER, "CMA", "TwoPointsDE"]
+            similar = difflib.get_close_matches(optimizer, optimizers.registry) or [
+                DEFAULT_OPTIMIZER,
+                "CMA",
+                "TwoPointsDE",
+            ]
             raise ValueError(
                 f"optimizer must be a name in Nevergrad's registry, got {optimizer!r}; there are {', '.join(similar)} and others"
             )
-        if isinstance(optimizer, optimizers.base.Optimizer) or not hasattr(optimizer, "no_parallelization"):
+        if isinstance(optimizer, optimizers.base.Optimizer) or not hasattr(
+            optimizer, "no_parallelization"
+        ):
             raise TypeError(
                 f"optimizer must be a name, a class or a configured family of Nevergrad's, got {optimizer!r}; it is made anew in each "
                 "session, with optimizer_kwargs"
@@ -140,7 +154,9 @@ class NevergradSearch(LiveSearch):
             )
         words = self._module().p
         with own_chance(self._seed % 2**32), _quiet():
-            parametrization = words.Dict(**{name: _described(words, domain) for name, domain in self._parameters.items()})
+            parametrization = words.Dict(
+                **{name: _described(words, domain) for name, domain in self._parameters.items()}
+            )
             parametrization.random_state = np.random.RandomState(self._seed % 2**32)
             try:
                 return self._kind(parametrization, **settings)
@@ -154,7 +170,10 @@ class NevergradSearch(LiveSearch):
             self._tell()
             candidate = self._made.ask()
         self._take_note(candidate)
-        return {name: self._value(domain, candidate.value[name]) for name, domain in self._parameters.items()}
+        return {
+            name: self._value(domain, candidate.value[name])
+            for name, domain in self._parameters.items()
+        }
 
     def _attach(self, values: Values) -> Any:
         self._made.suggest(self._described_values(values))
@@ -167,7 +186,11 @@ class NevergradSearch(LiveSearch):
 
     @staticmethod
     def _value(domain: Domain, told: Any) -> Any:
-        return int(told) if isinstance(domain, Categorical) else domain.from_unit(min(max(float(told), 0.0), 1.0))
+        return (
+            int(told)
+            if isinstance(domain, Categorical)
+            else domain.from_unit(min(max(float(told), 0.0), 1.0))
+        )
 
     def _described_values(self, values: Values) -> dict[str, Any]:
         return {

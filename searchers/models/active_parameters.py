@@ -10,7 +10,9 @@ from searchers.space.parameters import Condition, Parameter
 from .columns import Column
 
 if TYPE_CHECKING:
-    from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
+    from numpy import (
+        ndarray,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -27,7 +29,13 @@ class Existence:
     def __init__(self, parameters: Sequence[Parameter], columns: Sequence[Column]) -> None:
         places = {parameter.name: place for place, parameter in enumerate(parameters)}
         self._gates = [
-            (place, [_Gate(places[condition.name], columns[places[condition.name]], condition) for condition in parameter.conditions])
+            (
+                place,
+                [
+                    _Gate(places[condition.name], columns[places[condition.name]], condition)
+                    for condition in parameter.conditions
+                ],
+            )
             for place, parameter in enumerate(parameters)
             if parameter.conditions
         ]
@@ -69,10 +77,17 @@ class _Gate:
         is_known = ~np.isnan(entries)
         is_open = np.zeros(len(vectors), dtype=bool)
         known = entries[is_known]
-        is_open[is_known] = self._asked(known) if self._answers is None else self._answers[self._column.indices(known)]
+        is_open[is_known] = (
+            self._asked(known)
+            if self._answers is None
+            else self._answers[self._column.indices(known)]
+        )
         return is_open
 
     def _asked(self, entries: Array) -> Array:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        return np.array([self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()], dtype=bool)
+        return np.array(
+            [self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()],
+            dtype=bool,
+        )

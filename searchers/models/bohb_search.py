@@ -15,7 +15,9 @@ from .observations import Table
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -105,7 +107,9 @@ class BOHBSearch(ModelSearch):
         good, others = self._densities(table, encoding)
         candidates = good.drawn(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
         if encoding.has_prior:
-            candidates = np.concatenate([candidates, self.fresh(encoding, rng, NUM_CANDIDATES, table)])
+            candidates = np.concatenate(
+                [candidates, self.fresh(encoding, rng, NUM_CANDIDATES, table)]
+            )
         ratios = good.logs(candidates) - others.logs(candidates)
         proposed: Array = candidates[np.argsort(-ratios, kind="stable")]
         return proposed
@@ -116,7 +120,9 @@ class BOHBSearch(ModelSearch):
 
         order = np.argsort(table.quantiles, kind="stable")
         num_good = num_good_of(len(order), len(encoding.columns))
-        return Density(table.vectors[order[:num_good]], encoding), Density(table.vectors[order[num_good:]], encoding)
+        return Density(table.vectors[order[:num_good]], encoding), Density(
+            table.vectors[order[num_good:]], encoding
+        )
 
 
 def num_good_of(num_trials: int, num_columns: int) -> int:

@@ -9,7 +9,9 @@ from .observations import Table
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -44,7 +46,9 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
     if num_points == 1 or num_columns == 0:
         only: Array = designs[0]
         return only
-    gaps = ((designs[:, :, None] - designs[:, None]) ** 2).sum(axis=-1) + 2 * num_columns * np.eye(num_points)
+    gaps = ((designs[:, :, None] - designs[:, None]) ** 2).sum(axis=-1) + 2 * num_columns * np.eye(
+        num_points
+    )
     widest: Array = designs[gaps.min(axis=(1, 2)).argmax()]
     return widest
 
@@ -66,7 +70,9 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
     return mutants(rng, encoding, parents, steps, CHANGE_PROBABILITY)
 
 
-def spread_out(candidates: Array, known: Array, encoding: Encoding, novelty: float = NOVELTY) -> Array:
+def spread_out(
+    candidates: Array, known: Array, encoding: Encoding, novelty: float = NOVELTY
+) -> Array:
     """Return the candidates with the first one put in front that keeps its distance from all trials.
 
     It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a part of the distance at which `n` trials
@@ -83,7 +89,10 @@ def spread_out(candidates: Array, known: Array, encoding: Encoding, novelty: flo
 
     radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
     is_category = np.array(encoding.num_categories, dtype=bool)
-    filled, trials = np.nan_to_num(candidates[:MAX_LOOKED_AT], nan=-1.0), np.nan_to_num(known, nan=-1.0)
+    filled, trials = (
+        np.nan_to_num(candidates[:MAX_LOOKED_AT], nan=-1.0),
+        np.nan_to_num(known, nan=-1.0),
+    )
     for place, candidate in enumerate(filled):
         gaps = np.abs(trials - candidate)
         if np.where(is_category, gaps > 0, gaps >= radius).any(axis=1).all():
@@ -91,7 +100,9 @@ def spread_out(candidates: Array, known: Array, encoding: Encoding, novelty: flo
     return candidates
 
 
-def mutants(rng: Generator, encoding: Encoding, parents: Array, steps: Array, probability: float) -> Array:
+def mutants(
+    rng: Generator, encoding: Encoding, parents: Array, steps: Array, probability: float
+) -> Array:
     """Return one changed vector for each parent.
 
     Args:
@@ -113,7 +124,9 @@ def mutants(rng: Generator, encoding: Encoding, parents: Array, steps: Array, pr
         chosen = np.where(exists, rng.random(shape), -1.0).argmax(axis=1)
     is_changed[np.arange(shape[0]), chosen] = True
     is_category = np.array(encoding.num_categories, dtype=bool)
-    moved = _reflected(parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding)))
+    moved = _reflected(
+        parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding))
+    )
     changed = np.where(is_category, fresh, moved)
     children = np.where(is_changed, changed, parents)
     return encoding.snapped(np.where(np.isnan(children), fresh, children))
@@ -123,7 +136,12 @@ def _least_steps(encoding: Encoding) -> Array:
     """Return for each column the step below which a change would be rounded away."""
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-    return np.array([0.0 if column.num_values is None else 0.5 / column.num_values for column in encoding.columns])
+    return np.array(
+        [
+            0.0 if column.num_values is None else 0.5 / column.num_values
+            for column in encoding.columns
+        ]
+    )
 
 
 def _reflected(places: Array) -> Array:

@@ -9,7 +9,9 @@ from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path
 from searchers.space.cardinality import num_values
 
 if TYPE_CHECKING:
-    from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
+    from numpy import (
+        ndarray,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -55,7 +57,11 @@ class Column:
         """Return at which places of `entries` the values stand that some entries stand for; none of these may be NaN."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        found: Array = entries.astype(int) if self.edges is None else np.searchsorted(self.edges, entries, side="right")
+        found: Array = (
+            entries.astype(int)
+            if self.edges is None
+            else np.searchsorted(self.edges, entries, side="right")
+        )
         return found
 
     def encode(self, value: Any) -> float:
@@ -83,13 +89,25 @@ class Column:
 def column_of(parameter: Parameter) -> Column:
     """Return a parameter as models see it."""
     domain = parameter.domain
-    num_categories = len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
+    num_categories = (
+        len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
+    )
     count = num_values(domain)
     edges, places = None, None
     if count is not None and not num_categories and count <= MAX_TABLE:
         edges, places = _edges(domain, count), _places(domain, count)
     confidence = getattr(domain, "prior_confidence", None) or "medium"
-    column = Column(parameter.name, parameter.steps, domain, num_categories, count, edges, places, None, confidence)
+    column = Column(
+        parameter.name,
+        parameter.steps,
+        domain,
+        num_categories,
+        count,
+        edges,
+        places,
+        None,
+        confidence,
+    )
     prior = getattr(domain, "prior", None)
     return column if prior is None else replace(column, prior=column.encode(prior))
 

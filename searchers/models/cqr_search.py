@@ -16,7 +16,9 @@ from .quantile_trees import QuantileTrees, boost
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -114,7 +116,9 @@ class CQRSearch(ModelSearch):
 
         fitted = self._up_to_date(encoding)
         table = self.observations.table()
-        pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
+        pool = np.concatenate(
+            [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
+        )
         quantiles = fitted.quantiles(pool)
         drawn = quantiles[rng.integers(NUM_QUANTILES, size=len(pool)), np.arange(len(pool))]
         # Trees give many candidates the same value; chance decides among them.
@@ -123,7 +127,11 @@ class CQRSearch(ModelSearch):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the base class does, and what the model was last fitted to."""
-        data = None if self._fitted is None else [self._fitted.number, list(self._fitted.names), self._fitted.scores]
+        data = (
+            None
+            if self._fitted is None
+            else [self._fitted.number, list(self._fitted.names), self._fitted.scores]
+        )
         return {**super().state_dict(), "fitted": data}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -138,20 +146,31 @@ class CQRSearch(ModelSearch):
         fitted = self._fitted
         if fitted is None or self._num_suggested - fitted.number >= REFIT_SHARE * len(fitted.names):
             table = self.observations.table()
-            fitted = self._fitted = self._fit(encoding, self._num_suggested, table.names, table.scores.tolist())
+            fitted = self._fitted = self._fit(
+                encoding, self._num_suggested, table.names, table.scores.tolist()
+            )
         return fitted
 
-    def _fit(self, encoding: Encoding, number: int, names: tuple[str, ...], scores: list[float]) -> _Fitted:
+    def _fit(
+        self, encoding: Encoding, number: int, names: tuple[str, ...], scores: list[float]
+    ) -> _Fitted:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         rng = generator(self._seed, _FITS + number)
-        rows, targets = np.array([self.observations.trials[name].vector for name in names]), np.array(scores)
+        rows, targets = (
+            np.array([self.observations.trials[name].vector for name in names]),
+            np.array(scores),
+        )
         levels = np.arange(1, NUM_QUANTILES + 1) / (NUM_QUANTILES + 1)
         order = rng.permutation(len(rows))
         num_held = round(HELD_OUT * len(rows)) if len(rows) >= MIN_CONFORMAL else 0
         held, used = order[:num_held], order[num_held:]
         trees = boost(rows[used], targets[used], encoding.num_categories, levels, rng)
-        widening = _widening(trees.predict(rows[held]), targets[held], levels) if num_held else np.zeros(NUM_QUANTILES)
+        widening = (
+            _widening(trees.predict(rows[held]), targets[held], levels)
+            if num_held
+            else np.zeros(NUM_QUANTILES)
+        )
         return _Fitted(number, names, scores, trees, widening)
 
 

@@ -16,7 +16,9 @@ from .columns import column_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -62,7 +64,10 @@ class Encoding:
         self.num_categories = tuple(column.num_categories for column in self.columns)
         self.has_prior = any(column.prior is not None for column in self.columns)
         # What functions compute may differ each time, so that a configuration that comes again need not be the same.
-        self.is_finite = all(column.num_values is not None for column in self.columns) and not self._space.dependents
+        self.is_finite = (
+            all(column.num_values is not None for column in self.columns)
+            and not self._space.dependents
+        )
         self.size = self._space.num_configurations()
         self._existence = Existence(self._space.parameters, self.columns)
 
@@ -76,8 +81,16 @@ class Encoding:
 
     def missing(self, assignments: Mapping[Path, Any]) -> list[str]:
         """Return the names of parameters that exist beside what is given, but for which nothing is."""
-        values = {column.name: assignments[column.steps] for column in self.columns if column.steps in assignments}
-        return [parameter.name for parameter in self._space.active(values) if parameter.name not in values]
+        values = {
+            column.name: assignments[column.steps]
+            for column in self.columns
+            if column.steps in assignments
+        }
+        return [
+            parameter.name
+            for parameter in self._space.active(values)
+            if parameter.name not in values
+        ]
 
     def vector(self, config: Mapping[str, Any]) -> list[float]:
         """Return the vector of a configuration; NaN for what it does not have.
@@ -90,14 +103,22 @@ class Encoding:
     def encoded(self, assignments: Mapping[Path, Any]) -> list[float]:
         """Return the vector of values by steps; NaN for what is not given or does not exist beside the rest."""
         there = self._existing(assignments)
-        return [column.encode(there[column.steps]) if column.steps in there else float("nan") for column in self.columns]
+        return [
+            column.encode(there[column.steps]) if column.steps in there else float("nan")
+            for column in self.columns
+        ]
 
     def completed(self, assignments: Mapping[Path, Any], rng: Generator) -> list[float]:
         """Return the vector of values by steps, with all else that exists beside them drawn."""
         drawn = self.entries_from_cube(rng.random((1, len(self.columns))))[0].tolist()
         return self.encoded({**self._values(drawn), **assignments})
 
-    def config(self, vector: Sequence[float], rng: Generator | None, fixed: Mapping[Path, Any] | None = None) -> dict[str, Any]:
+    def config(
+        self,
+        vector: Sequence[float],
+        rng: Generator | None,
+        fixed: Mapping[Path, Any] | None = None,
+    ) -> dict[str, Any]:
         """Return the configuration that a vector stands for.
 
         Args:
@@ -160,15 +181,22 @@ class Encoding:
             size = self.size or 1
             start = int(rng.integers(min(size, 2**62)))
             return (self.numbered(start + step) for step in range(size))
-        return self._each_of_branches([int(rng.integers(min(column.num_values or 1, 2**62))) for column in self.columns])
+        return self._each_of_branches(
+            [int(rng.integers(min(column.num_values or 1, 2**62))) for column in self.columns]
+        )
 
     def _each_of_branches(self, starts: Sequence[int]) -> Iterator[list[float]]:
         """Count like a clock from the last column on, each from its own start, over the columns that exist beside those before them."""
         counts = [column.num_values or 1 for column in self.columns]
         turned = [0] * len(counts)
         while True:
-            places = ((start + turn) % count for start, turn, count in zip(starts, turned, counts, strict=True))
-            vector = self.settled([column.nth(place) for column, place in zip(self.columns, places, strict=True)])
+            places = (
+                (start + turn) % count
+                for start, turn, count in zip(starts, turned, counts, strict=True)
+            )
+            vector = self.settled(
+                [column.nth(place) for column, place in zip(self.columns, places, strict=True)]
+            )
             yield vector
             for place in reversed(range(len(counts))):
                 if vector[place] == vector[place] and turned[place] + 1 < counts[place]:
@@ -179,7 +207,11 @@ class Encoding:
                 return
 
     def _values(self, vector: Sequence[float]) -> dict[Path, Any]:
-        return {column.steps: column.decode(entry) for column, entry in zip(self.columns, vector, strict=True) if entry == entry}  # noqa: PLR0124  (NaN)
+        return {
+            column.steps: column.decode(entry)
+            for column, entry in zip(self.columns, vector, strict=True)
+            if entry == entry  # noqa: PLR0124  (NaN)
+        }
 
     def _existing(self, values: Mapping[Path, Any]) -> Mapping[Path, Any]:
         """Return those of the values by steps whose parameters exist beside the others."""
@@ -189,7 +221,11 @@ class Encoding:
         for parameter in self._space.parameters:
             if parameter.steps in values and parameter.is_active(by_name):
                 by_name[parameter.name] = values[parameter.steps]
-        return {parameter.steps: by_name[parameter.name] for parameter in self._space.parameters if parameter.name in by_name}
+        return {
+            parameter.steps: by_name[parameter.name]
+            for parameter in self._space.parameters
+            if parameter.name in by_name
+        }
 
 
 def key(vector: Sequence[float]) -> tuple[float | None, ...]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -74,11 +76,21 @@ class ExtraTrees:
             if not len(where):
                 break
             at = nodes[where]
-            nodes[where] = self.children[at] + (coded[where, self.features[at]] >= self.thresholds[at])
+            nodes[where] = self.children[at] + (
+                coded[where, self.features[at]] >= self.thresholds[at]
+            )
         return self.values[nodes].reshape(len(self.codes), len(rows))
 
 
-def grow(rows: Array, targets: Array, num_categories: tuple[int, ...], *, num_trees: int, rng: Generator, min_leaf: int = 1) -> ExtraTrees:
+def grow(
+    rows: Array,
+    targets: Array,
+    num_categories: tuple[int, ...],
+    *,
+    num_trees: int,
+    rng: Generator,
+    min_leaf: int = 1,
+) -> ExtraTrees:
     """Return a forest fitted to all rows, without bootstrap.
 
     Args:
@@ -91,9 +103,16 @@ def grow(rows: Array, targets: Array, num_categories: tuple[int, ...], *, num_tr
     """
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-    codes = tuple({column: rng.permutation(count) for column, count in enumerate(num_categories) if count} for _ in range(num_trees))
+    codes = tuple(
+        {column: rng.permutation(count) for column, count in enumerate(num_categories) if count}
+        for _ in range(num_trees)
+    )
     coded = np.ascontiguousarray(np.concatenate([_coded(rows, each) for each in codes]).T)
-    growth = _Growth(coded, np.broadcast_to(targets, (num_trees, len(rows))).ravel(), np.repeat(np.arange(num_trees), len(rows)))
+    growth = _Growth(
+        coded,
+        np.broadcast_to(targets, (num_trees, len(rows))).ravel(),
+        np.repeat(np.arange(num_trees), len(rows)),
+    )
     for depth in range(MAX_DEPTH):
         if not growth.cut(rng, min_leaf, is_last=depth == MAX_DEPTH - 1):
             break
@@ -118,26 +137,38 @@ class _Growth:
         lows = np.minimum.reduceat(self.coded, starts, axis=1)
         highs = np.maximum.reduceat(self.coded, starts, axis=1)
         cuts = lows + (highs - lows) * rng.random(lows.shape)
-        cuts = np.where(cuts > lows, cuts, highs)  # a cut at the lower end would leave the first side empty
+        cuts = np.where(
+            cuts > lows, cuts, highs
+        )  # a cut at the lower end would leave the first side empty
         local = np.repeat(np.arange(len(starts)), sizes)
-        is_first = self.coded < cuts.take(local, axis=1)  # which takes a third of the time of an index
+        is_first = self.coded < cuts.take(
+            local, axis=1
+        )  # which takes a third of the time of an index
         totals = np.add.reduceat(self.targets, starts)
         gains = self._gains(is_first, starts, sizes, totals, min_leaf)
         best = gains.argmax(axis=0)
         columns = np.arange(len(starts))
-        is_mixed = np.maximum.reduceat(self.targets, starts) > np.minimum.reduceat(self.targets, starts)
+        is_mixed = np.maximum.reduceat(self.targets, starts) > np.minimum.reduceat(
+            self.targets, starts
+        )
         is_cut = is_mixed & (gains[best, columns] > _NOT_ALLOWED) & (not is_last)
         self._note(best, cuts[best, columns], totals / sizes, is_cut)
         return self._descend(is_first[best[local], np.arange(len(local))], is_cut, local)
 
-    def _gains(self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int) -> Array:
+    def _gains(
+        self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int
+    ) -> Array:
         """Return by how much each cut lowers the squared error, by column and node; minus infinity where it is not allowed."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         first = np.add.reduceat(is_first * self.targets, starts, axis=1)
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size
-        gains = first**2 / np.maximum(first_size, 1) + (totals - first) ** 2 / np.maximum(second_size, 1) - totals**2 / sizes
+        gains = (
+            first**2 / np.maximum(first_size, 1)
+            + (totals - first) ** 2 / np.maximum(second_size, 1)
+            - totals**2 / sizes
+        )
         return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, _NOT_ALLOWED)
 
     def _note(self, features: Array, thresholds: Array, values: Array, is_cut: Array) -> None:
@@ -163,7 +194,9 @@ class _Growth:
     def forest(self, codes: tuple[dict[int, Array], ...]) -> ExtraTrees:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        features, thresholds, children, values = (np.concatenate(part) for part in zip(*self.parts, strict=True))
+        features, thresholds, children, values = (
+            np.concatenate(part) for part in zip(*self.parts, strict=True)
+        )
         return ExtraTrees(features, thresholds, children, values, codes)
 
 

@@ -14,7 +14,9 @@ from .linear_trend import features, ridge
 from .observations import Level, Table, dealt, normal_scores
 
 if TYPE_CHECKING:
-    from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
+    from numpy import (
+        ndarray,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -55,7 +57,9 @@ def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
     expected = np.full(len(table.names), np.inf)
     kept = RETAINED ** (len(levels) - 1 - heights)
     # Of several values of a trial the last one, at the highest level, overwrites the others.
-    expected[places] = (single @ weights[: single.shape[1]])[places] + kept * (scores - both @ weights)
+    expected[places] = (single @ weights[: single.shape[1]])[places] + kept * (
+        scores - both @ weights
+    )
     order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
     quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
     return replace(table, quantiles=quantiles)

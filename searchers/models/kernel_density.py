@@ -8,7 +8,9 @@ from .encoding import Encoding
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -54,7 +56,9 @@ class Density:
 
         kernels = np.zeros((len(points), len(self._rows)))
         for place, bandwidth in enumerate(self.bandwidths):
-            kernels += np.log(np.maximum(self._kernel(points[:, place, None], place, bandwidth), 1e-300))
+            kernels += np.log(
+                np.maximum(self._kernel(points[:, place, None], place, bandwidth), 1e-300)
+            )
         highest = kernels.max(axis=1, keepdims=True)
         logs: Array = highest[:, 0] + np.log(np.exp(kernels - highest).mean(axis=1))
         return logs
@@ -87,7 +91,9 @@ class Density:
         else:
             kernel = np.exp(-0.5 * ((points - rows) / bandwidth) ** 2) / bandwidth
         is_absent, are_absent = np.isnan(points), np.isnan(rows)
-        known: Array = np.where(is_absent & are_absent, 1.0, np.where(is_absent | are_absent, _MISMATCH, kernel))
+        known: Array = np.where(
+            is_absent & are_absent, 1.0, np.where(is_absent | are_absent, _MISMATCH, kernel)
+        )
         return known
 
     def _reference_bandwidths(self) -> Array:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 

@@ -7,7 +7,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
+from searchers.searcher import (
+    FailedTrials,
+    Searcher,
+    check_failed_trials,
+    check_objective,
+    check_rewards,
+)
 from searchers.seeding import chosen_seed, generator, seed_of
 from searchers.space import Path, is_word, leaves, merge
 from searchers.space.foreign_spaces import check_own_space
@@ -19,7 +25,9 @@ from .prior_band import PriorBand
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -109,7 +117,9 @@ class ModelSearch(Searcher):
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return vectors, those liked best first."""
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed.
 
         Args:
@@ -134,7 +144,11 @@ class ModelSearch(Searcher):
         self._sign = -1.0 if self.mode == "max" else 1.0
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         num_samples = spec.get("num_samples", -1)
-        self._num_initial = num_first_points(num_samples) if self._given_num_initial is None else self._given_num_initial
+        self._num_initial = (
+            num_first_points(num_samples)
+            if self._given_num_initial is None
+            else self._given_num_initial
+        )
         self._encoding = Encoding(config if given is None else given, type(self).__name__)
         self._take_points(self._encoding)
         return True
@@ -166,14 +180,26 @@ class ModelSearch(Searcher):
         value = number_in(result, self.metric or "")
         time = number_in(result, self._time_attr)
         if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
-            self.observations.record(trial_id, time if time is not None and math.isfinite(time) else 0.0, self._sign * value)
+            self.observations.record(
+                trial_id,
+                time if time is not None and math.isfinite(time) else 0.0,
+                self._sign * value,
+            )
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Learn how a trial ended: one that failed, or came to its end without a value, counts as worst, see `failed_trials`."""
         if result and not error:
             self.on_trial_result(trial_id, result)
         if self._failed_trials == "worst":
-            self.observations.end(trial_id, is_failed=error or not (stopped or self.observations.is_known(trial_id)))
+            self.observations.end(
+                trial_id, is_failed=error or not (stopped or self.observations.is_known(trial_id))
+            )
         else:
             self.observations.end(trial_id, is_failed=False, is_forgotten=error)
 
@@ -208,11 +234,15 @@ class ModelSearch(Searcher):
         encoding = self._known_encoding
         point = encoding.assignments(parameters)
         if missing := encoding.missing(point):
-            raise ValueError(f"points with a value must be complete, got none of {missing}; add their values")
+            raise ValueError(
+                f"points with a value must be complete, got none of {missing}; add their values"
+            )
         values = [] if error else [*(intermediate_values or ())[:-1], value]
         for each in values:
             if not isinstance(each, int | float) or math.isnan(each):
-                raise ValueError(f"values of evaluated points must be numbers, got {each!r}; leave out points without a result")
+                raise ValueError(
+                    f"values of evaluated points must be numbers, got {each!r}; leave out points without a result"
+                )
         name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
         self._seen.add(key(vector))
         if values and not intermediate_values:
@@ -247,24 +277,35 @@ class ModelSearch(Searcher):
         if self._encoding is None and self._given_space is not None:
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._encoding is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
+            raise RuntimeError(
+                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+            )
         return self._encoding
 
     def _take_points(self, encoding: Encoding) -> None:
         points = [encoding.assignments(point) for point in self._given_points]
         self._points = [] if self._rewards else points
-        for number, (point, reward) in enumerate(zip(points, self._rewards, strict=bool(self._rewards))):
+        for number, (point, reward) in enumerate(
+            zip(points, self._rewards, strict=bool(self._rewards))
+        ):
             if missing := encoding.missing(point):
-                raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
+                raise ValueError(
+                    f"points with evaluated_rewards must be complete, got none of {missing}; add their values"
+                )
             if not isinstance(reward, int | float) or math.isnan(reward):
-                raise ValueError(f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result")
+                raise ValueError(
+                    f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result"
+                )
             vector = encoding.encoded(point)
             self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
             self._seen.add(key(vector))
 
     def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
         """Return the best of what is proposed that was not suggested before; None where everything was."""
-        for proposed in (self._proposals(encoding, rng), encoding.from_cube(rng.random((32, len(encoding.columns))))):
+        for proposed in (
+            self._proposals(encoding, rng),
+            encoding.from_cube(rng.random((32, len(encoding.columns)))),
+        ):
             for row in proposed:
                 vector = encoding.settled(row.tolist())
                 if key(vector) not in self._seen:
@@ -272,7 +313,9 @@ class ModelSearch(Searcher):
         if not encoding.is_finite:
             return vector
         # Nearly all have been suggested: walk through the space from anywhere until one has not.
-        return next((vector for vector in encoding.each(rng) if key(vector) not in self._seen), None)
+        return next(
+            (vector for vector in encoding.each(rng) if key(vector) not in self._seen), None
+        )
 
     def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
         number = self._num_suggested - len(self._points)
@@ -303,10 +346,20 @@ def num_first_points(num_samples: int) -> int:
 
 
 def _check_arguments(n_initial_points: int | None, random_fraction: float, time_attr: str) -> None:
-    is_count = isinstance(n_initial_points, int) and not isinstance(n_initial_points, bool) and n_initial_points >= 0
+    is_count = (
+        isinstance(n_initial_points, int)
+        and not isinstance(n_initial_points, bool)
+        and n_initial_points >= 0
+    )
     if n_initial_points is not None and not is_count:
-        raise ValueError(f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes 10, or fewer of few")
+        raise ValueError(
+            f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes 10, or fewer of few"
+        )
     if not isinstance(random_fraction, int | float) or not 0 <= random_fraction <= 1:
-        raise ValueError(f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model each time")
+        raise ValueError(
+            f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model each time"
+        )
     if not isinstance(time_attr, str) or not time_attr:
-        raise ValueError(f"time_attr must be the name of an entry of results, got {time_attr!r}; use 'training_iteration'")
+        raise ValueError(
+            f"time_attr must be the name of an entry of results, got {time_attr!r}; use 'training_iteration'"
+        )

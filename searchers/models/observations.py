@@ -15,7 +15,9 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
-    from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
+    from numpy import (
+        ndarray,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -89,7 +91,10 @@ class Observations:
 
     def add_evaluated(self, name: str, vector: list[float], reward: float) -> None:
         """Take in a trial of another experiment; smaller rewards are better."""
-        self._add(name, Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf))
+        self._add(
+            name,
+            Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf),
+        )
 
     def _add(self, name: str, trial: Observed) -> None:
         if name in self.trials:
@@ -136,7 +141,15 @@ class Observations:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         before = self._vectors
-        added = np.array([trial.vector for trial in islice(self.trials.values(), 0 if before is None else len(before), None)], dtype=float)
+        added = np.array(
+            [
+                trial.vector
+                for trial in islice(
+                    self.trials.values(), 0 if before is None else len(before), None
+                )
+            ],
+            dtype=float,
+        )
         if len(added):
             self._vectors = added if before is None else np.concatenate([before, added])
         return added if self._vectors is None else self._vectors
@@ -155,22 +168,36 @@ class Observations:
         for height, level in enumerate(levels):
             places, values = level.places, level.values
             # At the first level they divide what is better than failures among them, above it what they had below.
-            shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
+            shares = (
+                np.sort(quantiles[places])
+                if height
+                else (np.arange(len(places)) + 0.5) / len(known)
+            )
             quantiles[places] = dealt(values, shares)
             heights[places] = height
         return Table(names, self.vectors()[is_known], quantiles, heights, levels)
 
     def _reached(self, known: list[Observed]) -> Iterator[Level]:
         """Yield the levels with the values there, from the lowest to the highest."""
-        climbing = [(place, trial, trial.last_slot) for place, trial in enumerate(known) if trial.curve and not trial.is_failed]
-        rewards = {place: trial.reward for place, trial in enumerate(known) if trial.reward is not None}
+        climbing = [
+            (place, trial, trial.last_slot)
+            for place, trial in enumerate(known)
+            if trial.curve and not trial.is_failed
+        ]
+        rewards = {
+            place: trial.reward for place, trial in enumerate(known) if trial.reward is not None
+        }
         levels = self._levels(last for _, _, last in climbing)
         for height, (slot, end) in enumerate(levels):
             if height:
                 climbing = [(place, trial, last) for place, trial, last in climbing if last >= slot]
             found = {place: trial.at(slot, end) for place, trial, _ in climbing}
             if not height:  # who has not yet come to the first level has its last value there
-                found |= {place: trial.curve[last] for place, trial, last in climbing if found[place] is None}
+                found |= {
+                    place: trial.curve[last]
+                    for place, trial, last in climbing
+                    if found[place] is None
+                }
             values = {place: value for place, value in found.items() if value is not None}
             yield Level.of(slot, values | rewards if height == len(levels) - 1 else values)
         if not levels:
@@ -190,7 +217,13 @@ class Observations:
     def state_dict(self) -> list[Any]:
         """Return all that is known, as JSON values."""
         return [
-            [name, _plain(trial.vector), [[slot, _json(value)] for slot, value in trial.curve.items()], trial.is_over, trial.is_failed]
+            [
+                name,
+                _plain(trial.vector),
+                [[slot, _json(value)] for slot, value in trial.curve.items()],
+                trial.is_over,
+                trial.is_failed,
+            ]
             if trial.reward is None
             else [name, _plain(trial.vector), _json(trial.reward)]
             for name, trial in self.trials.items()
@@ -204,7 +237,12 @@ class Observations:
                 self.add_evaluated(name, vector, _number(known[0]))
             else:
                 curve, is_over, is_failed = known
-                self._add(name, Observed(vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed))
+                self._add(
+                    name,
+                    Observed(
+                        vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed
+                    ),
+                )
 
 
 @final
@@ -227,7 +265,11 @@ class Level:
         """Return a level with values by the number of the trial."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        return cls(slot, np.fromiter(values, dtype=int, count=len(values)), np.fromiter(values.values(), dtype=float, count=len(values)))
+        return cls(
+            slot,
+            np.fromiter(values, dtype=int, count=len(values)),
+            np.fromiter(values.values(), dtype=float, count=len(values)),
+        )
 
 
 @final

@@ -10,7 +10,9 @@ from .observations import Table
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -64,9 +66,17 @@ class Belief:
         fresh = self._encoding.entries_from_cube(rng.random(shape))
         moved = np.nan_to_num(self.centre, nan=0.5) + self._spreads * rng.normal(size=shape)
         for _ in range(20):
-            moved = np.where((moved < 0) | (moved > 1), self.centre + self._spreads * rng.normal(size=shape), moved)
+            moved = np.where(
+                (moved < 0) | (moved > 1),
+                self.centre + self._spreads * rng.normal(size=shape),
+                moved,
+            )
         is_favoured = rng.random(shape) < self._favour()
-        points = np.where(self._num_categories > 0, np.where(is_favoured, self.centre, fresh), np.clip(moved, 0, 1))
+        points = np.where(
+            self._num_categories > 0,
+            np.where(is_favoured, self.centre, fresh),
+            np.clip(moved, 0, 1),
+        )
         return self._encoding.snapped(np.where(np.isnan(self.centre), fresh, points))
 
     def densities(self, points: Array) -> Array:
@@ -113,7 +123,9 @@ class PriorBand:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         self._encoding = encoding
-        centre = np.array([np.nan if column.prior is None else column.prior for column in encoding.columns])
+        centre = np.array(
+            [np.nan if column.prior is None else column.prior for column in encoding.columns]
+        )
         self.prior = Belief(encoding, centre, [column.confidence for column in encoding.columns])
 
     def expected(self, rng: Generator) -> Array:
@@ -121,7 +133,9 @@ class PriorBand:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         fresh = self._encoding.entries_from_cube(rng.random((1, len(self._encoding.columns))))
-        return self._encoding.snapped(np.where(np.isnan(self.prior.centre), fresh, self.prior.centre))
+        return self._encoding.snapped(
+            np.where(np.isnan(self.prior.centre), fresh, self.prior.centre)
+        )
 
     def drawn(self, rng: Generator, num_points: int, table: Table) -> Array:
         """Return so many vectors, one per row; without any prior they are random."""
@@ -136,7 +150,9 @@ class PriorBand:
         if not shares.incumbent:
             return np.where(kinds == 0, fresh, expected)
         parents = np.repeat(table.vectors[[table.quantiles.argmin()]], num_points, axis=0)
-        changed = mutants(rng, self._encoding, parents, np.full(num_points, _CHANGE), _CHANGE_PROBABILITY)
+        changed = mutants(
+            rng, self._encoding, parents, np.full(num_points, _CHANGE), _CHANGE_PROBABILITY
+        )
         return np.where(kinds == 0, fresh, np.where(kinds == 1, expected, changed))
 
     def shares(self, table: Table) -> Shares:
@@ -146,9 +162,14 @@ class PriorBand:
         judges = _judges(table)
         if not len(judges):
             return Shares(0.5, 0.5, 0.0)
-        incumbent = Belief(self._encoding, table.vectors[judges[0]], ["medium"] * len(self._encoding.columns))
+        incumbent = Belief(
+            self._encoding, table.vectors[judges[0]], ["medium"] * len(self._encoding.columns)
+        )
         points, weights = table.vectors[judges], np.arange(len(judges), 0, -1)
-        for_prior, for_incumbent = float(weights @ self.prior.densities(points)), float(weights @ incumbent.densities(points))
+        for_prior, for_incumbent = (
+            float(weights @ self.prior.densities(points)),
+            float(weights @ incumbent.densities(points)),
+        )
         share = for_prior / (for_prior + for_incumbent)
         return Shares(0.5, 0.5 * share, 0.5 * (1 - share))
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -50,14 +52,18 @@ class QuantileTrees:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         asked = np.nan_to_num(rows, nan=_ABSENT).T[self.features]
-        answers = np.where(self.is_category[..., None], asked == self.cuts[..., None], asked < self.cuts[..., None])
+        answers = np.where(
+            self.is_category[..., None], asked == self.cuts[..., None], asked < self.cuts[..., None]
+        )
         leaves = (answers << np.arange(self.features.shape[1])[:, None]).sum(axis=1)
         found = np.take_along_axis(self.corrections, leaves[:, None, :], axis=2).sum(axis=0)
         quantiles: Array = self.base[:, None] + found
         return quantiles
 
 
-def boost(rows: Array, targets: Array, num_categories: tuple[int, ...], quantiles: Array, rng: Generator) -> QuantileTrees:
+def boost(
+    rows: Array, targets: Array, num_categories: tuple[int, ...], quantiles: Array, rng: Generator
+) -> QuantileTrees:
     """Return trees that are fitted to the rows.
 
     Args:
@@ -92,7 +98,9 @@ def boost(rows: Array, targets: Array, num_categories: tuple[int, ...], quantile
     return QuantileTrees(base, *(np.array(part) for part in zip(*trees, strict=True)))
 
 
-def _questions(rows: Array, is_category: Array, slopes: Array, rng: Generator) -> tuple[Array, Array, Array]:
+def _questions(
+    rows: Array, is_category: Array, slopes: Array, rng: Generator
+) -> tuple[Array, Array, Array]:
     """Return the columns and cuts of one tree, level by level, and the leaf of each row."""
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
@@ -104,7 +112,9 @@ def _questions(rows: Array, is_category: Array, slopes: Array, rng: Generator) -
         first, second = rows[rng.integers(len(rows), size=(2, NUM_CUTS)), columns]
         places = np.where(is_category[columns], first, (first + second) / 2)
         asked = rows.T[columns]
-        answers = np.where(is_category[columns][:, None], asked == places[:, None], asked < places[:, None])
+        answers = np.where(
+            is_category[columns][:, None], asked == places[:, None], asked < places[:, None]
+        )
         best = _gains(answers, leaves, 2**level, slopes).argmax()
         features[level], cuts[level] = columns[best], places[best]
         leaves |= answers[best].astype(int) << level
@@ -136,5 +146,7 @@ def _leaf_quantiles(residuals: Array, leaves: Array, quantiles: Array) -> Array:
         below = place.astype(int)
         above = np.minimum(below + 1, inside.shape[1] - 1)
         number = np.arange(len(quantiles))
-        found[:, leaf] = inside[number, below] + (place - below) * (inside[number, above] - inside[number, below])
+        found[:, leaf] = inside[number, below] + (place - below) * (
+            inside[number, above] - inside[number, below]
+        )
     return found

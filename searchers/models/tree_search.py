@@ -17,7 +17,9 @@ from .observations import Table, normal_scores
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import (
+        Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
 
@@ -117,7 +119,9 @@ class TreeSearch(ModelSearch):
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         table = forecast(self.observations.table(), encoding.num_categories)
-        pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
+        pool = np.concatenate(
+            [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
+        )
         rows, scores = _learnt(table, rng)
         told = _told(rows, scores, pool, encoding, rng)
         drawn, others = told[0], told[1 : 1 + NUM_AVERAGED]
@@ -143,6 +147,8 @@ def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Gene
     weights = trend.drawn(rng, 1 + NUM_AVERAGED)
     left = scores - trend.of(rows, weights)
     min_leaf = min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF)
-    forest = grow(rows, left, encoding.num_categories, num_trees=1 + NUM_AVERAGED, rng=rng, min_leaf=min_leaf)
+    forest = grow(
+        rows, left, encoding.num_categories, num_trees=1 + NUM_AVERAGED, rng=rng, min_leaf=min_leaf
+    )
     told: Array = forest.predict(pool) + trend.of(pool, weights)
     return told

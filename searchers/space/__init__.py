@@ -36,10 +36,24 @@ from .numeric import Float, Integer, Normal
 from .parameters import Condition, Parameter
 from .sample_from import ConfigView, SampleFrom
 from .search_space import SearchSpace, constants
-from .tree import Conditional, Path, assign, copied, every_leaf, flat_name, is_grid, leaves, match, merge, nest
+from .tree import (
+    Conditional,
+    Path,
+    assign,
+    copied,
+    every_leaf,
+    flat_name,
+    is_grid,
+    leaves,
+    match,
+    merge,
+    nest,
+)
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 __all__ = [
     "Branching",
@@ -110,7 +124,9 @@ def grid_axes(space: Mapping[str, Any]) -> dict[Path, list[Any]]:
     return SearchSpace(space).grid_axes
 
 
-def resolve(space: Mapping[str, Any], assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
+def resolve(
+    space: Mapping[str, Any], assignments: Mapping[Path, Any], rng: Generator | None
+) -> dict[str, Any]:
     """Return a configuration of the space; see `SearchSpace.resolve`, which is faster where many are wanted.
 
     Example:
@@ -120,7 +136,9 @@ def resolve(space: Mapping[str, Any], assignments: Mapping[Path, Any], rng: Gene
     return SearchSpace(space).resolve(assignments, rng)
 
 
-def experiment_tag(index: int, config: Mapping[str, Any], space: Mapping[str, Any] | SearchSpace) -> str:
+def experiment_tag(
+    index: int, config: Mapping[str, Any], space: Mapping[str, Any] | SearchSpace
+) -> str:
     """Return a short description of a trial: its number and the values of its searched parameters, at most 100 characters.
 
     Args:
@@ -148,7 +166,11 @@ def _values_at(config: Any, paths: Iterable[Path]) -> Iterator[tuple[Path, Any]]
     for path in paths:
         try:
             yield path, reduce(getitem, path, config)
-        except (KeyError, IndexError, TypeError):  # a searcher of the user's own need not keep to the space
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+        ):  # a searcher of the user's own need not keep to the space
             continue
 
 

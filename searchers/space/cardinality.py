@@ -52,11 +52,16 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     """
     if any(num_values(parameter.domain) is None for parameter in parameters):
         return None
-    asking: dict[str, list[tuple[str, Condition]]] = {parameter.name: [] for parameter in parameters}
+    asking: dict[str, list[tuple[str, Condition]]] = {
+        parameter.name: [] for parameter in parameters
+    }
     for parameter in parameters:
         for condition in parameter.conditions:
             asking[condition.name].append((parameter.name, condition))
-    outcomes = {parameter.name: _outcomes(parameter.domain, asking[parameter.name]) for parameter in parameters}
+    outcomes = {
+        parameter.name: _outcomes(parameter.domain, asking[parameter.name])
+        for parameter in parameters
+    }
     finite = {name: found for name, found in outcomes.items() if found is not None}
     if len(finite) < len(outcomes):
         return None
@@ -93,14 +98,18 @@ class _Counting:
         self._num_cases += len(outcomes)
         if self._num_cases > MAX_CASES or depth == MAX_DEPTH:
             raise _TooManyCases
-        return sum(weight * self.of(_survivors(rest, dead), depth + 1) for dead, weight in outcomes.items())
+        return sum(
+            weight * self.of(_survivors(rest, dead), depth + 1) for dead, weight in outcomes.items()
+        )
 
 
 def _survivors(parameters: Iterable[Parameter], dead: _Dead) -> list[Parameter]:
     gone = set(dead)
     alive = []
     for parameter in parameters:
-        if parameter.name in gone or any(condition.name in gone for condition in parameter.conditions):
+        if parameter.name in gone or any(
+            condition.name in gone for condition in parameter.conditions
+        ):
             gone.add(parameter.name)
         else:
             alive.append(parameter)
@@ -134,7 +143,11 @@ def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outco
         return None
     outcomes: Counter[_Dead] = Counter()
     for value, weight in tried:
-        outcomes[frozenset(name for name, condition in asking if value is _OTHER or not condition.holds(value))] += weight
+        outcomes[
+            frozenset(
+                name for name, condition in asking if value is _OTHER or not condition.holds(value)
+            )
+        ] += weight
     return outcomes
 
 
@@ -143,8 +156,12 @@ def _to_try(domain: Domain, size: int, asked: Sequence[Condition]) -> list[tuple
     if isinstance(domain, Categorical):
         return [(category, 1) for category in domain.categories]
     if all(condition.predicate is None for condition in asked):
-        named = list(dict.fromkeys(value for condition in asked for value in condition.values or ()))
-        return [(value, 1) for value in named] + ([(_OTHER, size - len(named))] if size > len(named) else [])
+        named = list(
+            dict.fromkeys(value for condition in asked for value in condition.values or ())
+        )
+        return [(value, 1) for value in named] + (
+            [(_OTHER, size - len(named))] if size > len(named) else []
+        )
     if size > MAX_TRIED or not isinstance(domain, Float | Integer):
         return None
     return [(domain.cast(domain.lower + number * (domain.q or 1)), 1) for number in range(size)]

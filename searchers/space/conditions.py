@@ -52,7 +52,9 @@ class Branching(Conditional):
         """Refuse what could not be chosen."""
         object.__setattr__(self, "options", tuple(self.options))
         if not self.options:
-            raise ValueError("choice must be given one value at least, got none; leave the parameter out where there is no choice")
+            raise ValueError(
+                "choice must be given one value at least, got none; leave the parameter out where there is no choice"
+            )
         for number, option in enumerate(self.options):
             _check_no_grid("choice", option)
             if isinstance(option, OnlyIf):
@@ -66,10 +68,19 @@ class Branching(Conditional):
                 f"its number, 0 to {len(self.options) - 1}"
             )
         numbers = tuple(range(len(self.options)))
-        object.__setattr__(self, "selector", Categorical(numbers, self.is_ordered, preferred, self.prior_confidence))
+        object.__setattr__(
+            self,
+            "selector",
+            Categorical(numbers, self.is_ordered, preferred, self.prior_confidence),
+        )
 
     def __repr__(self) -> str:
-        return shown(self, hidden=frozenset({"selector"} if self.prior is not None else {"selector", *PRIOR_FIELDS}))
+        return shown(
+            self,
+            hidden=frozenset(
+                {"selector"} if self.prior is not None else {"selector", *PRIOR_FIELDS}
+            ),
+        )
 
     def inner(self) -> Iterator[tuple[Path, Any]]:
         """Yield the options by their numbers."""
@@ -89,7 +100,9 @@ class Branching(Conditional):
         """Return the number of the option that is meant, None for none: a number means itself, all else the plain option that equals it."""
         if isinstance(given, int) and not isinstance(given, bool):
             return given if 0 <= given < len(self.options) else None
-        plain = {number: option for number, option in enumerate(self.options) if not holds_words(option)}
+        plain = {
+            number: option for number, option in enumerate(self.options) if not holds_words(option)
+        }
         if not plain or not (known := Categorical(tuple(plain.values()))).contains(given):
             return None
         return list(plain)[known.index(given)]
@@ -120,15 +133,22 @@ class OnlyIf(Conditional):
 
     def __post_init__(self) -> None:
         """Refuse what is no condition."""
-        if not isinstance(self.conditions, Mapping) or not all(isinstance(name, str) for name in self.conditions):
+        if not isinstance(self.conditions, Mapping) or not all(
+            isinstance(name, str) for name in self.conditions
+        ):
             raise TypeError(
                 f"only_if must be given a dictionary from names to values, got {self.conditions!r}; such as {{'optimizer': 'sgd'}}"
             )
         if not self.conditions:
-            raise ValueError("only_if must be given one condition at least, got none; leave only_if out for what is always there")
+            raise ValueError(
+                "only_if must be given one condition at least, got none; leave only_if out for what is always there"
+            )
         _check_no_grid("only_if", self.node)
         # Sets have no order, in which they could be written down.
-        listed = {name: sorted(asked, key=repr) if isinstance(asked, AbstractSet) else asked for name, asked in self.conditions.items()}
+        listed = {
+            name: sorted(asked, key=repr) if isinstance(asked, AbstractSet) else asked
+            for name, asked in self.conditions.items()
+        }
         object.__setattr__(self, "conditions", listed)
 
     def inner(self) -> Iterator[tuple[Path, Any]]:

@@ -11,10 +11,17 @@ from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import Path, copied, flat_name
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 
-def arranged(space: Mapping[str, Any], inventory: Inventory, assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
+def arranged(
+    space: Mapping[str, Any],
+    inventory: Inventory,
+    assignments: Mapping[Path, Any],
+    rng: Generator | None,
+) -> dict[str, Any]:
     """Return a configuration: assigned values as they are, all else that exists beside them sampled or computed.
 
     Args:
@@ -33,7 +40,9 @@ def arranged(space: Mapping[str, Any], inventory: Inventory, assignments: Mappin
         if steps in assignments:
             value = assignments[steps]
         elif parameter.is_grid:
-            raise ValueError(f"grid axis {parameter.name!r} must be assigned, got no value; choose one of its values")
+            raise ValueError(
+                f"grid axis {parameter.name!r} must be assigned, got no value; choose one of its values"
+            )
         elif is_active or rng is not None:
             # Drawn in any case, so that what exists beside one value does not shift the chance of what is there beside all.
             value = sample(parameter.domain, rng)
@@ -43,7 +52,9 @@ def arranged(space: Mapping[str, Any], inventory: Inventory, assignments: Mappin
     config: dict[str, Any] = builder.built(dict(space), (), ())
     used = {inventory.steps[name] for name in values} | builder.computed
     if strangers := sorted(flat_name(steps) for steps in assignments if steps not in used):
-        raise ValueError(f"{strangers[0]!r} must be left out, since it is not there beside {values!r}; its conditions do not hold")
+        raise ValueError(
+            f"{strangers[0]!r} must be left out, since it is not there beside {values!r}; its conditions do not hold"
+        )
     return resolve_dependents(config, builder.pending, rng) if builder.pending else config
 
 
@@ -56,7 +67,9 @@ class _Builder:
         computed: The steps to all computed parameters that exist, also those that have been assigned.
     """
 
-    def __init__(self, inventory: Inventory, values: Mapping[str, Any], assignments: Mapping[Path, Any]) -> None:
+    def __init__(
+        self, inventory: Inventory, values: Mapping[str, Any], assignments: Mapping[Path, Any]
+    ) -> None:
         self._inventory = inventory
         self._values = values
         self._assignments = assignments
@@ -73,7 +86,9 @@ class _Builder:
                 return self._dependent(node, path, steps)
             case _ if is_word(node):
                 return self._values[self._inventory.names[steps]]
-            case dict() | list() | tuple() if type(node) in (dict, list, tuple) or holds_words(node):
+            case dict() | list() | tuple() if type(node) in (dict, list, tuple) or holds_words(
+                node
+            ):
                 return self._container(node, path, steps)
             case _:
                 return node
@@ -87,9 +102,16 @@ class _Builder:
 
     def _container(self, node: Any, path: Path, steps: Path) -> Any:
         if isinstance(node, dict):
-            there = {key: child for key, child in node.items() if self._is_there(child, (*steps, key))}
-            return {key: self.built(unwrapped(child), (*path, key), (*steps, key)) for key, child in there.items()}
-        children = [self.built(child, (*path, index), (*steps, index)) for index, child in enumerate(node)]
+            there = {
+                key: child for key, child in node.items() if self._is_there(child, (*steps, key))
+            }
+            return {
+                key: self.built(unwrapped(child), (*path, key), (*steps, key))
+                for key, child in there.items()
+            }
+        children = [
+            self.built(child, (*path, index), (*steps, index)) for index, child in enumerate(node)
+        ]
         if isinstance(node, list):
             return children
         return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
@@ -98,7 +120,9 @@ class _Builder:
         return type(node) is not OnlyIf or are_met(self._inventory.conditions[steps], self._values)
 
 
-def known_constants(space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]) -> dict[str, Any]:
+def known_constants(
+    space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what stays constant beside the values of parameters, those in chosen options and under conditions that hold included.
 
     A list or tuple that holds a word is left out as a whole.
@@ -111,17 +135,26 @@ def known_constants(space: Mapping[str, Any], inventory: Inventory, values: Mapp
     return _constants(space, (), inventory, values)
 
 
-def _constants(node: Mapping[str, Any], steps: Path, inventory: Inventory, values: Mapping[str, Any]) -> dict[str, Any]:
+def _constants(
+    node: Mapping[str, Any], steps: Path, inventory: Inventory, values: Mapping[str, Any]
+) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, child in node.items():
         inside = (*steps, key)
         if isinstance(child, OnlyIf) and not are_met(inventory.conditions[inside], values):
             continue
         found = unwrapped(child)
-        while isinstance(found, Branching) and (number := values.get(inventory.names[inside])) is not None:
+        while (
+            isinstance(found, Branching)
+            and (number := values.get(inventory.names[inside])) is not None
+        ):
             found, inside = found.options[number], (*inside, number)
         if not holds_words(found):
             kept[key] = copied(found)
-        elif isinstance(found, dict) and not is_word(found) and (inner := _constants(found, inside, inventory, values)):
+        elif (
+            isinstance(found, dict)
+            and not is_word(found)
+            and (inner := _constants(found, inside, inventory, values))
+        ):
             kept[key] = inner
     return kept

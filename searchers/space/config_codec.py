@@ -14,7 +14,14 @@ from .domains import Categorical
 from .tree import GRID_KEY, is_grid
 
 _PLAIN = (bool, int, float, str, type(None))
-_CATEGORY, _CONSTANT, _DICT, _LIST, _TUPLE, _OBJECT = "category", "constant", "dict", "list", "tuple", "object"
+_CATEGORY, _CONSTANT, _DICT, _LIST, _TUPLE, _OBJECT = (
+    "category",
+    "constant",
+    "dict",
+    "list",
+    "tuple",
+    "object",
+)
 
 Naming = Callable[[Any], Any]
 """Returns a JSON value that stands for an object which neither JSON nor the space knows."""
@@ -39,10 +46,14 @@ def record(space: Any, config: Any, name: Naming | None = None) -> Any:
     if categories is not None and categories.contains(config):
         return {_CATEGORY: categories.index(config)}
     if type(config) is dict and all(type(key) is str for key in config):
-        return {_DICT: {key: record(_child(space, key), value, name) for key, value in config.items()}}
+        return {
+            _DICT: {key: record(_child(space, key), value, name) for key, value in config.items()}
+        }
     if type(config) is list or (isinstance(config, tuple) and type(config) in (tuple, type(space))):
         kind = _TUPLE if isinstance(config, tuple) else _LIST
-        return {kind: [record(_child(space, place), value, name) for place, value in enumerate(config)]}
+        return {
+            kind: [record(_child(space, place), value, name) for place, value in enumerate(config)]
+        }
     if config is space:
         return {_CONSTANT: True}
     return {_OBJECT: _described(config) if name is None else name(config)}
@@ -77,7 +88,9 @@ def recalled(space: Any, recorded: Any) -> Any:
             pass
         case _:
             return recorded
-    raise ValueError(f"a recorded configuration must be found in the space, got {recorded!r:.80}; the space has changed since")
+    raise ValueError(
+        f"a recorded configuration must be found in the space, got {recorded!r:.80}; the space has changed since"
+    )
 
 
 def key_of(space: Any, config: Any, name: Naming) -> str:

@@ -11,7 +11,9 @@ from .parameters import Inventory
 from .tree import DELIMITER, Path, flat_name, is_same_constant
 
 
-def fitted(space: Mapping[str, Any], inventory: Inventory, config: Mapping[str, Any]) -> dict[Path, Any]:
+def fitted(
+    space: Mapping[str, Any], inventory: Inventory, config: Mapping[str, Any]
+) -> dict[Path, Any]:
     """Return the values that a configuration, perhaps a partial one, gives for parameters and for what is computed, by the steps to them.
 
     Which option of a choice is meant follows from what is given there. Where several fit with nothing missing, the first is taken.
@@ -84,7 +86,9 @@ class _Fitting:
         """Check that an entry which is given may be there."""
         for condition in self._inventory.conditions[steps]:
             if condition.name not in known:
-                raise ValueError(f"{flat_name(steps)!r} must come with {condition.name!r}, which decides whether it is there; add that")
+                raise ValueError(
+                    f"{flat_name(steps)!r} must come with {condition.name!r}, which decides whether it is there; add that"
+                )
             if not condition.holds(known[condition.name]):
                 raise ValueError(
                     f"{flat_name(steps)!r} must be left out where {condition.name!r} is {known[condition.name]!r}; "
@@ -92,28 +96,41 @@ class _Fitting:
                 )
 
     def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
-        if type(node) is Branching:  # here and below: a final class is told from others far faster by its type
+        if (
+            type(node) is Branching
+        ):  # here and below: a final class is told from others far faster by its type
             fit.undecided.append((node, path, steps, given))
         elif is_word(node):
             self._put(steps, given, fit)
-        elif isinstance(node, dict | list | tuple) and (children := _given_children(node, path, given)) is not None:
+        elif (
+            isinstance(node, dict | list | tuple)
+            and (children := _given_children(node, path, given)) is not None
+        ):
             self._collect_children(node, path, steps, children, fit)
         elif is_same_constant(node, given):
             fit.is_exact &= node is given or type(node) is type(given)
         else:
-            raise ValueError(f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant")
+            raise ValueError(
+                f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant"
+            )
 
     def _put(self, steps: Path, given: Any, fit: _Fit) -> None:
         if steps in self._inventory.dependents:
             fit.assignments[steps] = given
             return
         name = self._inventory.names[steps]
-        fit.known[name] = fit.assignments[steps] = value = self._inventory.by_name[name].checked(given)
+        fit.known[name] = fit.assignments[steps] = value = self._inventory.by_name[name].checked(
+            given
+        )
         fit.is_exact &= type(value) is type(given)
 
-    def _collect_children(self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Fit) -> None:
+    def _collect_children(
+        self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Fit
+    ) -> None:
         entries = list(node.items() if isinstance(node, dict) else enumerate(node))
-        entries.sort(key=lambda entry: type(entry[1]) is OnlyIf)  # conditions mostly ask for what stands beside them
+        entries.sort(
+            key=lambda entry: type(entry[1]) is OnlyIf
+        )  # conditions mostly ask for what stands beside them
         for key, child in entries:
             inside = (*steps, key)
             is_there = self._is_there(inside, fit.known) if type(child) is OnlyIf else True
@@ -129,18 +146,26 @@ class _Fitting:
     def _is_there(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
         """Return whether an entry under conditions has to be there; None where that cannot be told yet."""
         conditions = self._inventory.conditions[steps]
-        held = [condition.holds(known[condition.name]) for condition in conditions if condition.name in known]
+        held = [
+            condition.holds(known[condition.name])
+            for condition in conditions
+            if condition.name in known
+        ]
         return False if not all(held) else True if len(held) == len(conditions) else None
 
     def _decide(self, choice: Branching, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
         name, fits, refusals = self._inventory.names[steps], dict[int, _Fit](), list[str]()
         for number, option in enumerate(choice.options):
             try:
-                fits[number] = self.of(option, path, (*steps, number), given, {**fit.known, name: number})
+                fits[number] = self.of(
+                    option, path, (*steps, number), given, {**fit.known, name: number}
+                )
             except ValueError as refusal:
                 refusals.append(f"option {number}: {refusal}")
         if not fits:
-            raise ValueError(f"{flat_name(path)!r} must fit an option of its choice, got {given!r}; {'; '.join(refusals)}")
+            raise ValueError(
+                f"{flat_name(path)!r} must fit an option of its choice, got {given!r}; {'; '.join(refusals)}"
+            )
         whole = [number for number, found in fits.items() if found.is_complete]
         exact = [number for number in whole if fits[number].is_exact]
         number = next(iter(exact or whole or fits))
@@ -157,7 +182,11 @@ def _given_children(node: Any, path: Path, given: Any) -> dict[Any, Any] | None:
     """Return what is given for the entries of a container, None where it is given as something else."""
     if isinstance(given, Mapping):
         return _gathered(node if isinstance(node, dict) else dict(enumerate(node)), path, given)
-    is_sequence = isinstance(node, list | tuple) and isinstance(given, list | tuple) and len(given) == len(node)
+    is_sequence = (
+        isinstance(node, list | tuple)
+        and isinstance(given, list | tuple)
+        and len(given) == len(node)
+    )
     return dict(enumerate(given)) if is_sequence else None
 
 

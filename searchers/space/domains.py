@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, final
 from .priors import DEFAULT_CONFIDENCE, checked_prior, shown
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 DEFAULT_FACTORS = (1.2, 0.8)
 """Up and down: how far a value is perturbed where nothing else is asked for."""
@@ -37,7 +39,13 @@ class Domain(ABC):
     prior: Any = None
     prior_confidence: str = DEFAULT_CONFIDENCE
 
-    def sample(self, rng: Generator | None = None, *, size: int = 1, random_state: int | Generator | None = None) -> Any:
+    def sample(
+        self,
+        rng: Generator | None = None,
+        *,
+        size: int = 1,
+        random_state: int | Generator | None = None,
+    ) -> Any:
         """Draw a value, or a list of values.
 
         Args:
@@ -65,9 +73,13 @@ class Domain(ABC):
         """Return whether the value is one of the domain's: Ray Tune's name for `contains`."""
         return self.contains(value)
 
-    def _sample_alone(self, rng: Generator | None, size: int, random_state: int | Generator | None) -> Any:
+    def _sample_alone(
+        self, rng: Generator | None, size: int, random_state: int | Generator | None
+    ) -> Any:
         if rng is not None and random_state is not None:
-            raise TypeError(f"rng and random_state must not be given together, got {rng!r} and {random_state!r}; leave one out")
+            raise TypeError(
+                f"rng and random_state must not be given together, got {rng!r} and {random_state!r}; leave one out"
+            )
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}; leave it out for one value")
         if rng is None:
@@ -148,7 +160,9 @@ class Categorical(Domain):
         """Refuse to choose from nothing."""
         object.__setattr__(self, "categories", tuple(self.categories))
         if not self.categories:
-            raise ValueError("categories must hold one object at least, got none; leave the parameter out where there is no choice")
+            raise ValueError(
+                "categories must hold one object at least, got none; leave the parameter out where there is no choice"
+            )
         object.__setattr__(self, "prior", checked_prior(self))
 
     def __repr__(self) -> str:
@@ -171,7 +185,9 @@ class Categorical(Domain):
             for place, category in enumerate(self.categories):
                 if is_match(category, value):
                     return place
-        raise ValueError(f"a value must be one of {list(self.categories)!r}, got {value!r}; add it to the categories")
+        raise ValueError(
+            f"a value must be one of {list(self.categories)!r}, got {value!r}; add it to the categories"
+        )
 
     def _draw(self, rng: Generator) -> Any:
         """Draw a category, each equally likely."""
@@ -179,7 +195,9 @@ class Categorical(Domain):
 
     def contains(self, value: Any) -> bool:
         """Return whether the value equals a category."""
-        return any(_is_same(category, value) or _is_equal(category, value) for category in self.categories)
+        return any(
+            _is_same(category, value) or _is_equal(category, value) for category in self.categories
+        )
 
     def cast(self, value: Any) -> Any:
         """Return the category that equals the value."""
@@ -195,7 +213,9 @@ class Categorical(Domain):
 
     def from_unit(self, unit: float) -> Any:
         """Return the category to whose share of the unit interval the place belongs."""
-        return self.categories[min(int(clamp(unit) * len(self.categories)), len(self.categories) - 1)]
+        return self.categories[
+            min(int(clamp(unit) * len(self.categories)), len(self.categories) - 1)
+        ]
 
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
         """Return another category: where they are ordered a neighbour, on the side that `factor` says if there is one.
@@ -211,7 +231,9 @@ class Categorical(Domain):
         if not self.is_ordered:
             return self.categories[(place + 1 + int(rng.integers(last))) % (last + 1)]
         direction = 1 if step_from(factor, rng) >= 0 else -1
-        return self.categories[place + direction if 0 <= place + direction <= last else place - direction]
+        return self.categories[
+            place + direction if 0 <= place + direction <= last else place - direction
+        ]
 
 
 def step_from(factor: float | None, rng: Generator) -> float:

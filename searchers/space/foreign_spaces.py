@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from .tree import every_leaf, flat_name
 
-_MODULES: Final = ("hyperopt.pyll", "optuna.distributions", "ConfigSpace", "nevergrad.parametrization", "ray.tune.search.sample")
+_MODULES: Final = (
+    "hyperopt.pyll",
+    "optuna.distributions",
+    "ConfigSpace",
+    "nevergrad.parametrization",
+    "ray.tune.search.sample",
+)
 """Where the classes of other libraries' words are defined, or begin to be."""
 
 
@@ -18,7 +24,9 @@ def foreign_library(value: Any) -> str | None:
         >>> foreign_library(3.0)
     """
     module = type(value).__module__
-    found = next((known for known in _MODULES if module == known or module.startswith(f"{known}.")), None)
+    found = next(
+        (known for known in _MODULES if module == known or module.startswith(f"{known}.")), None
+    )
     return None if found is None else found.partition(".")[0]
 
 
@@ -59,5 +67,7 @@ def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> Non
     library = foreign_library(space)
     if not isinstance(space, Mapping):
         given = f"a space of {library}" if library else repr(space)
-        raise TypeError(f'space must be a dictionary for {kind}, got {given}; write {kind}(space={{"x": tune.uniform(0, 1)}}, ...)')
+        raise TypeError(
+            f'space must be a dictionary for {kind}, got {given}; write {kind}(space={{"x": tune.uniform(0, 1)}}, ...)'
+        )
     check_words(space, f"space of {kind}", accepts=accepts)

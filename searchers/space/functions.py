@@ -18,7 +18,13 @@ from .sample_from import SampleFrom
 from .tree import GRID_KEY, leaves
 
 
-def uniform(lower: float, upper: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+def uniform(
+    lower: float,
+    upper: float,
+    *,
+    prior: float | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Float:
     """Return floats from `lower` to `upper`, all equally likely; `upper` itself is practically never sampled.
 
     Example:
@@ -28,7 +34,14 @@ def uniform(lower: float, upper: float, *, prior: float | None = None, prior_con
     return Float(lower, upper, prior=prior, prior_confidence=prior_confidence)
 
 
-def quniform(lower: float, upper: float, q: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+def quniform(
+    lower: float,
+    upper: float,
+    q: float,
+    *,
+    prior: float | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Float:
     """Return multiples of `q` from `lower` to `upper`, both included and all equally likely.
 
     Departures:
@@ -41,7 +54,13 @@ def quniform(lower: float, upper: float, q: float, *, prior: float | None = None
     return Float(lower, upper, q, prior=prior, prior_confidence=prior_confidence)
 
 
-def loguniform(lower: float, upper: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+def loguniform(
+    lower: float,
+    upper: float,
+    *,
+    prior: float | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Float:
     """Return floats from `lower`, which must be positive, to `upper`, all orders of magnitude equally likely.
 
     Example:
@@ -51,7 +70,14 @@ def loguniform(lower: float, upper: float, *, prior: float | None = None, prior_
     return Float(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
-def qloguniform(lower: float, upper: float, q: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+def qloguniform(
+    lower: float,
+    upper: float,
+    q: float,
+    *,
+    prior: float | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Float:
     """Return multiples of `q` from `lower`, which must be positive, to `upper`, both included, equally likely by magnitude.
 
     Example:
@@ -61,7 +87,9 @@ def qloguniform(lower: float, upper: float, q: float, *, prior: float | None = N
     return Float(lower, upper, q, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
-def randint(lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+def randint(
+    lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE
+) -> Integer:
     """Return integers from `lower` to ``upper - 1``, all equally likely.
 
     Example:
@@ -71,7 +99,14 @@ def randint(lower: int, upper: int, *, prior: int | None = None, prior_confidenc
     return _exclusive(lower, upper, prior=prior, prior_confidence=prior_confidence)
 
 
-def qrandint(lower: int, upper: int, q: int = 1, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+def qrandint(
+    lower: int,
+    upper: int,
+    q: int = 1,
+    *,
+    prior: int | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Integer:
     """Return multiples of `q` from `lower` to `upper`, all equally likely; `upper` is included except where `q` is 1.
 
     Departures:
@@ -86,7 +121,9 @@ def qrandint(lower: int, upper: int, q: int = 1, *, prior: int | None = None, pr
     return Integer(lower, upper, q, prior=prior, prior_confidence=prior_confidence)
 
 
-def lograndint(lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+def lograndint(
+    lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE
+) -> Integer:
     """Return integers from `lower`, which must be positive, to ``upper - 1``, all orders of magnitude equally likely.
 
     Departures:
@@ -99,7 +136,14 @@ def lograndint(lower: int, upper: int, *, prior: int | None = None, prior_confid
     return _exclusive(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
-def qlograndint(lower: int, upper: int, q: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+def qlograndint(
+    lower: int,
+    upper: int,
+    q: int,
+    *,
+    prior: int | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
+) -> Integer:
     """Return multiples of `q` from `lower`, which must be positive, to `upper`, equally likely by magnitude.
 
     `upper` is included except where `q` is 1.
@@ -134,7 +178,11 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
 
 
 def choice(
-    categories: Iterable[Any], *others: Any, ordered: bool = False, prior: Any = None, prior_confidence: str = DEFAULT_CONFIDENCE
+    categories: Iterable[Any],
+    *others: Any,
+    ordered: bool = False,
+    prior: Any = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Categorical | Branching:
     """Return one of the given objects, all equally likely; an object may itself be a sub-space, a dictionary with words for instance.
 
@@ -251,15 +299,21 @@ def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
 def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
     if others:
         listed = ", ".join(map(repr, (first, *others)))
-        raise TypeError(f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: {word}([{listed}])")
+        raise TypeError(
+            f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: {word}([{listed}])"
+        )
 
 
 def _listed(word: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
-        raise TypeError(f"{word} must be given a list, got {values!r}; put the values in square brackets")
+        raise TypeError(
+            f"{word} must be given a list, got {values!r}; put the values in square brackets"
+        )
     listed = [_as_python(value) for value in values]
     if not listed:
-        raise ValueError(f"{word} must be given one value at least, got none; leave the parameter out where there is no choice")
+        raise ValueError(
+            f"{word} must be given one value at least, got none; leave the parameter out where there is no choice"
+        )
     return listed
 
 
@@ -270,5 +324,7 @@ def _as_python(value: Any) -> Any:
 
 def _exclusive(lower: int, upper: int, *, is_log: bool = False, **prior: Any) -> Integer:
     if not lower < upper:
-        raise ValueError(f"lower must be less than upper={upper}, which is left out, got {lower}; move upper up by one to include it")
+        raise ValueError(
+            f"lower must be less than upper={upper}, which is left out, got {lower}; move upper up by one to include it"
+        )
     return Integer(lower, upper - 1, is_log=is_log, **prior)

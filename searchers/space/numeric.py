@@ -13,7 +13,9 @@ from .domains import Domain, clamp, step_from
 from .priors import DEFAULT_CONFIDENCE, checked_prior, shown
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 MAX_NUM_INTEGERS = 2**63 - 1
 """The most integers that numpy's generators can draw from."""
@@ -128,14 +130,20 @@ class Float(_Interval):
         """Refuse impossible bounds."""
         lower, upper = _number("lower", self.lower), _number("upper", self.upper)
         if not lower < upper:
-            raise ValueError(f"lower must be less than upper={upper}, got {lower}; give the number itself where it is not to vary")
+            raise ValueError(
+                f"lower must be less than upper={upper}, got {lower}; give the number itself where it is not to vary"
+            )
         if not math.isfinite(upper - lower):
-            raise ValueError(f"lower must be nearer to upper={upper} than the largest float, got {lower}; move the bounds together")
+            raise ValueError(
+                f"lower must be nearer to upper={upper} than the largest float, got {lower}; move the bounds together"
+            )
         _check_log(lower, is_log=self.is_log)
         object.__setattr__(self, "q", self.q if self.q is None else _positive("q", self.q))
         for name, bound in (("lower", lower), ("upper", upper)):
             if self.q is not None and not _is_multiple(bound, self.q):
-                raise ValueError(f"{name} must be divisible by q={self.q}, got {bound}; move {name} to a multiple of q")
+                raise ValueError(
+                    f"{name} must be divisible by q={self.q}, got {bound}; move {name} to a multiple of q"
+                )
             object.__setattr__(self, name, self.cast(bound))
         object.__setattr__(self, "prior", checked_prior(self))
 
@@ -146,13 +154,17 @@ class Float(_Interval):
         """Return whether the value is a number between the ends, and a multiple of `q` up to rounding errors."""
         if not _is_number(value) or not math.isfinite(value):
             return False
-        return self.lower <= self.cast(value) <= self.upper and (self.q is None or _is_multiple(float(value), self.q))
+        return self.lower <= self.cast(value) <= self.upper and (
+            self.q is None or _is_multiple(float(value), self.q)
+        )
 
     def cast(self, value: Any) -> float:
         """Return the value as a float, rounded to a multiple of `q`."""
         number = float(value)
         if math.isnan(number):
-            raise ValueError("a value must be a number, got nan; leave the parameter out to have it sampled")
+            raise ValueError(
+                "a value must be a number, got nan; leave the parameter out to have it sampled"
+            )
         return number if self.q is None else _multiple(round(number / self.q), self.q)
 
 
@@ -192,14 +204,22 @@ class Integer(_Interval):
 
     def __post_init__(self) -> None:
         """Refuse impossible bounds."""
-        lower, upper, q = _whole("lower", self.lower), _whole("upper", self.upper), _whole("q", self.q)
+        lower, upper, q = (
+            _whole("lower", self.lower),
+            _whole("upper", self.upper),
+            _whole("q", self.q),
+        )
         _positive("q", q)
         _check_log(lower, is_log=self.is_log)
         first, last = -(-lower // q) * q, upper // q * q
         if first > last:
-            raise ValueError(f"there must be a multiple of q={q} from lower={lower} to {upper}, got none; move the bounds apart")
+            raise ValueError(
+                f"there must be a multiple of q={q} from lower={lower} to {upper}, got none; move the bounds apart"
+            )
         if (last - first) // q >= MAX_NUM_INTEGERS:
-            raise ValueError(f"lower and upper must hold fewer than 2**63 values, got {lower} and {upper}; move them together")
+            raise ValueError(
+                f"lower and upper must hold fewer than 2**63 values, got {lower} and {upper}; move them together"
+            )
         for name, value in (("lower", first), ("upper", last), ("q", q)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "prior", checked_prior(self))
@@ -211,7 +231,9 @@ class Integer(_Interval):
         """Draw a value, equally likely anywhere on the domain's scale."""
         if self.is_log:
             return int(self.from_unit(rng.random()))
-        return self.lower + self.q * int(rng.integers((self.upper - self.lower) // self.q, endpoint=True))
+        return self.lower + self.q * int(
+            rng.integers((self.upper - self.lower) // self.q, endpoint=True)
+        )
 
     def contains(self, value: Any) -> bool:
         """Return whether the value is whole, between the ends and a multiple of `q`; 3.0 counts as 3."""
@@ -220,9 +242,13 @@ class Integer(_Interval):
     def cast(self, value: Any) -> int:
         """Return the nearest multiple of `q`."""
         if isinstance(value, int):
-            return (2 * value + self.q) // (2 * self.q) * self.q  # exact, where dividing would round large integers
+            return (
+                (2 * value + self.q) // (2 * self.q) * self.q
+            )  # exact, where dividing would round large integers
         if not math.isfinite(value):
-            raise ValueError(f"a value must be a finite number, got {value}; leave the parameter out to have it sampled")
+            raise ValueError(
+                f"a value must be a finite number, got {value}; leave the parameter out to have it sampled"
+            )
         return round(float(value) / self.q) * self.q
 
 
@@ -257,13 +283,19 @@ class Normal(Domain):
 
     def contains(self, value: Any) -> bool:
         """Return whether the value is a finite number, and a multiple of `q` up to rounding errors."""
-        return _is_number(value) and math.isfinite(value) and (self.q is None or _is_multiple(float(value), self.q))
+        return (
+            _is_number(value)
+            and math.isfinite(value)
+            and (self.q is None or _is_multiple(float(value), self.q))
+        )
 
     def cast(self, value: Any) -> float:
         """Return the value as a float, rounded to a multiple of `q`."""
         number = float(value)
         if not math.isfinite(number):
-            raise ValueError(f"a value must be a finite number, got {number}; leave the parameter out to have it sampled")
+            raise ValueError(
+                f"a value must be a finite number, got {number}; leave the parameter out to have it sampled"
+            )
         return number if self.q is None else _multiple(round(number / self.q), self.q)
 
     def clip(self, value: Any) -> float:
@@ -310,24 +342,32 @@ def _number(name: str, value: Any) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value}; use the widest range that makes sense")
+        raise ValueError(
+            f"{name} must be finite, got {value}; use the widest range that makes sense"
+        )
     return number
 
 
 def _whole(name: str, value: Any) -> int:
     number = _number(name, value)
     if not number.is_integer():
-        raise ValueError(f"{name} must be a whole number, got {value}; use a word for floats such as uniform or quniform")
+        raise ValueError(
+            f"{name} must be a whole number, got {value}; use a word for floats such as uniform or quniform"
+        )
     return int(value)
 
 
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
     if number <= 0:
-        raise ValueError(f"{name} must be greater than 0, got {value}; give its size without a sign")
+        raise ValueError(
+            f"{name} must be greater than 0, got {value}; give its size without a sign"
+        )
     return number
 
 
 def _check_log(lower: float, *, is_log: bool) -> None:
     if is_log and lower <= 0:
-        raise ValueError(f"lower must be greater than 0 on a logarithmic scale, got {lower}; use a linear scale for zero and below")
+        raise ValueError(
+            f"lower must be greater than 0 on a logarithmic scale, got {lower}; use a linear scale for zero and below"
+        )

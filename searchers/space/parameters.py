@@ -41,7 +41,9 @@ class Condition:
         try:
             return bool(self.predicate(value))
         except Exception as error:
-            error.add_note(f"raised by a condition of only_if on {self.name!r}, which was {value!r}")
+            error.add_note(
+                f"raised by a condition of only_if on {self.name!r}, which was {value!r}"
+            )
             raise
 
     def __str__(self) -> str:
@@ -84,7 +86,9 @@ class Parameter:
             ValueError: If it lies outside the domain.
         """
         if not self.domain.contains(value):
-            raise ValueError(f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out")
+            raise ValueError(
+                f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out"
+            )
         return self.domain.cast(value)
 
 
@@ -95,7 +99,10 @@ def _is_same(allowed: Any, value: Any) -> bool:
 
 def are_met(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
     """Return whether all conditions hold; one on a parameter without a value does not."""
-    return all(condition.name in values and condition.holds(values[condition.name]) for condition in conditions)
+    return all(
+        condition.name in values and condition.holds(values[condition.name])
+        for condition in conditions
+    )
 
 
 @final
@@ -118,7 +125,11 @@ class Inventory:
         places = list(_places(dict(space), (), (), ()))
         _check_names(places)
         words = {place.steps: place for place in places if is_word(place.leaf)}
-        self.dependents = {steps: place.leaf for steps, place in words.items() if isinstance(place.leaf, SampleFrom)}
+        self.dependents = {
+            steps: place.leaf
+            for steps, place in words.items()
+            if isinstance(place.leaf, SampleFrom)
+        }
         self.names = {steps: flat_name(steps) for steps in words if steps not in self.dependents}
         self.steps = {name: steps for steps, name in self.names.items()}
         known = {flat_name(steps): place.leaf for steps, place in words.items()}
@@ -131,8 +142,19 @@ class Inventory:
         self.by_name = every
 
     def _parameter(self, place: _Place, name: str) -> Parameter:
-        conditions = (condition for steps in dict.fromkeys(guard.steps for guard in place.guards) for condition in self.conditions[steps])
-        return Parameter(name, place.path, _domain(place.leaf), tuple(conditions), is_grid(place.leaf), place.steps)
+        conditions = (
+            condition
+            for steps in dict.fromkeys(guard.steps for guard in place.guards)
+            for condition in self.conditions[steps]
+        )
+        return Parameter(
+            name,
+            place.path,
+            _domain(place.leaf),
+            tuple(conditions),
+            is_grid(place.leaf),
+            place.steps,
+        )
 
 
 @final
@@ -202,7 +224,9 @@ def _check_names(places: Iterable[_Place]) -> None:
         for seen, steps in ((in_configs, place.path), (among_parameters, place.steps)):
             other = seen.setdefault(flat_name(steps), steps)
             if other != steps:
-                raise ValueError(f"parameter names must be unique, got {flat_name(steps)!r} both as {other!r} and as {steps!r}; rename one")
+                raise ValueError(
+                    f"parameter names must be unique, got {flat_name(steps)!r} both as {other!r} and as {steps!r}; rename one"
+                )
 
 
 def _domain(word: Any) -> Domain:
@@ -216,11 +240,16 @@ def _domain(word: Any) -> Domain:
 
 def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) -> Condition:
     place = flat_name(guard.steps)
-    outward = (DELIMITER.join((*map(str, guard.scope[:depth]), given)) for depth in range(len(guard.scope), -1, -1))
+    outward = (
+        DELIMITER.join((*map(str, guard.scope[:depth]), given))
+        for depth in range(len(guard.scope), -1, -1)
+    )
     name = next((name for name in outward if name in known), None)
     if name is None:
         listed = ", ".join(map(repr, [*known][:_NUM_SHOWN])) or "none"
-        raise ValueError(f"only_if at {place!r} must ask for parameters that are searched, got {given!r}; there are {listed}")
+        raise ValueError(
+            f"only_if at {place!r} must ask for parameters that are searched, got {given!r}; there are {listed}"
+        )
     if isinstance(known[name], SampleFrom):
         raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
             f"only_if at {place!r} must ask for parameters that are drawn, got {given!r}, which is computed; ask for its source"
@@ -237,8 +266,14 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
         return Condition(name, tuple(map(number_of, asked)))
     if callable(asked):
         return Condition(name, predicate=asked)
-    remedy = "ask for the number of an option" if isinstance(known[name], Branching) else "give such a value, a list of them or a function"
-    raise ValueError(f"only_if at {place!r} must ask for a value that {name!r} can have, got {asked!r}; {remedy}")
+    remedy = (
+        "ask for the number of an option"
+        if isinstance(known[name], Branching)
+        else "give such a value, a list of them or a function"
+    )
+    raise ValueError(
+        f"only_if at {place!r} must ask for a value that {name!r} can have, got {asked!r}; {remedy}"
+    )
 
 
 def _look_up(word: Any) -> Callable[[Any], Any]:
@@ -258,7 +293,9 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
     done: set[str] = set()
     for first in every:
         # A stack in place of recursion: a chain of conditions may be long. What is under way is on it with its parents as yet unseen.
-        under_way: list[tuple[str, Iterator[str]]] = [(first, _parents(every[first]))] if first not in done else []
+        under_way: list[tuple[str, Iterator[str]]] = (
+            [(first, _parents(every[first]))] if first not in done else []
+        )
         while under_way:
             name, parents = under_way[-1]
             parent = next((parent for parent in parents if parent not in done), None)
@@ -270,7 +307,9 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
             trail = [waiting for waiting, _ in under_way]
             if parent in trail:
                 circle = " -> ".join(map(repr, [*trail[trail.index(parent) :], parent]))
-                raise ValueError(f"conditions must not go in a circle, got {circle}; let one of them be there in any case")
+                raise ValueError(
+                    f"conditions must not go in a circle, got {circle}; let one of them be there in any case"
+                )
             under_way.append((parent, _parents(every[parent])))
 
 

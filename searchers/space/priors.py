@@ -22,14 +22,20 @@ def checked_prior(domain: Any) -> Any:
     """
     prior, confidence = domain.prior, domain.prior_confidence
     if confidence not in CONFIDENCES:
-        raise ValueError(f"prior_confidence must be one of {CONFIDENCES}, got {confidence!r}; the default is {DEFAULT_CONFIDENCE!r}")
+        raise ValueError(
+            f"prior_confidence must be one of {CONFIDENCES}, got {confidence!r}; the default is {DEFAULT_CONFIDENCE!r}"
+        )
     if prior is None:
         if confidence != DEFAULT_CONFIDENCE:
-            raise ValueError(f"prior_confidence must come with a prior, got {confidence!r} alone; add prior=, the value presumed best")
+            raise ValueError(
+                f"prior_confidence must come with a prior, got {confidence!r} alone; add prior=, the value presumed best"
+            )
         return None
     if not domain.contains(prior):
         without = shown(domain, hidden=PRIOR_FIELDS)
-        raise ValueError(f"prior must lie in {without}, got {prior!r}; widen the domain or move the prior into it")
+        raise ValueError(
+            f"prior must lie in {without}, got {prior!r}; widen the domain or move the prior into it"
+        )
     return domain.cast(prior)
 
 

@@ -11,7 +11,9 @@ from .domains import Domain
 from .tree import Conditional, Path, assign, copied, flat_name, is_grid, leaves
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 MAX_PASSES = 20
 """How often the parameters that wait for others are tried before they are called circular."""
@@ -32,7 +34,9 @@ class SampleFrom:
     def __post_init__(self) -> None:
         """Refuse what cannot be called."""
         if not callable(self.function):
-            raise TypeError(f"sample_from must be given a function, got {self.function!r}; give a constant as it is")
+            raise TypeError(
+                f"sample_from must be given a function, got {self.function!r}; give a constant as it is"
+            )
         object.__setattr__(self, "_takes_config", _takes_argument(self.function))
 
     def call(self, config: ConfigView) -> Any:
@@ -114,7 +118,9 @@ def _seen(node: Any) -> Any:
         raise _NotYetKnown
     if isinstance(node, dict):
         return ConfigView(node, is_root=False)
-    if isinstance(node, list | tuple) and any(isinstance(leaf, SampleFrom) for _, leaf in leaves(node)):
+    if isinstance(node, list | tuple) and any(
+        isinstance(leaf, SampleFrom) for _, leaf in leaves(node)
+    ):
         return _ListView(node)
     return node
 
@@ -126,11 +132,15 @@ def sample(domain: Domain, rng: Generator | None) -> Any:
         ValueError: If there is no generator to draw from.
     """
     if rng is None:
-        raise ValueError(f"rng must be a numpy generator to sample from {domain!r}, got None; see numpy.random.default_rng")
+        raise ValueError(
+            f"rng must be a numpy generator to sample from {domain!r}, got None; see numpy.random.default_rng"
+        )
     return domain.sample(rng)
 
 
-def resolve_dependents(config: dict[str, Any], pending: Mapping[Path, SampleFrom], rng: Generator | None) -> dict[str, Any]:
+def resolve_dependents(
+    config: dict[str, Any], pending: Mapping[Path, SampleFrom], rng: Generator | None
+) -> dict[str, Any]:
     """Return the configuration with the values of functions put in, each once what it reads is known.
 
     A function may return domains or further `SampleFrom` objects, bare or nested, which are then sampled or called in turn: that is
@@ -160,10 +170,14 @@ def resolve_dependents(config: dict[str, Any], pending: Mapping[Path, SampleFrom
             break
         pending = waiting
     names = ", ".join(repr(flat_name(path)) for path in waiting)
-    raise ValueError(f"sample_from must not wait for itself, got functions in a circle at {names}; let one of them read no other")
+    raise ValueError(
+        f"sample_from must not wait for itself, got functions in a circle at {names}; let one of them read no other"
+    )
 
 
-def _call(path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Generator | None) -> tuple[Any, dict[Path, SampleFrom]]:
+def _call(
+    path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Generator | None
+) -> tuple[Any, dict[Path, SampleFrom]]:
     try:
         value = _unwrapped(dependent.call(ConfigView(config)))
     except _NotYetKnown:
@@ -173,16 +187,28 @@ def _call(path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Genera
         raise
     found = dict(leaves(value))
     if any(is_grid(leaf) for leaf in found.values()):
-        raise ValueError(f"sample_from must not return a grid, got one at {flat_name(path)!r}; declare the grid in the space itself")
+        raise ValueError(
+            f"sample_from must not return a grid, got one at {flat_name(path)!r}; declare the grid in the space itself"
+        )
     if any(isinstance(leaf, Conditional) for leaf in found.values()):
-        raise ValueError(f"sample_from must return no conditional space, got one at {flat_name(path)!r}; let the function itself choose")
-    sampled = {inner: sample(leaf, rng) for inner, leaf in found.items() if isinstance(leaf, Domain)}
-    deeper = {(*path, *inner): leaf for inner, leaf in found.items() if isinstance(leaf, SampleFrom)}
+        raise ValueError(
+            f"sample_from must return no conditional space, got one at {flat_name(path)!r}; let the function itself choose"
+        )
+    sampled = {
+        inner: sample(leaf, rng) for inner, leaf in found.items() if isinstance(leaf, Domain)
+    }
+    deeper = {
+        (*path, *inner): leaf for inner, leaf in found.items() if isinstance(leaf, SampleFrom)
+    }
     return (assign(value, sampled) if sampled else value), deeper
 
 
 def _unwrapped(value: Any) -> Any:
-    views = {path: copied(leaf._node) for path, leaf in leaves(value) if isinstance(leaf, ConfigView | _ListView)}  # noqa: SLF001
+    views = {
+        path: copied(leaf._node)  # noqa: SLF001
+        for path, leaf in leaves(value)
+        if isinstance(leaf, ConfigView | _ListView)
+    }
     if any(isinstance(leaf, SampleFrom) for node in views.values() for _, leaf in leaves(node)):
         raise _NotYetKnown
     return assign(value, views) if views else value

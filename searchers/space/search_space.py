@@ -14,10 +14,24 @@ from .domains import Categorical, Domain
 from .functions import plain_values
 from .parameters import Inventory, Parameter
 from .sample_from import SampleFrom, resolve_dependents, sample
-from .tree import DELIMITER, GRID_KEY, Conditional, Path, assign, copied, flat_name, is_grid, leaves, match, merge
+from .tree import (
+    DELIMITER,
+    GRID_KEY,
+    Conditional,
+    Path,
+    assign,
+    copied,
+    flat_name,
+    is_grid,
+    leaves,
+    match,
+    merge,
+)
 
 if TYPE_CHECKING:
-    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
 
 
 @final
@@ -54,15 +68,23 @@ class SearchSpace:
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         if not isinstance(space, Mapping):
-            raise TypeError(f"a space must be a dictionary, got {space!r}; give each parameter a name")
+            raise TypeError(
+                f"a space must be a dictionary, got {space!r}; give each parameter a name"
+            )
         self.space = dict(space)
         _check_names(path for path, _ in leaves(self.space))
         words = {path: leaf for path, leaf in leaves(self.space) if is_word(leaf)}
         self.is_conditional = any(isinstance(word, Conditional) for word in words.values())
-        self._domains: dict[Path, Domain] = {path: word for path, word in words.items() if isinstance(word, Domain)}
-        self.dependents: dict[Path, SampleFrom] = {path: word for path, word in words.items() if isinstance(word, SampleFrom)}
+        self._domains: dict[Path, Domain] = {
+            path: word for path, word in words.items() if isinstance(word, Domain)
+        }
+        self.dependents: dict[Path, SampleFrom] = {
+            path: word for path, word in words.items() if isinstance(word, SampleFrom)
+        }
         self.grid_axes: dict[Path, list[Any]] = {
-            path: plain_values(flat_name(path), word[GRID_KEY]) for path, word in words.items() if is_grid(word)
+            path: plain_values(flat_name(path), word[GRID_KEY])
+            for path, word in words.items()
+            if is_grid(word)
         }
         if self.is_conditional:
             self.dependents = self._inventory.dependents
@@ -114,7 +136,11 @@ class SearchSpace:
         """
         found = self.assignments(config)
         steps = self._inventory.steps
-        return {parameter.name: found[steps[parameter.name]] for parameter in self.parameters if steps[parameter.name] in found}
+        return {
+            parameter.name: found[steps[parameter.name]]
+            for parameter in self.parameters
+            if steps[parameter.name] in found
+        }
 
     def config_of(self, values: Mapping[str, Any], rng: Generator | None) -> dict[str, Any]:
         """Return a configuration with these values: what else exists beside them is drawn, or computed.
@@ -128,8 +154,16 @@ class SearchSpace:
         """
         steps = self._inventory.steps
         if strangers := sorted(name for name in values if name not in steps):
-            raise ValueError(f"values must be those of parameters, got {strangers[0]!r}; there are {', '.join(map(repr, steps)) or 'none'}")
-        return self.resolve({steps[name]: self._inventory.by_name[name].checked(value) for name, value in values.items()}, rng)
+            raise ValueError(
+                f"values must be those of parameters, got {strangers[0]!r}; there are {', '.join(map(repr, steps)) or 'none'}"
+            )
+        return self.resolve(
+            {
+                steps[name]: self._inventory.by_name[name].checked(value)
+                for name, value in values.items()
+            },
+            rng,
+        )
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
         """Return the values that a configuration, perhaps a partial one, gives for searched parameters.
@@ -145,7 +179,9 @@ class SearchSpace:
         """
         if self.is_conditional:
             return fitted(self.space, self._inventory, point)
-        return {path: self._checked(path, value) for path, value in match(self.space, point, is_word)}
+        return {
+            path: self._checked(path, value) for path, value in match(self.space, point, is_word)
+        }
 
     def resolve(self, assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
         """Return a configuration: assigned values as they are, all else sampled or computed.
@@ -161,10 +197,20 @@ class SearchSpace:
             return arranged(self.space, self._inventory, assignments, rng)
         for path in self.grid_axes:
             if path not in assignments:
-                raise ValueError(f"grid axis {flat_name(path)!r} must be assigned, got no value; choose one of its values")
-        sampled = {path: sample(domain, rng) for path, domain in self._domains.items() if path not in assignments}
+                raise ValueError(
+                    f"grid axis {flat_name(path)!r} must be assigned, got no value; choose one of its values"
+                )
+        sampled = {
+            path: sample(domain, rng)
+            for path, domain in self._domains.items()
+            if path not in assignments
+        }
         config: dict[str, Any] = assign(copied(self.space), {**sampled, **assignments})
-        pending = {path: dependent for path, dependent in self.dependents.items() if path not in assignments}
+        pending = {
+            path: dependent
+            for path, dependent in self.dependents.items()
+            if path not in assignments
+        }
         return resolve_dependents(config, pending, rng) if pending else config
 
     def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
@@ -173,7 +219,11 @@ class SearchSpace:
         Args:
             config: A configuration, perhaps of a searcher of the user's own or with entries of its own.
         """
-        known = {key: value for key, value in config.items() if key in self.space or str(key).split(DELIMITER)[0] in self.space}
+        known = {
+            key: value
+            for key, value in config.items()
+            if key in self.space or str(key).split(DELIMITER)[0] in self.space
+        }
         try:
             return self.assignments(known)
         except ValueError:
@@ -188,7 +238,11 @@ class SearchSpace:
         if not self.is_conditional:
             return merge(self._constants, suggestion)
         names = self._inventory.names
-        values = {names[steps]: value for steps, value in self.recognised(suggestion).items() if steps in names}
+        values = {
+            names[steps]: value
+            for steps, value in self.recognised(suggestion).items()
+            if steps in names
+        }
         return merge(known_constants(self.space, self._inventory, values), suggestion)
 
     def num_configurations(self) -> int | None:
@@ -221,11 +275,17 @@ class SearchSpace:
             )
 
     def _checked(self, path: Path, value: Any) -> Any:
-        known = Categorical(tuple(self.grid_axes[path])) if path in self.grid_axes else self._domains.get(path)
+        known = (
+            Categorical(tuple(self.grid_axes[path]))
+            if path in self.grid_axes
+            else self._domains.get(path)
+        )
         if known is None:
             return value
         if not known.contains(value):
-            raise ValueError(f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or leave the parameter out")
+            raise ValueError(
+                f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or leave the parameter out"
+            )
         return known.cast(value)
 
 
@@ -234,7 +294,9 @@ def _check_names(paths: Iterable[Path]) -> None:
     for path in paths:
         name = flat_name(path)
         if name in seen:
-            raise ValueError(f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as {path!r}; rename one")
+            raise ValueError(
+                f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as {path!r}; rename one"
+            )
         seen[name] = path
 
 

@@ -84,7 +84,9 @@ def assign(node: Any, values: Mapping[Path, Any]) -> Any:
         below.setdefault(head, {})[tuple(rest)] = value
     if isinstance(node, dict):
         return {**node, **{key: assign(node.get(key, {}), inner) for key, inner in below.items()}}
-    children = [assign(child, below[index]) if index in below else child for index, child in enumerate(node)]
+    children = [
+        assign(child, below[index]) if index in below else child for index, child in enumerate(node)
+    ]
     if isinstance(node, list):
         return children
     return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
@@ -119,7 +121,12 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     merged = {key: value if key in override else copied(value) for key, value in base.items()}
     for key, value in override.items():
         old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not is_grid(old) and not is_grid(value):
+        if (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and not is_grid(old)
+            and not is_grid(value)
+        ):
             value = merge(old, value)  # noqa: PLW2901  (the entry to put in)
         merged[key] = value
     return merged
@@ -142,7 +149,9 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def match(node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def match(
+    node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path = ()
+) -> Iterator[tuple[Path, Any]]:
     """Yield what a configuration, nested or with names such as ``"a/b"``, gives for the searched leaves of a space.
 
     Args:
@@ -162,11 +171,17 @@ def match(node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path 
     elif isinstance(node, list | tuple) and isinstance(given, Mapping):
         for key, value in given.items():
             yield from _match_entry(dict(enumerate(node)), key, value, is_searched, path)
-    elif isinstance(node, list | tuple) and isinstance(given, list | tuple) and len(node) == len(given):
+    elif (
+        isinstance(node, list | tuple)
+        and isinstance(given, list | tuple)
+        and len(node) == len(given)
+    ):
         for index, (child, value) in enumerate(zip(node, given, strict=True)):
             yield from match(child, value, is_searched, (*path, index))
     elif not is_same_constant(node, given):
-        raise ValueError(f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant")
+        raise ValueError(
+            f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant"
+        )
 
 
 def _match_entry(

@@ -69,12 +69,22 @@ class ConcurrencyLimiter(SearcherWrapper):
         """Pass the result on."""
         self.searcher.on_trial_result(trial_id, result)
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Pass the end on: at once, or with the rest of the batch."""
         if trial_id not in self._open:
             tell_end(self.searcher, trial_id, result, error=error, stopped=stopped)
             return
-        self._open[trial_id] = {"result": None if result is None else dict(result), "error": error, "stopped": stopped}
+        self._open[trial_id] = {
+            "result": None if result is None else dict(result),
+            "error": error,
+            "stopped": stopped,
+        }
         if not self.batch:
             self._tell(trial_id)
         else:
@@ -91,7 +101,10 @@ class ConcurrencyLimiter(SearcherWrapper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open suggestions and the searcher's state."""
-        return {"open": [[trial_id, ending] for trial_id, ending in self._open.items()], "searcher": self.searcher.state_dict()}
+        return {
+            "open": [[trial_id, ending] for trial_id, ending in self._open.items()],
+            "searcher": self.searcher.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called."""
@@ -112,4 +125,6 @@ class ConcurrencyLimiter(SearcherWrapper):
 
 def _check_limit(max_concurrent: int) -> None:
     if max_concurrent < 1:
-        raise ValueError(f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the searcher itself")
+        raise ValueError(
+            f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the searcher itself"
+        )

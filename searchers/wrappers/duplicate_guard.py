@@ -59,13 +59,21 @@ class DuplicateGuard(SearcherWrapper):
         as the experiment lasts.
     """
 
-    def __init__(self, searcher: Searcher, duplicates: Duplicates = "skip", max_tries: int = 100) -> None:
+    def __init__(
+        self, searcher: Searcher, duplicates: Duplicates = "skip", max_tries: int = 100
+    ) -> None:
         super().__init__(searcher)
         if duplicates not in POLICIES:
-            raise ValueError(f"duplicates must be one of {POLICIES}, got {duplicates!r}; 'repeat' lets them run")
+            raise ValueError(
+                f"duplicates must be one of {POLICIES}, got {duplicates!r}; 'repeat' lets them run"
+            )
         if isinstance(max_tries, bool) or not isinstance(max_tries, int) or max_tries < 1:
-            raise ValueError(f"max_tries must be a whole number of at least 1, got {max_tries!r}; use 'repeat' to turn none down")
-        if duplicates != "repeat" and any(isinstance(each, Repeater) and not each.set_index for each in _chain(searcher)):
+            raise ValueError(
+                f"max_tries must be a whole number of at least 1, got {max_tries!r}; use 'repeat' to turn none down"
+            )
+        if duplicates != "repeat" and any(
+            isinstance(each, Repeater) and not each.set_index for each in _chain(searcher)
+        ):
             raise ValueError(
                 f"duplicates must be 'repeat' around a Repeater without set_index, got {duplicates!r}; "
                 "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
@@ -83,7 +91,9 @@ class DuplicateGuard(SearcherWrapper):
         self._turned_down: dict[str, int] = {}
         self._objects: list[Any] = []
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Hand everything to the searcher, which is asked for more than ``num_samples`` where it proposes duplicates."""
         self._space = config
         self._num_points = SearchSpace(config).num_configurations()
@@ -110,7 +120,9 @@ class DuplicateGuard(SearcherWrapper):
         if not space.dependents and len(values) == len(space.active(values)):
             key = key_of(self._space, space.config_of(values, None), self._name_object)
             result = None if error else {str(self.metric): value}
-            self._known.setdefault(key, _Known("", ending={"result": result, "error": error, "stopped": pruned}))
+            self._known.setdefault(
+                key, _Known("", ending={"result": result, "error": error, "stopped": pruned})
+            )
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the searcher's next suggestion that is none of the earlier ones, or what else it answers."""
@@ -145,7 +157,13 @@ class DuplicateGuard(SearcherWrapper):
         """Pass it on; duplicates of the trial just wait."""
         self.searcher.on_trial_pause(self._open.get(trial_id, (trial_id, ""))[0], result)
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Pass the end on, also for duplicates of the trial."""
         name, key = self._open.pop(trial_id, (trial_id, ""))
         tell_end(self.searcher, name, result, error=error, stopped=stopped)
@@ -154,7 +172,11 @@ class DuplicateGuard(SearcherWrapper):
             return
         known.trial_id = ""
         if self.duplicates == "reuse":
-            known.ending = {"result": None if result is None else _only_numbers(result), "error": error, "stopped": stopped}
+            known.ending = {
+                "result": None if result is None else _only_numbers(result),
+                "error": error,
+                "stopped": stopped,
+            }
         for follower in known.followers:
             tell_end(self.searcher, follower, result, error=error, stopped=stopped)
         known.followers.clear()
@@ -188,7 +210,9 @@ class DuplicateGuard(SearcherWrapper):
             ValueError: If configurations held objects that are found nowhere in the space, so that they cannot be compared any more.
         """
         if state["num_objects"]:
-            raise ValueError(f"objects in configurations must stand in the space, got {state['num_objects']} others; use choice for them")
+            raise ValueError(
+                f"objects in configurations must stand in the space, got {state['num_objects']} others; use choice for them"
+            )
         self._num_suggested = state["num_suggested"]
         self._is_exhausted = state["is_exhausted"]
         self._known = {key: _Known(**known) for key, known in state["known"].items()}
@@ -201,7 +225,9 @@ class DuplicateGuard(SearcherWrapper):
         number = self._turned_down.get(trial_id, 0)
         return f"{trial_id}{self._mark}{number}" if number else trial_id
 
-    def _let_through(self, trial_id: str, name: str, key: str, suggestion: dict[str, Any]) -> dict[str, Any]:
+    def _let_through(
+        self, trial_id: str, name: str, key: str, suggestion: dict[str, Any]
+    ) -> dict[str, Any]:
         self._num_suggested += 1
         self._turned_down.pop(trial_id, None)
         self._open[trial_id] = name, key

@@ -55,7 +55,9 @@ class Repeater(SearcherWrapper):
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
-            raise ValueError(f"repeat must be a whole number of at least 1, got {repeat!r}; with 1 each configuration is run once")
+            raise ValueError(
+                f"repeat must be a whole number of at least 1, got {repeat!r}; with 1 each configuration is run once"
+            )
         self.repeat = repeat
         self.set_index = set_index
         self._space: Mapping[str, Any] = {}
@@ -63,7 +65,9 @@ class Repeater(SearcherWrapper):
         self._filling: str | None = None
         self._places: dict[str, tuple[str, int]] = {}
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Hand everything to the searcher, with the number of configurations in place of that of trials.
 
         Raises:
@@ -104,9 +108,22 @@ class Repeater(SearcherWrapper):
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Keep it from the searcher, which knows configurations, not repeats."""
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Keep how the repeat ended; after the last one, tell the searcher."""
-        self._keep(trial_id, {"result": None if result is None else dict(result), "error": error, "stopped": stopped})
+        self._keep(
+            trial_id,
+            {
+                "result": None if result is None else dict(result),
+                "error": error,
+                "stopped": stopped,
+            },
+        )
 
     def on_trial_discard(self, trial_id: str) -> None:
         """Keep that the repeat does not count; where none does, the searcher hears that the configuration was discarded."""
@@ -115,7 +132,10 @@ class Repeater(SearcherWrapper):
     def state_dict(self) -> dict[str, Any]:
         """Return the configurations whose repeats are not over, and the searcher's state."""
         return {
-            "groups": [[name, self._recorded(name), group.endings.copy()] for name, group in self._groups.items()],
+            "groups": [
+                [name, self._recorded(name), group.endings.copy()]
+                for name, group in self._groups.items()
+            ],
             "filling": self._filling,
             "places": {trial_id: list(place) for trial_id, place in self._places.items()},
             "searcher": self.searcher.state_dict(),
@@ -127,9 +147,14 @@ class Repeater(SearcherWrapper):
         Raises:
             ValueError: If a configuration that is to be repeated holds an object that is found nowhere in the space.
         """
-        self._groups = {name: _Group(recalled(self._space, config), list(endings)) for name, config, endings in state["groups"]}
+        self._groups = {
+            name: _Group(recalled(self._space, config), list(endings))
+            for name, config, endings in state["groups"]
+        }
         self._filling = state["filling"]
-        self._places = {trial_id: (name, place) for trial_id, (name, place) in state["places"].items()}
+        self._places = {
+            trial_id: (name, place) for trial_id, (name, place) in state["places"].items()
+        }
         self.searcher.load_state_dict(state["searcher"])
 
     def _keep(self, trial_id: str, ending: dict[str, Any]) -> None:
@@ -156,7 +181,9 @@ class Repeater(SearcherWrapper):
         num_groups, left = divmod(num_samples, self.repeat)
         if left:
             nearest = (num_groups + 1) * self.repeat
-            raise ValueError(f"num_samples must be a multiple of repeat={self.repeat}, got {num_samples}; make it {nearest}, say")
+            raise ValueError(
+                f"num_samples must be a multiple of repeat={self.repeat}, got {num_samples}; make it {nearest}, say"
+            )
         return num_groups
 
 

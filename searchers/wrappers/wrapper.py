@@ -31,7 +31,9 @@ class SearcherWrapper(Searcher, ABC):
         """Metric and mode of each objective of the wrapped searcher."""
         return self.searcher.objectives
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Hand everything to the searcher."""
         is_taken = tell_properties(self.searcher, metric, mode, config, spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode

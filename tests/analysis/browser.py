@@ -36,7 +36,14 @@ class Browser:
             f"--user-data-dir={self._profile}",
         ]
         # Its ends of the pipes have to be its descriptors 3 and 4.
-        command = ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", self._program, *flags]
+        command = [
+            "bash",
+            "-c",
+            f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}',
+            "sh",
+            self._program,
+            *flags,
+        ]
         self._process = subprocess.Popen(  # noqa: S603  (a browser on files of ours)
             command, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=os.environ | {"HOME": str(self._profile)},
@@ -53,7 +60,9 @@ class Browser:
 
     def _begin(self):
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
 
@@ -68,7 +77,9 @@ class Browser:
     def ask(self, method, **params):
         """Send a command of the DevTools protocol and return its answer."""
         self._number += 1
-        message = {"id": self._number, "method": method, "params": params} | ({"sessionId": self._session} if self._session else {})
+        message = {"id": self._number, "method": method, "params": params} | (
+            {"sessionId": self._session} if self._session else {}
+        )
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (said := self._next()).get("id") != self._number:
             self._hear(said)
@@ -77,7 +88,13 @@ class Browser:
 
     def resize(self, width, height):
         """Give the window another size, as that of a telephone below 600 pixels."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
 
     def open(self, uri):
         """Open a page and wait until its charts are drawn."""
@@ -93,7 +110,9 @@ class Browser:
 
     def run(self, script):
         """Return what an expression comes to, once it does."""
-        answer = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        answer = self.ask(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -110,7 +129,11 @@ class Browser:
         match said.get("method"):
             case "Runtime.exceptionThrown" | "Log.entryAdded":
                 self.complaints.append(said["params"])
-            case "Runtime.consoleAPICalled" if said["params"]["type"] in ("error", "warning", "assert"):
+            case "Runtime.consoleAPICalled" if said["params"]["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 self.complaints.append(said["params"])
             case _:
                 pass

@@ -10,7 +10,15 @@ from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
 
 
-def make_trial(trial_id, results=(), *, config=None, status=Status.TERMINATED, ending=Ending.COMPLETED, failures=()):
+def make_trial(
+    trial_id,
+    results=(),
+    *,
+    config=None,
+    status=Status.TERMINATED,
+    ending=Ending.COMPLETED,
+    failures=(),
+):
     """Return a trial that reported these metrics, one after the other, and then ended."""
     trial = Trial(trial_id, config or {}, {"cpu": 1.0}, experiment_tag=f"tag-{trial_id}")
     trial.move_to(status)
@@ -23,12 +31,20 @@ def make_trial(trial_id, results=(), *, config=None, status=Status.TERMINATED, e
 
 
 def failed_trial(trial_id, results=(), **more):
-    return make_trial(trial_id, results, status=Status.ERROR, ending=Ending.FAILED, failures=[("ValueError", "boom")], **more)
+    return make_trial(
+        trial_id,
+        results,
+        status=Status.ERROR,
+        ending=Ending.FAILED,
+        failures=[("ValueError", "boom")],
+        **more,
+    )
 
 
 def as_rows(trial_id, results):
     return [
-        {**metrics, "training_iteration": number, "trial_id": trial_id, "done": False} for number, metrics in enumerate(results, start=1)
+        {**metrics, "training_iteration": number, "trial_id": trial_id, "done": False}
+        for number, metrics in enumerate(results, start=1)
     ]
 
 

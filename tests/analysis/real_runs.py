@@ -6,7 +6,13 @@ import math
 from pathlib import Path
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MOASHAScheduler, PopulationBasedTraining
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MOASHAScheduler,
+    PopulationBasedTraining,
+)
 
 HOSTILE = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>"
 
@@ -39,36 +45,92 @@ def curve(config):
 SPACE = {"lr": tune.loguniform(1e-4, 1), "momentum": tune.uniform(0.1, 0.9)}
 
 
-def run(path, name, trainable, space, *, num_samples=1, scheduler=None, metric="loss", mode="min", **more):
+def run(
+    path,
+    name,
+    trainable,
+    space,
+    *,
+    num_samples=1,
+    scheduler=None,
+    metric="loss",
+    mode="min",
+    **more,
+):
     """Run an experiment and return its grid."""
     tuner = tune.Tuner(
         trainable,
         param_space=space,
-        tune_config=tune.TuneConfig(metric=metric, mode=mode, num_samples=num_samples, scheduler=scheduler or FIFOScheduler(), seed=1),
-        run_config=tune.RunConfig(name=name, storage_path=str(path), verbose=0, executor="inline", **more),
+        tune_config=tune.TuneConfig(
+            metric=metric,
+            mode=mode,
+            num_samples=num_samples,
+            scheduler=scheduler or FIFOScheduler(),
+            seed=1,
+        ),
+        run_config=tune.RunConfig(
+            name=name, storage_path=str(path), verbose=0, executor="inline", **more
+        ),
     )
     return tuner.fit()
 
 
 def asha(path):
     scheduler = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, type="stopping")
-    return run(path, "asha", curve, {"x": tune.uniform(0, 1), "kind": tune.choice(["a", "b"])}, num_samples=20, scheduler=scheduler)
+    return run(
+        path,
+        "asha",
+        curve,
+        {"x": tune.uniform(0, 1), "kind": tune.choice(["a", "b"])},
+        num_samples=20,
+        scheduler=scheduler,
+    )
 
 
 def promotion(path):
     scheduler = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, type="promotion")
-    return run(path, "promotion", Digits, SPACE, num_samples=9, scheduler=scheduler, metric="accuracy", mode="max")
+    return run(
+        path,
+        "promotion",
+        Digits,
+        SPACE,
+        num_samples=9,
+        scheduler=scheduler,
+        metric="accuracy",
+        mode="max",
+    )
 
 
 def hyperband(path):
-    return run(path, "hyperband", Digits, SPACE, num_samples=14, scheduler=HyperBandScheduler(max_t=9), metric="accuracy", mode="max")
+    return run(
+        path,
+        "hyperband",
+        Digits,
+        SPACE,
+        num_samples=14,
+        scheduler=HyperBandScheduler(max_t=9),
+        metric="accuracy",
+        mode="max",
+    )
 
 
 def pbt(path):
     mutations = {"lr": tune.loguniform(1e-4, 1)}
-    scheduler = PopulationBasedTraining(time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations=mutations)
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations=mutations
+    )
     stop = {"training_iteration": 12}
-    return run(path, "pbt", Digits, SPACE, num_samples=4, scheduler=scheduler, metric="accuracy", mode="max", stop=stop)
+    return run(
+        path,
+        "pbt",
+        Digits,
+        SPACE,
+        num_samples=4,
+        scheduler=scheduler,
+        metric="accuracy",
+        mode="max",
+        stop=stop,
+    )
 
 
 def plain(path):
@@ -83,11 +145,26 @@ def plain(path):
 def tradeoff(path):
     def train(config):
         for step in range(1, 4):
-            tune.report({"accuracy": 1 - (config["x"] - 0.8) ** 2 / step, "size": config["x"] * config["layers"], "other": 1.0 * step})
+            tune.report(
+                {
+                    "accuracy": 1 - (config["x"] - 0.8) ** 2 / step,
+                    "size": config["x"] * config["layers"],
+                    "other": 1.0 * step,
+                }
+            )
 
     space = {"x": tune.uniform(0, 1), "layers": tune.choice([1, 2, 3])}
     scheduler = MOASHAScheduler({"accuracy": "max", "size": "min"}, max_t=3, reduction_factor=4)
-    return run(path, "tradeoff", train, space, num_samples=24, scheduler=scheduler, metric=None, mode=None)
+    return run(
+        path, "tradeoff", train, space, num_samples=24, scheduler=scheduler, metric=None, mode=None
+    )
 
 
-KINDS = {"asha": asha, "promotion": promotion, "hyperband": hyperband, "pbt": pbt, "plain": plain, "tradeoff": tradeoff}
+KINDS = {
+    "asha": asha,
+    "promotion": promotion,
+    "hyperband": hyperband,
+    "pbt": pbt,
+    "plain": plain,
+    "tradeoff": tradeoff,
+}

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
+from schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+)
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
 from tuner.analysis.as_code import as_code
 from tuner.callback import Callback
@@ -37,7 +42,9 @@ def train(config):
 
 
 def declared(tmp_path, space, tune_config, trainable=train, **run):
-    run_config = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, executor="inline", **run)
+    run_config = tune.RunConfig(
+        name="e", storage_path=tmp_path, verbose=0, executor="inline", **run
+    )
     tune.Tuner(trainable, param_space=space, tune_config=tune_config, run_config=run_config).fit()
     return read_declaration(tmp_path / "e")
 
@@ -72,8 +79,14 @@ def test_the_code_declares_the_same_experiment(tmp_path, monkeypatch, tune_confi
     again = executed(code, tmp_path, monkeypatch)
     assert again._plan.seed == 7
     assert dict(again._plan.space) == SPACE
-    then = {name: value for name, value in declaration["tune_config"].items() if name != "time_budget_s"}
-    now = {name: value for name, value in json.loads(json.dumps(note(again._plan.tune))).items() if name != "time_budget_s"}
+    then = {
+        name: value for name, value in declaration["tune_config"].items() if name != "time_budget_s"
+    }
+    now = {
+        name: value
+        for name, value in json.loads(json.dumps(note(again._plan.tune))).items()
+        if name != "time_budget_s"
+    }
     assert now == then
     assert again._plan.run.stop == {"training_iteration": 3}
 
@@ -81,40 +94,80 @@ def test_the_code_declares_the_same_experiment(tmp_path, monkeypatch, tune_confi
 TUNE = {"metric": "loss", "mode": "min"}
 FALSY = [
     (tune.TuneConfig(**TUNE, seed=0, max_concurrent_trials=0), {}),
-    (tune.TuneConfig(**TUNE, seed=1, scheduler=MedianStoppingRule(hard_stop=False, grace_period=0)), {}),
-    (tune.TuneConfig(**TUNE, seed=1, scheduler=HyperBandScheduler(stop_last_trials=False)), {}),
-    (tune.TuneConfig(**TUNE, seed=1, duplicates="skip", chdir_to_trial_dir=False), {"interrupt_grace_s": 0, "durability": "process"}),
-    (tune.TuneConfig(**TUNE, seed=1), {"failure_config": tune.FailureConfig(max_common_failures=None, max_identical_failures=None)}),
-    (tune.TuneConfig(**TUNE, seed=1), {"failure_config": tune.FailureConfig(max_failures=-1), "stop": {"loss": 0}}),
-    (tune.TuneConfig(**TUNE, seed=1), {"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=False, num_to_keep=1)}),
     (
-        tune.TuneConfig(**TUNE, seed=1, search_alg=BasicVariantGenerator(constant_grid_search=False, random_state=0)),
+        tune.TuneConfig(
+            **TUNE, seed=1, scheduler=MedianStoppingRule(hard_stop=False, grace_period=0)
+        ),
+        {},
+    ),
+    (tune.TuneConfig(**TUNE, seed=1, scheduler=HyperBandScheduler(stop_last_trials=False)), {}),
+    (
+        tune.TuneConfig(**TUNE, seed=1, duplicates="skip", chdir_to_trial_dir=False),
+        {"interrupt_grace_s": 0, "durability": "process"},
+    ),
+    (
+        tune.TuneConfig(**TUNE, seed=1),
+        {
+            "failure_config": tune.FailureConfig(
+                max_common_failures=None, max_identical_failures=None
+            )
+        },
+    ),
+    (
+        tune.TuneConfig(**TUNE, seed=1),
+        {"failure_config": tune.FailureConfig(max_failures=-1), "stop": {"loss": 0}},
+    ),
+    (
+        tune.TuneConfig(**TUNE, seed=1),
+        {"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=False, num_to_keep=1)},
+    ),
+    (
+        tune.TuneConfig(
+            **TUNE,
+            seed=1,
+            search_alg=BasicVariantGenerator(constant_grid_search=False, random_state=0),
+        ),
         {"stop": tune.CombinedStopper(tune.MaximumIterationStopper(3), tune.TimeoutStopper(60.0))},
     ),
 ]
 
 
 @pytest.mark.parametrize(("tune_config", "run"), FALSY)
-def test_values_that_are_false_are_left_out_only_where_they_are_the_default(tmp_path, monkeypatch, tune_config, run):
+def test_values_that_are_false_are_left_out_only_where_they_are_the_default(
+    tmp_path, monkeypatch, tune_config, run
+):
     declaration = declared(tmp_path, SPACE, tune_config, **run)
     again = executed(as_code(declaration), tmp_path, monkeypatch)
     assert again._plan.seed == declaration["seed"]
     for part, plan in (("tune_config", again._plan.tune), ("run_config", again._plan.run)):
         of_one_run = {"verbose"}
         then = {name: value for name, value in declaration[part].items() if name not in of_one_run}
-        now = {name: value for name, value in json.loads(json.dumps(note(plan))).items() if name not in of_one_run}
+        now = {
+            name: value
+            for name, value in json.loads(json.dumps(note(plan))).items()
+            if name not in of_one_run
+        }
         assert list(differences(then, now, part)) == []
 
 
 def test_what_is_the_default_is_left_out(tmp_path):
-    code = as_code(declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE, seed=1), failure_config=tune.FailureConfig(max_failures=1)))
+    code = as_code(
+        declared(
+            tmp_path,
+            {"x": 1},
+            tune.TuneConfig(**TUNE, seed=1),
+            failure_config=tune.FailureConfig(max_failures=1),
+        )
+    )
     assert "failure_config=tune.FailureConfig(max_failures=1)," in code
     assert "num_samples" not in code
 
 
 def test_resources_are_asked_for_again(tmp_path, monkeypatch):
     trainable = tune.with_resources(train, {"cpu": 1, "licence": 1})
-    declaration = declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 1, "licence": 1})
+    declaration = declared(
+        tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 1, "licence": 1}
+    )
     again = executed(as_code(declaration), tmp_path, monkeypatch)
     assert again._plan.request_for({}) == {"cpu": 1.0, "licence": 1.0}
 
@@ -122,9 +175,13 @@ def test_resources_are_asked_for_again(tmp_path, monkeypatch):
 def test_a_function_that_chose_resources_has_to_be_given_again(tmp_path):
     trainable = tune.with_resources(train, lambda config: {"cpu": config["x"]})
     space = {"x": tune.grid_search([1, 2])}
-    declaration = declared(tmp_path, space, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 2})
+    declaration = declared(
+        tmp_path, space, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 2}
+    )
     trials = tune.ResultGrid.from_directory(tmp_path / "e").trials
-    assert "# the function that chose the resources of each trial has to" in as_code(declaration, [trial.resources for trial in trials])
+    assert "# the function that chose the resources of each trial has to" in as_code(
+        declaration, [trial.resources for trial in trials]
+    )
     assert "resources" not in as_code(declaration).partition("tune.Tuner(")[0]
 
 
@@ -149,15 +206,24 @@ def test_callbacks_have_to_be_given_again(tmp_path, monkeypatch):
 )
 def test_training_code_that_cannot_be_imported_has_to_be_given_again(module, qualname, name):
     code = as_code({"trainable": {"module": module, "qualname": qualname}, "param_space": {"x": 1}})
-    assert f"# {name} is the training code, {qualname!r} in {module!r}; it has to be given again" in code
+    assert (
+        f"# {name} is the training code, {qualname!r} in {module!r}; it has to be given again"
+        in code
+    )
     assert f"tune.Tuner(\n    {name},\n" in code
     compile(code, "code", "exec")
 
 
-def test_grids_and_population_based_training_are_written_as_they_were_declared(tmp_path, monkeypatch):
-    scheduler = PopulationBasedTraining(perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0.0, 1.0)})
+def test_grids_and_population_based_training_are_written_as_they_were_declared(
+    tmp_path, monkeypatch
+):
+    scheduler = PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0.0, 1.0)}
+    )
     space = {"lr": tune.grid_search([0.1, 0.2]), "nested": {"x": tune.grid_search([1, 2])}}
-    declaration = declared(tmp_path, space, tune.TuneConfig(metric="loss", mode="max", scheduler=scheduler))
+    declaration = declared(
+        tmp_path, space, tune.TuneConfig(metric="loss", mode="max", scheduler=scheduler)
+    )
     code = as_code(declaration)
     assert "'x': tune.grid_search([1, 2])" in code
     assert "hyperparam_mutations={'lr': tune.uniform(0.0, 1.0)}" in code
@@ -166,7 +232,11 @@ def test_grids_and_population_based_training_are_written_as_they_were_declared(t
 
 
 def test_what_was_only_described_is_named_and_left_open(tmp_path):
-    declaration = declared(tmp_path, {"loss": abs, "x": tune.sample_from(lambda spec: 1)}, tune.TuneConfig(metric="loss", mode="min"))
+    declaration = declared(
+        tmp_path,
+        {"loss": abs, "x": tune.sample_from(lambda spec: 1)},
+        tune.TuneConfig(metric="loss", mode="min"),
+    )
     code = as_code(declaration)
     assert "# param_space['loss'] was builtins.abs; it has to be given again" in code
     assert "'loss': ...," in code

@@ -40,7 +40,13 @@ def path(tmp_path_factory):
         train,
         param_space={"lr": tune.grid_search([0.5, 0.25, 2.0])},
         tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=TwoExploits(), seed=1),
-        run_config=tune.RunConfig(name="exploited", storage_path=storage, verbose=0, executor="inline", resources={"cpu": 1}),
+        run_config=tune.RunConfig(
+            name="exploited",
+            storage_path=storage,
+            verbose=0,
+            executor="inline",
+            resources={"cpu": 1},
+        ),
     ).fit()
     return Path(grid.experiment_path)
 
@@ -68,20 +74,37 @@ def test_a_result_tells_which_configuration_is_meant(grid):
     assert [result.config["lr"] for result in grid][::2] == [0.5, 12.0]  # the present ones
     for result in grid:
         assert result.metrics["config"]["lr"] == result.metrics["lr_now"]
-        assert result.best_metrics["config"]["lr"] == result.best_metrics["lr_now"] == result.best_config["lr"]
-        assert all(metrics["config"]["lr"] == metrics["lr_now"] for _, metrics in result.best_checkpoints)
+        assert (
+            result.best_metrics["config"]["lr"]
+            == result.best_metrics["lr_now"]
+            == result.best_config["lr"]
+        )
+        assert all(
+            metrics["config"]["lr"] == metrics["lr_now"] for _, metrics in result.best_checkpoints
+        )
         assert result.best_checkpoints
 
 
 def test_the_present_configuration_is_that_of_the_last_exploit(path):
-    assert [result.config["lr"] for result in tune.ResultGrid.from_directory(path)] == [0.5, 13.0, 12.0]
+    assert [result.config["lr"] for result in tune.ResultGrid.from_directory(path)] == [
+        0.5,
+        13.0,
+        12.0,
+    ]
 
 
 def test_charts_and_importances_pair_values_with_what_they_were_reached_with(grid):
     source = grid._source()
-    assert [(one.value, one.config["lr"]) for one in tried(source)] == [(2.5, 0.5), (1.25, 0.25), (14.0, 12.0)]
+    assert [(one.value, one.config["lr"]) for one in tried(source)] == [
+        (2.5, 0.5),
+        (1.25, 0.25),
+        (14.0, 12.0),
+    ]
     assert grid.plot.data.slice()["setting"].tolist() == [0.5, 0.25, 12.0]
-    for iteration, pairs in (("last", [(2.5, 0.5), (1.25, 0.25), (14.0, 12.0)]), (2, [(0.5, 0.5), (0.25, 0.25), (2.0, 2.0)])):
+    for iteration, pairs in (
+        ("last", [(2.5, 0.5), (1.25, 0.25), (14.0, 12.0)]),
+        (2, [(0.5, 0.5), (0.25, 0.25), (2.0, 2.0)]),
+    ):
         trials, _ = evaluated_trials(grid.trials, source.rows, "loss", iteration)
         assert [(one.value, one.config["lr"]) for one in trials] == pairs
 
@@ -101,17 +124,29 @@ def test_a_row_is_counted_from_one_on(grid):
 
 def test_points_for_another_search_are_what_the_values_were_reached_with(path):
     points, values = tune.points_from(path, metric="loss", mode="min", with_rewards=True)
-    assert [(point["lr"], value) for point, value in zip(points, values, strict=True)] == [(0.25, 1.25), (0.5, 2.5), (12.0, 14.0)]
+    assert [(point["lr"], value) for point, value in zip(points, values, strict=True)] == [
+        (0.25, 1.25),
+        (0.5, 2.5),
+        (12.0, 14.0),
+    ]
 
 
 def test_optuna_is_told_what_the_values_were_reached_with(grid):
     pytest.importorskip("optuna")
     storage = importlib.import_module("tuner.analysis.optuna_storage")
     trials = storage._translated(read_directory(Path(grid.experiment_path)), (("loss", "min"),))
-    assert [(trial.value, trial.params["lr"]) for trial in trials] == [(2.5, 0.5), (1.25, 0.25), (14.0, 12.0)]
+    assert [(trial.value, trial.params["lr"]) for trial in trials] == [
+        (2.5, 0.5),
+        (1.25, 0.25),
+        (14.0, 12.0),
+    ]
 
 
 def test_the_page_and_what_is_printed_tell_the_same(grid):
     assert [line.split()[-1] for line in repr(grid).splitlines()[2:]] == ["0.5", "0.25", "12"]
     told = trial_table(grid._source())
-    assert [row[told["columns"].index("lr")] for row in told["rows"]] == [0.25, 0.5, 12]  # best first
+    assert [row[told["columns"].index("lr")] for row in told["rows"]] == [
+        0.25,
+        0.5,
+        12,
+    ]  # best first

@@ -24,9 +24,14 @@ def train(config):
 
 
 def run(tmp_path, name, space=SPACE, **settings):
-    tuned = TuneConfig(**({"metric": "eval/loss", "mode": "min", "num_samples": 6, "seed": 0} | settings))
+    tuned = TuneConfig(
+        **({"metric": "eval/loss", "mode": "min", "num_samples": 6, "seed": 0} | settings)
+    )
     return Tuner(
-        train, param_space=space, tune_config=tuned, run_config=RunConfig(name=name, storage_path=tmp_path, verbose=0, executor="inline")
+        train,
+        param_space=space,
+        tune_config=tuned,
+        run_config=RunConfig(name=name, storage_path=tmp_path, verbose=0, executor="inline"),
     ).fit()
 
 
@@ -44,7 +49,9 @@ class Trap:
 def rays(tmp_path):
     """Return a directory as Ray Tune leaves it: rows with the configuration, NaN as a bare word, pickles beside the texts."""
     path = tmp_path / "train_2026-11-21"
-    for number, (lr, losses) in enumerate([(0.3, [0.9, 0.8]), (0.01, [0.7, 0.2]), (0.1, [0.5, math.nan]), (0.2, [0.4, 0.4])]):
+    for number, (lr, losses) in enumerate(
+        [(0.3, [0.9, 0.8]), (0.01, [0.7, 0.2]), (0.1, [0.5, math.nan]), (0.2, [0.4, 0.4])]
+    ):
         trial = path / f"train_057b3_{number:05d}_{number}_lr={lr:.4f}_2026-11-21_05-33-04"
         trial.mkdir(parents=True)
         config = {"lr": lr, "model": {"size": [8, 8], "depth": number + 1}, "epochs": 9}
@@ -53,21 +60,33 @@ def rays(tmp_path):
         (trial / "params.json").write_text(json.dumps(config, indent=2, sort_keys=True))
         (trial / "params.pkl").write_bytes(pickle.dumps(Trap()))
         (trial / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (trial / "progress.csv").write_text("eval/loss,training_iteration\n" + "".join(f"{loss},1\n" for loss in losses))
+        (trial / "progress.csv").write_text(
+            "eval/loss,training_iteration\n" + "".join(f"{loss},1\n" for loss in losses)
+        )
     never_started = path / "train_057b3_00009_9_lr=0.5000_2026-11-21_05-33-04"
     never_started.mkdir()
     (never_started / "params.json").write_text('{"lr": 0.5}')
-    for name in ("tuner.pkl", "experiment_state-2026-11-21_05-33-04.json", "basic-variant-state-2026-11-21_05-33-04.json"):
+    for name in (
+        "tuner.pkl",
+        "experiment_state-2026-11-21_05-33-04.json",
+        "basic-variant-state-2026-11-21_05-33-04.json",
+    ):
         (path / name).write_bytes(pickle.dumps(Trap()))
     return path
 
 
 def test_the_best_trials_of_ours_come_first_in_the_metric_that_was_declared(ours):
     ranked = sorted(ours, key=lambda result: result.metrics["eval"]["loss"])
-    points, rewards = points_from(ours.experiment_path, num_points=3, space=SPACE, with_rewards=True)
+    points, rewards = points_from(
+        ours.experiment_path, num_points=3, space=SPACE, with_rewards=True
+    )
     assert rewards == [result.metrics["eval"]["loss"] for result in ranked[:3]]
     assert points == [
-        {"lr": result.config["lr"], "model/size": result.config["model"]["size"], "model/depth": result.config["model"]["depth"]}
+        {
+            "lr": result.config["lr"],
+            "model/size": result.config["model"]["size"],
+            "model/depth": result.config["model"]["depth"],
+        }
         for result in ranked[:3]
     ]
 
@@ -96,7 +115,10 @@ def test_the_largest_values_come_first_where_larger_is_better(rays):
 
 def test_points_outside_the_space_are_left_out_with_a_warning_that_names_them(rays):
     space = {**SPACE, "lr": tune.loguniform(0.05, 1.0)}
-    with pytest.warns(RuntimeWarning, match=r"^trials that do not fit .*: 'train_057b3_00001_.*' \('lr' must lie in .*, got 0.01\)$"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"^trials that do not fit .*: 'train_057b3_00001_.*' \('lr' must lie in .*, got 0.01\)$",
+    ):
         points = points_from(rays, "eval/loss", "min", space=space)
     assert [point["lr"] for point in points] == [0.2, 0.3]
 
@@ -112,14 +134,29 @@ def test_of_many_points_outside_the_space_the_best_ones_are_named(rays):
     for number in range(12):
         trial = rays / f"more_{number:02d}"
         trial.mkdir()
-        (trial / "result.json").write_text(json.dumps({"eval": {"loss": 5 + number}, "config": {"lr": 7}}) + "\n")
-    with pytest.warns(RuntimeWarning, match=r": 'more_00' .*; 'more_09' \('lr' must lie in .*, got 7\); and 2 more$"):
-        assert len(points_from(rays, "eval/loss", "min", space={"lr": tune.uniform(0, 1)}, num_points=20)) == 3
+        (trial / "result.json").write_text(
+            json.dumps({"eval": {"loss": 5 + number}, "config": {"lr": 7}}) + "\n"
+        )
+    with pytest.warns(
+        RuntimeWarning,
+        match=r": 'more_00' .*; 'more_09' \('lr' must lie in .*, got 7\); and 2 more$",
+    ):
+        assert (
+            len(
+                points_from(
+                    rays, "eval/loss", "min", space={"lr": tune.uniform(0, 1)}, num_points=20
+                )
+            )
+            == 3
+        )
 
 
 def test_equal_configurations_come_once_with_the_best_value(rays):
     space = {"model": {"size": tune.choice([(8, 8)])}}
-    assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == ([{"model/size": (8, 8)}], [0.2])
+    assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == (
+        [{"model/size": (8, 8)}],
+        [0.2],
+    )
 
 
 def give_all(rays, config):
@@ -127,7 +164,12 @@ def give_all(rays, config):
     for path in rays.glob("*/params.json"):
         path.write_text(json.dumps(config))
     for path in rays.glob("*/result.json"):
-        path.write_text("".join(json.dumps({**json.loads(line), "config": config}) + "\n" for line in path.read_text().splitlines()))
+        path.write_text(
+            "".join(
+                json.dumps({**json.loads(line), "config": config}) + "\n"
+                for line in path.read_text().splitlines()
+            )
+        )
 
 
 def test_the_number_of_a_repeat_is_no_part_of_a_point(rays):
@@ -143,12 +185,17 @@ def test_objects_that_were_written_as_text_do_not_fit(rays):
 
 def test_a_damaged_trial_is_left_out_with_a_warning(rays):
     next(rays.glob("train_057b3_00001*/params.json")).write_text("{")
-    with pytest.warns(RuntimeWarning, match="trial 'train_057b3_00001_.*' cannot be read and is left out"):
+    with pytest.warns(
+        RuntimeWarning, match="trial 'train_057b3_00001_.*' cannot be read and is left out"
+    ):
         assert len(points_from(rays, "eval/loss", "min")) == 2
 
 
 def test_what_cannot_be_answered_is_refused(rays, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"path must be the directory of an experiment, got .*; it holds no directory of a trial"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"path must be the directory of an experiment, got .*; it holds no directory of a trial",
+    ):
         points_from(tmp_path / "nowhere", "loss", "min")
     with pytest.raises(ValueError, match=r"got 'loss'; did you mean 'eval/loss'\?"):
         points_from(rays, "loss", "min")
@@ -164,7 +211,8 @@ def test_a_metric_that_is_never_finite_is_refused(tmp_path):
     (tmp_path / "t0").mkdir()
     (tmp_path / "t0" / "result.json").write_text('{"loss": NaN, "config": {}}\n')
     with pytest.raises(
-        ValueError, match="metric must have a finite value in one trial at least, got 'loss', which has none; choose another"
+        ValueError,
+        match="metric must have a finite value in one trial at least, got 'loss', which has none; choose another",
     ):
         points_from(tmp_path, "loss", "min")
 
@@ -175,7 +223,13 @@ def test_a_second_experiment_begins_where_the_first_has_ended(ours, tmp_path):
     told = OptunaSearch(points_to_evaluate=points, evaluated_rewards=rewards)
     run(tmp_path, "told", space, search_alg=told, num_samples=2)
     assert [trial.value for trial in told.study.get_trials()[: len(rewards)]] == rewards
-    again = run(tmp_path, "again", space, search_alg=OptunaSearch(points_to_evaluate=points[:2]), num_samples=3)
+    again = run(
+        tmp_path,
+        "again",
+        space,
+        search_alg=OptunaSearch(points_to_evaluate=points[:2]),
+        num_samples=3,
+    )
     assert [result.config["lr"] for result in again][:2] == [point["lr"] for point in points[:2]]
 
 
@@ -202,13 +256,17 @@ def conditional(tmp_path_factory):
 
 
 def test_points_of_a_conditional_space_are_nested_and_have_their_tuples_back(conditional):
-    points, rewards = points_from(conditional.experiment_path, space=CONDITIONAL, with_rewards=True, num_points=20)
+    points, rewards = points_from(
+        conditional.experiment_path, space=CONDITIONAL, with_rewards=True, num_points=20
+    )
     assert rewards == sorted(result.metrics["eval"]["loss"] for result in conditional)
     configs = [result.config for result in conditional]
     for point in points:
         assert point.keys() <= {"optimizer", "depth", "width"}
         assert any(all(config[key] == value for key, value in point.items()) for config in configs)
-    assert {type(point["optimizer"]["betas"]) for point in points if "betas" in point["optimizer"]} == {tuple}
+    assert {
+        type(point["optimizer"]["betas"]) for point in points if "betas" in point["optimizer"]
+    } == {tuple}
 
 
 def test_points_of_a_conditional_space_are_what_searchers_begin_with(conditional):
@@ -229,7 +287,9 @@ def test_points_that_do_not_fit_a_conditional_space_are_left_out(conditional):
     assert all(point["depth"] < 4 for point in points)
 
 
-def test_a_new_parameter_of_a_conditional_space_is_left_open_unless_rewards_are_asked_for(conditional):
+def test_a_new_parameter_of_a_conditional_space_is_left_open_unless_rewards_are_asked_for(
+    conditional,
+):
     wider = {**CONDITIONAL, "more": tune.uniform(0, 1)}
     assert points_from(conditional.experiment_path, space=wider)
     with pytest.warns(RuntimeWarning, match="'more' must be there"):

@@ -12,7 +12,9 @@ from tuner.journal.rows import MemoryRows
 @pytest.fixture
 def trials(make, tmp_path):
     trials = [
-        make.trial("t1", [{"loss": 1.0, "acc": 0.9}, {"loss": 3.0, "acc": 0.8}], config={"lr": 0.1}),
+        make.trial(
+            "t1", [{"loss": 1.0, "acc": 0.9}, {"loss": 3.0, "acc": 0.8}], config={"lr": 0.1}
+        ),
         make.trial("t2", [{"loss": 2.0, "acc": 0.1}], config={"lr": 0.2}),
     ]
     make.save(tmp_path, trials[0], 0, {"loss": 1.0, "acc": 0.9})
@@ -51,13 +53,26 @@ def test_tables_and_mappings_cover_every_trial(analysis, tmp_path):
     assert analysis.experiment_path == str(tmp_path)
     assert analysis.results_df.loc["t1", "loss"] == 3.0
     assert analysis.dataframe("loss", "min")["loss"].tolist() == [1.0, 2.0]
-    assert {trial_id: metrics["loss"] for trial_id, metrics in analysis.results.items()} == {"t1": 3.0, "t2": 2.0}
-    assert analysis.dataframe("loss")["loss"].tolist() == analysis.dataframe()["loss"].tolist() == [3.0, 2.0]
+    assert {trial_id: metrics["loss"] for trial_id, metrics in analysis.results.items()} == {
+        "t1": 3.0,
+        "t2": 2.0,
+    }
+    assert (
+        analysis.dataframe("loss")["loss"].tolist()
+        == analysis.dataframe()["loss"].tolist()
+        == [3.0, 2.0]
+    )
     with pytest.raises(ValueError, match="mode='min' needs a metric"):
         analysis.dataframe(mode="min")
-    assert {trial_id: len(frame) for trial_id, frame in analysis.trial_dataframes.items()} == {"t1": 2, "t2": 1}
+    assert {trial_id: len(frame) for trial_id, frame in analysis.trial_dataframes.items()} == {
+        "t1": 2,
+        "t2": 1,
+    }
     assert analysis.get_all_configs() == {"t1": {"lr": 0.1}, "t2": {"lr": 0.2}}
-    assert analysis.get_all_configs(prefix=True) == {"t1": {"config/lr": 0.1}, "t2": {"config/lr": 0.2}}
+    assert analysis.get_all_configs(prefix=True) == {
+        "t1": {"config/lr": 0.1},
+        "t2": {"config/lr": 0.2},
+    }
     assert len(analysis.best_dataframe) == 1
 
 
@@ -74,10 +89,18 @@ def test_the_path_of_a_trial_finds_what_its_id_finds(analysis, tmp_path):
 
 
 def test_where_no_trial_can_be_compared_none_is_best(make, tmp_path):
-    trials = [make.trial("t1", [{"loss": math.nan}], config={"lr": 1}), make.failed("t2", config={"lr": 2})]
+    trials = [
+        make.trial("t1", [{"loss": math.nan}], config={"lr": 1}),
+        make.failed("t2", config={"lr": 2}),
+    ]
     analysis = ExperimentAnalysis(ResultGrid(trials, str(tmp_path), MemoryRows({}), "loss", "min"))
-    with pytest.warns(RuntimeWarning, match=r"none has a finite value of 'loss' \(scope 'last'\); metrics that were reported: loss"):
-        assert (analysis.best_trial, analysis.best_config, analysis.get_last_checkpoint()) == (None,) * 3
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"none has a finite value of 'loss' \(scope 'last'\); metrics that were reported: loss",
+    ):
+        assert (analysis.best_trial, analysis.best_config, analysis.get_last_checkpoint()) == (
+            None,
+        ) * 3
     with pytest.warns(RuntimeWarning, match="none has a finite value of 'acc'"):
         assert analysis.get_best_trial("acc", "max") is None
     assert analysis.get_best_trial(filter_nan_and_inf=False) is trials[0]
@@ -98,7 +121,9 @@ def test_a_directory_is_read_and_grids_and_analyses_can_be_pickled(tmp_path):
     ).fit()
     analysis = ExperimentAnalysis(grid.experiment_path)
     assert analysis.best_config == {"x": 1}
-    assert ExperimentAnalysis(tmp_path / "e", default_metric="size", default_mode="min").best_config == {"x": 2}
+    assert ExperimentAnalysis(
+        tmp_path / "e", default_metric="size", default_mode="min"
+    ).best_config == {"x": 2}
     assert pickle.loads(pickle.dumps(analysis)).best_dataframe["loss"].tolist() == [1]  # noqa: S301  (made here)
     assert [result.metrics["loss"] for result in pickle.loads(pickle.dumps(grid))] == [1, 2]  # noqa: S301  (made here)
     with pytest.raises(ValueError, match="must be left out for a ResultGrid"):

@@ -10,14 +10,31 @@ import pytest
 
 from tests.analysis.real_runs import HOSTILE
 from tuner.analysis import ResultGrid
-from tuner.analysis.charts.style import BEST, label, linear_ticks, log_ticks, metric_axis, number, seconds
+from tuner.analysis.charts.style import (
+    BEST,
+    label,
+    linear_ticks,
+    log_ticks,
+    metric_axis,
+    number,
+    seconds,
+)
 from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")
 
 OURS = re.compile(r"<br>|<extra></extra>|</?b>")
 """The markup that charts have of themselves."""
-EVERY = ("learning_curves", "parallel_coordinates", "slice", "history", "rungs", "lineage", "schedules", "slots")
+EVERY = (
+    "learning_curves",
+    "parallel_coordinates",
+    "slice",
+    "history",
+    "rungs",
+    "lineage",
+    "schedules",
+    "slots",
+)
 
 
 @pytest.fixture
@@ -30,7 +47,10 @@ def grid(make, tmp_path):
 
 def reported(make, reports, configs=None):
     rows = {name: make.rows(name, results) for name, results in reports.items()}
-    return [make.trial(name, results, config=(configs or {}).get(name, {})) for name, results in reports.items()], rows
+    return [
+        make.trial(name, results, config=(configs or {}).get(name, {}))
+        for name, results in reports.items()
+    ], rows
 
 
 @pytest.mark.parametrize("kind", ["asha", "promotion", "hyperband", "pbt", "plain"])
@@ -44,11 +64,15 @@ def test_the_best_curve_is_on_top_and_in_its_colour(experiment):
     grid = experiment("asha")
     best = grid.plot.learning_curves().data[-1]
     assert (best.name, best.line.color) == (f"best: {grid.get_best_result().trial_id}", BEST)
-    assert [value for value in best.y if value is not None] == [row["loss"] for row in grid._rows.of(grid.get_best_result().trial_id)]
+    assert [value for value in best.y if value is not None] == [
+        row["loss"] for row in grid._rows.of(grid.get_best_result().trial_id)
+    ]
 
 
 def test_another_metric_has_another_best_trial(make, grid):
-    trials, rows = reported(make, {"a": [{"loss": 1.0, "size": 1.0}], "b": [{"loss": 0.5, "size": 9.0}]})
+    trials, rows = reported(
+        make, {"a": [{"loss": 1.0, "size": 1.0}], "b": [{"loss": 0.5, "size": 9.0}]}
+    )
     plot = grid(trials, rows).plot
     assert plot.learning_curves().data[-1].name == "best: b"
     assert plot.learning_curves("size", "min").data[-1].name == "best: a"
@@ -69,7 +93,11 @@ def test_an_empty_grid_has_empty_charts(grid):
 
 
 def test_what_is_not_finite_leaves_a_gap(make, grid):
-    trials, rows = reported(make, {"a": [{"loss": math.nan}, {"loss": 1.0}, {"loss": math.inf}, {"loss": 0.5}]}, {"a": {"x": 1}})
+    trials, rows = reported(
+        make,
+        {"a": [{"loss": math.nan}, {"loss": 1.0}, {"loss": math.inf}, {"loss": 0.5}]},
+        {"a": {"x": 1}},
+    )
     plot = grid(trials, rows).plot
     assert plot.learning_curves().data[-1].y == (None, 1.0, None, 0.5, None)
     for name in EVERY:
@@ -78,7 +106,11 @@ def test_what_is_not_finite_leaves_a_gap(make, grid):
 
 def test_a_clone_that_goes_back_begins_a_new_line(make, grid):
     trials, _ = reported(make, {"a": [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]})
-    rows = [{"loss": 3.0, "training_iteration": 5}, {"loss": 2.0, "training_iteration": 4}, {"loss": 1.0, "training_iteration": 5}]
+    rows = [
+        {"loss": 3.0, "training_iteration": 5},
+        {"loss": 2.0, "training_iteration": 4},
+        {"loss": 1.0, "training_iteration": 5},
+    ]
     plot = ResultGrid(trials, "/nowhere", _Rows(rows), "loss", "min").plot
     assert plot.learning_curves().data[-1].x == (5.0, None, 4.0, 5.0, None)
 
@@ -97,7 +129,9 @@ class _Rows:
 def test_users_texts_are_shown_as_they_are(make, grid):
     name = "<b>" + HOSTILE
     trials, rows = reported(
-        make, {f"t{n}": [{name: n + 1.0, "z": 2.0 * n}] for n in range(3)}, {f"t{n}": {name: f"{HOSTILE}{n}", "<i>": n} for n in range(3)}
+        make,
+        {f"t{n}": [{name: n + 1.0, "z": 2.0 * n}] for n in range(3)},
+        {f"t{n}": {name: f"{HOSTILE}{n}", "<i>": n} for n in range(3)},
     )
     plot = grid(trials, rows, metric=name).plot
     for drawn in (
@@ -122,18 +156,25 @@ def strings(value):
 
 def test_parameters_may_be_chosen_and_have_to_exist(make, grid):
     trials, rows = reported(
-        make, {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]}, {"a": {"x": 1, "y": 1, "z": 0}, "b": {"x": 2, "y": 2, "z": 0}}
+        make,
+        {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]},
+        {"a": {"x": 1, "y": 1, "z": 0}, "b": {"x": 2, "y": 2, "z": 0}},
     )
     plot = grid(trials, rows).plot
     assert plot.slice(["y"]).layout.xaxis.title.text == "y"
     for unknown in ("z", "w"):
-        with pytest.raises(ValueError, match=rf"params must be parameters that differ between trials, \['x', 'y'\], got '{unknown}'"):
+        with pytest.raises(
+            ValueError,
+            match=rf"params must be parameters that differ between trials, \['x', 'y'\], got '{unknown}'",
+        ):
             plot.parallel_coordinates([unknown])
 
 
 def test_lines_of_the_best_tenth_and_the_best_trial_stand_out(make, grid):
     trials, rows = reported(
-        make, {f"t{n:02d}": [{"loss": float(n)}] for n in range(31)}, {f"t{n:02d}": {"x": n, "y": -n} for n in range(31)}
+        make,
+        {f"t{n:02d}": [{"loss": float(n)}] for n in range(31)},
+        {f"t{n:02d}": {"x": n, "y": -n} for n in range(31)},
     )
     others, good, best = grid(trials, rows).plot.parallel_coordinates().data
     assert [sum(x is None for x in trace.x) for trace in (others, good, best)] == [27, 3, 1]
@@ -141,7 +182,9 @@ def test_lines_of_the_best_tenth_and_the_best_trial_stand_out(make, grid):
 
 
 def test_a_parameter_that_a_trial_lacks_is_below_its_axis(make, grid):
-    trials, rows = reported(make, {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]}, {"a": {}, "b": {"x": 2}})
+    trials, rows = reported(
+        make, {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]}, {"a": {}, "b": {"x": 2}}
+    )
     [_, best] = grid(trials, rows).plot.parallel_coordinates().data
     assert best.y[0] < 0
 
@@ -149,7 +192,11 @@ def test_a_parameter_that_a_trial_lacks_is_below_its_axis(make, grid):
 def test_frames_have_states_of_one_word(experiment):
     data = experiment("asha").plot.data
     for frame in (data.learning_curves(), data.parallel_coordinates(), data.slots()):
-        assert {"completed", "stopped_early"} <= set(frame["state"]) <= {"completed", "stopped_early", "paused"}
+        assert (
+            {"completed", "stopped_early"}
+            <= set(frame["state"])
+            <= {"completed", "stopped_early", "paused"}
+        )
 
 
 def test_rungs_tell_how_many_came_and_went_on(experiment):
@@ -184,7 +231,13 @@ def test_many_runs_are_lines_and_few_are_bars(experiment, monkeypatch):
 
 def test_a_metric_that_falls_far_is_logarithmic_and_one_that_rises_is_not():
     assert metric_axis("loss", "min", [1e-5, 1.0])["type"] == "log"
-    for mode, values in (("max", [1e-5, 1.0]), ("min", [-1.0, 1.0]), ("min", [0.5, 1.0]), ("min", []), ("min", [math.nan])):
+    for mode, values in (
+        ("max", [1e-5, 1.0]),
+        ("min", [-1.0, 1.0]),
+        ("min", [0.5, 1.0]),
+        ("min", []),
+        ("min", [math.nan]),
+    ):
         assert "type" not in metric_axis("loss", mode, values)
 
 
@@ -195,7 +248,12 @@ def test_ticks_are_few_and_in_reach(low, high):
 
 
 def test_numbers_and_durations_are_short():
-    assert [number(value) for value in (1e-5, 0.25, 123456.0, 1e20)] == ["1e-5", "0.25", "123456", "1e20"]
+    assert [number(value) for value in (1e-5, 0.25, 123456.0, 1e20)] == [
+        "1e-5",
+        "0.25",
+        "123456",
+        "1e20",
+    ]
     assert [seconds(value) for value in (None, math.inf, 59.94, 60, 3599, 86_400)] == [
         "unknown",
         "unknown",
@@ -217,23 +275,38 @@ def test_without_plotly_the_extra_is_named(make, grid, monkeypatch):
 def test_a_pareto_front_has_a_plane_for_each_pair_of_metrics(experiment):
     grid = experiment("tradeoff")
     both = grid.plot.pareto()
-    assert [(trace.name, trace.mode) for trace in both.data] == [("trials", "markers"), ("Pareto front", "lines+markers")]
+    assert [(trace.name, trace.mode) for trace in both.data] == [
+        ("trials", "markers"),
+        ("Pareto front", "lines+markers"),
+    ]
     assert sum(len(trace.x) for trace in both.data) == len(grid)
-    assert (both.layout.xaxis.title.text, both.layout.yaxis.title.text) == ("accuracy (higher is better)", "size (lower is better)")
+    assert (both.layout.xaxis.title.text, both.layout.yaxis.title.text) == (
+        "accuracy (higher is better)",
+        "size (lower is better)",
+    )
     three = grid.plot.pareto(["accuracy", "size", "other"], ["max", "min", "max"])
     assert len(three.data) == 6
-    assert (three.layout.xaxis3.title.text, three.layout.yaxis3.title.text) == ("size (lower is better)", "other (higher is better)")
+    assert (three.layout.xaxis3.title.text, three.layout.yaxis3.title.text) == (
+        "size (lower is better)",
+        "other (higher is better)",
+    )
 
 
-def test_a_notebook_shows_a_figure_without_nbformat_and_which_charts_there_are(experiment, monkeypatch):
+def test_a_notebook_shows_a_figure_without_nbformat_and_which_charts_there_are(
+    experiment, monkeypatch
+):
     formatter = pytest.importorskip("IPython.core.formatters").IPythonDisplayFormatter()
     grid = experiment("asha")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("plotly.io.renderers.default", "plotly_mimetype")
     for draw in ("learning_curves", "rungs", "slice", "history", "pareto"):
-        figure = getattr(grid.plot, draw)(*([["loss", "training_iteration"], ["min", "min"]] if draw == "pareto" else []))
+        figure = getattr(grid.plot, draw)(
+            *([["loss", "training_iteration"], ["min", "min"]] if draw == "pareto" else [])
+        )
         assert not formatter(figure)  # left to the MIME bundle
-        assert "application/vnd.plotly.v1+json" in figure._repr_mimebundle_(include=None, exclude=None)
+        assert "application/vnd.plotly.v1+json" in figure._repr_mimebundle_(
+            include=None, exclude=None
+        )
         assert type(pickle.loads(pickle.dumps(figure))) is type(figure)  # noqa: S301  (our own)
     shown = grid.plot._repr_html_()
     assert "Charts of 20 trials by loss (lower is better)" in shown

@@ -4,15 +4,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tuner.analysis.frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from tuner.analysis.frames import (
+    flat_config,
+    flat_metrics,
+    in_order_of_appearance,
+    to_frame,
+    value_at,
+)
 
 
 def test_nested_metrics_are_joined_and_the_configuration_is_left_out():
-    assert flat_metrics({"val": {"loss": 1.0, "top": {"k": 2}}, "config": {"lr": 0.1}}) == {"val/loss": 1.0, "val/top/k": 2}
+    assert flat_metrics({"val": {"loss": 1.0, "top": {"k": 2}}, "config": {"lr": 0.1}}) == {
+        "val/loss": 1.0,
+        "val/top/k": 2,
+    }
 
 
 def test_nested_hyperparameters_stand_under_config():
-    assert flat_config({"lr": 0.1, "model": {"depth": 3}}) == {"config/lr": 0.1, "config/model/depth": 3}
+    assert flat_config({"lr": 0.1, "model": {"depth": 3}}) == {
+        "config/lr": 0.1,
+        "config/model/depth": 3,
+    }
 
 
 def test_keys_keep_the_order_in_which_they_first_appear():
@@ -62,7 +74,12 @@ def test_a_column_of_truth_values_with_gaps_is_still_a_mask():
 
 def test_values_that_are_no_scalars_stay_what_they_are():
     array = np.arange(3)
-    frame = to_frame([{"list": [1, 2], "tuple": (1, 2), "array": array, "object": len}, {"list": [3, 4], "tuple": (3, 4), "array": array}])
+    frame = to_frame(
+        [
+            {"list": [1, 2], "tuple": (1, 2), "array": array, "object": len},
+            {"list": [3, 4], "tuple": (3, 4), "array": array},
+        ]
+    )
     assert frame["list"].tolist() == [[1, 2], [3, 4]]
     assert frame["tuple"].tolist() == [(1, 2), (3, 4)]
     assert frame["array"][0] is array

@@ -39,8 +39,17 @@ def run(path, trainable=curve, *, callbacks=None, stop=None, space=None, **setti
     return tune.Tuner(
         trainable,
         param_space=space or {"x": tune.uniform(0, 1), "pair": (1, 2)},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", seed=3, **{"num_samples": 6, **settings}),
-        run_config=tune.RunConfig(name="exp", storage_path=path, verbose=0, executor="inline", callbacks=callbacks, stop=stop),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", seed=3, **{"num_samples": 6, **settings}
+        ),
+        run_config=tune.RunConfig(
+            name="exp",
+            storage_path=path,
+            verbose=0,
+            executor="inline",
+            callbacks=callbacks,
+            stop=stop,
+        ),
     ).fit()
 
 
@@ -48,8 +57,16 @@ def assert_same(found, expected):
     assert (len(found), found.experiment_path) == (len(expected), expected.experiment_path)
     pd.testing.assert_frame_equal(found.get_dataframe(), expected.get_dataframe())
     for one, other in zip(found, expected, strict=True):
-        assert (one.status, one.ending, one.config, one.path) == (other.status, other.ending, other.config, other.path)
-        assert (str(one.checkpoint), one.kept_checkpoints) == (str(other.checkpoint), other.kept_checkpoints)
+        assert (one.status, one.ending, one.config, one.path) == (
+            other.status,
+            other.ending,
+            other.config,
+            other.path,
+        )
+        assert (str(one.checkpoint), one.kept_checkpoints) == (
+            str(other.checkpoint),
+            other.kept_checkpoints,
+        )
         assert str(one.error) == str(other.error)
         pd.testing.assert_frame_equal(one.metrics_dataframe, other.metrics_dataframe)
     assert found.get_best_result() == expected.get_best_result()
@@ -65,7 +82,9 @@ def assert_same(found, expected):
             Walker,
             {
                 "scheduler": PopulationBasedTraining(
-                    perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}, quantile_fraction=0.4
+                    perturbation_interval=2,
+                    hyperparam_mutations={"x": tune.uniform(0, 1)},
+                    quantile_fraction=0.4,
                 )
             },
         ),
@@ -84,7 +103,9 @@ def test_a_snapshot_of_another_release_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     expected = run(tmp_path)
     assert list((tmp_path / "exp" / SNAPSHOT).iterdir())
-    monkeypatch.setattr("tuner.analysis.stored.trial_from", lambda fields, decode: fields["not there"])
+    monkeypatch.setattr(
+        "tuner.analysis.stored.trial_from", lambda fields, decode: fields["not there"]
+    )
     assert_same(tune.ResultGrid.from_directory(expected.experiment_path), expected)
 
 
@@ -105,7 +126,12 @@ def test_failures_are_told_with_their_tracebacks(tmp_path):
 
 
 def test_objects_are_told_by_their_descriptions_and_arrays_are_themselves(tmp_path):
-    space = {"x": 1.0, "act": tune.choice([np.tanh]), "fn": {"inner": curve}, "data": np.arange(500.0)}
+    space = {
+        "x": 1.0,
+        "act": tune.choice([np.tanh]),
+        "fn": {"inner": curve},
+        "data": np.arange(500.0),
+    }
     run(tmp_path, space=space, num_samples=1)
     config = tune.ResultGrid.from_directory(tmp_path / "exp")[0].config
     assert config["fn"]["inner"].startswith("<function curve")
@@ -155,10 +181,14 @@ def test_a_damaged_journal_leaves_the_files_of_the_trials(tmp_path):
     data = segment.read_bytes()
     shutil.rmtree(tmp_path / "exp" / SNAPSHOT, ignore_errors=True)
     segment.write_bytes(data[:200] + b"#" + data[201:])
-    with pytest.warns(RuntimeWarning, match="damaged at byte .* the files of its trials are read instead"):
+    with pytest.warns(
+        RuntimeWarning, match="damaged at byte .* the files of its trials are read instead"
+    ):
         found = tune.ResultGrid.from_directory(tmp_path / "exp", "loss", "min")
     assert found.get_best_result() == expected.get_best_result()
-    assert [result.metrics["loss"] for result in found] == [result.metrics["loss"] for result in expected]
+    assert [result.metrics["loss"] for result in found] == [
+        result.metrics["loss"] for result in expected
+    ]
 
 
 def test_a_damaged_journal_without_trials_is_told(tmp_path):
@@ -194,14 +224,23 @@ class RayDirectory:
         directory.mkdir(parents=True)
         (directory / "params.json").write_text(json.dumps({"x": float(number)}))
         (directory / "params.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
-        lines = [json.dumps({**row, "trial_id": trial_id, "config": {"x": float(number)}}) + "\n" for row in rows]
+        lines = [
+            json.dumps({**row, "trial_id": trial_id, "config": {"x": float(number)}}) + "\n"
+            for row in rows
+        ]
         (directory / "result.json").write_text("".join(lines))
         if error:
             (directory / "error.txt").write_text(error)
         for checkpoint in checkpoints:
             (directory / checkpoint).mkdir()
         if told:
-            static = {"trial_id": trial_id, "status": status, "experiment_tag": tag, "relative_logdir": name, "storage": {"_type": "X"}}
+            static = {
+                "trial_id": trial_id,
+                "status": status,
+                "experiment_tag": tag,
+                "relative_logdir": name,
+                "storage": {"_type": "X"},
+            }
             self.told.append([json.dumps(static), json.dumps({"num_failures": 0})])
         return directory
 
@@ -212,7 +251,10 @@ class RayDirectory:
 
 
 def ray_rows(*losses, checkpoint=None):
-    rows = [{"loss": loss, "training_iteration": number, "done": False} for number, loss in enumerate(losses, start=1)]
+    rows = [
+        {"loss": loss, "training_iteration": number, "done": False}
+        for number, loss in enumerate(losses, start=1)
+    ]
     rows[-1]["checkpoint_dir_name"] = checkpoint
     return rows
 
@@ -221,10 +263,23 @@ def ray_rows(*losses, checkpoint=None):
 def ray(tmp_path):
     directory = RayDirectory(tmp_path / "ray")
     directory.add(
-        0, "TERMINATED", ray_rows(3.0, 1.0, checkpoint="checkpoint_000001"), checkpoints=["checkpoint_000001", "checkpoint_000002"]
+        0,
+        "TERMINATED",
+        ray_rows(3.0, 1.0, checkpoint="checkpoint_000001"),
+        checkpoints=["checkpoint_000001", "checkpoint_000002"],
     )
-    directory.add(10, "ERROR", ray_rows(2.0), error="Failure # 1 (occurred at 2026-11-21)\n\x1b[36mTraceback\x1b[0m\nValueError: bad x\n")
-    directory.add(2, "TERMINATED", ray_rows(0.5), error="Failure # 1 (occurred at 2026-11-21)\nOSError: gone\n")
+    directory.add(
+        10,
+        "ERROR",
+        ray_rows(2.0),
+        error="Failure # 1 (occurred at 2026-11-21)\n\x1b[36mTraceback\x1b[0m\nValueError: bad x\n",
+    )
+    directory.add(
+        2,
+        "TERMINATED",
+        ray_rows(0.5),
+        error="Failure # 1 (occurred at 2026-11-21)\nOSError: gone\n",
+    )
     return directory
 
 
@@ -264,6 +319,8 @@ def test_trials_are_read_without_any_state(ray):
 
 def test_a_state_that_cannot_be_read_is_told_and_left_out(ray):
     (ray.path / "experiment_state-2026-11-22_00-00-00.json").write_text("{")
-    with pytest.warns(RuntimeWarning, match="experiment_state-2026-11-22_00-00-00.json cannot be read"):
+    with pytest.warns(
+        RuntimeWarning, match="experiment_state-2026-11-22_00-00-00.json cannot be read"
+    ):
         grid = tune.ResultGrid.from_directory(ray.close())
     assert [str(result.status) for result in grid] == ["TERMINATED", "TERMINATED", "ERROR"]

@@ -17,7 +17,9 @@ def grid_of(make):
 
     def grid(configs, losses, metric="loss", mode="min"):
         trials = [
-            make.trial(f"t{number:05d}", [{"loss": loss}] if loss is not None else [], config=config)
+            make.trial(
+                f"t{number:05d}", [{"loss": loss}] if loss is not None else [], config=config
+            )
             for number, (config, loss) in enumerate(zip(configs, losses, strict=True))
         ]
         return ResultGrid(trials, "/nowhere", MemoryRows({}), metric, mode)
@@ -49,7 +51,9 @@ def by_act(config):
 @pytest.mark.parametrize("evaluator", EVALUATORS)
 def test_what_mattered_comes_first_by_its_flattened_name(grid_of, evaluator):
     pytest.importorskip("sklearn")
-    found = grid_of(configs(), [by_lr(config) for config in configs()]).get_param_importances(evaluator=evaluator)
+    found = grid_of(configs(), [by_lr(config) for config in configs()]).get_param_importances(
+        evaluator=evaluator
+    )
     assert found.index[0] == "lr"
     assert set(found.index) == {"lr", "model/depth", "model/act", "noise", "epochs"}
     assert found.sum() == pytest.approx(1.0)
@@ -60,7 +64,12 @@ def test_what_mattered_comes_first_by_its_flattened_name(grid_of, evaluator):
 @pytest.mark.parametrize("evaluator", ["fanova", "mdi"])
 def test_categories_count_like_numbers(grid_of, evaluator):
     pytest.importorskip("sklearn")
-    assert grid_of(configs(), [by_act(config) for config in configs()]).get_param_importances(evaluator=evaluator).index[0] == "model/act"
+    assert (
+        grid_of(configs(), [by_act(config) for config in configs()])
+        .get_param_importances(evaluator=evaluator)
+        .index[0]
+        == "model/act"
+    )
 
 
 def test_the_direction_says_which_trials_are_the_best(grid_of):
@@ -79,9 +88,13 @@ def test_whatever_stands_in_a_configuration_is_a_category(grid_of, value):
     assert found.index[0] == "x"
 
 
-def test_parameters_that_only_some_trials_have_are_judged_by_ped_anova_and_left_out_by_forests(grid_of):
+def test_parameters_that_only_some_trials_have_are_judged_by_ped_anova_and_left_out_by_forests(
+    grid_of,
+):
     pytest.importorskip("sklearn")
-    some = [{"kind": "a", "rate": number / 40} if number % 2 else {"kind": "b"} for number in range(40)]
+    some = [
+        {"kind": "a", "rate": number / 40} if number % 2 else {"kind": "b"} for number in range(40)
+    ]
     grid = grid_of(some, [config.get("rate", 2.0) for config in some])
     assert set(grid.get_param_importances().index) == {"kind", "rate"}
     assert list(grid.get_param_importances(evaluator="fanova").index) == ["kind"]
@@ -110,8 +123,18 @@ def test_another_metric_can_be_named(grid_of):
             "ped_anova",
             "at least 20 trials .* at iteration 1, got 19; run more",
         ),
-        ([{"x": 1}] * 20, range(20), "ped_anova", "a parameter must differ between trials .*, got the same of each: x"),
-        (configs(20), range(20), "anova", "evaluator must be one of ped_anova, fanova, mdi, got 'anova'"),
+        (
+            [{"x": 1}] * 20,
+            range(20),
+            "ped_anova",
+            "a parameter must differ between trials .*, got the same of each: x",
+        ),
+        (
+            configs(20),
+            range(20),
+            "anova",
+            "evaluator must be one of ped_anova, fanova, mdi, got 'anova'",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_refused(grid_of, chosen, losses, evaluator, message):
@@ -126,49 +149,82 @@ def halved(num=60, iteration=2):
     """
     curves = {}
     for number, config in enumerate(configs(num)):
-        chosen = {"lr": config["lr"], "batch_size": [16, 32, 64][number % 3], "noise": config["noise"]}
+        chosen = {
+            "lr": config["lr"],
+            "batch_size": [16, 32, 64][number % 3],
+            "noise": config["noise"],
+        }
         steps = 5 if chosen["batch_size"] == 64 and number % 2 else iteration
         curves[f"t{number:05d}"] = (
             chosen,
-            [{"loss": by_lr({**chosen, "model": {"depth": 1}}) / 10 + 9 / step} for step in range(1, steps + 1)],
+            [
+                {"loss": by_lr({**chosen, "model": {"depth": 1}}) / 10 + 9 / step}
+                for step in range(1, steps + 1)
+            ],
         )
     return curves
 
 
 def grid_of_curves(make, curves):
-    trials = [make.trial(trial_id, results, config=config) for trial_id, (config, results) in curves.items()]
+    trials = [
+        make.trial(trial_id, results, config=config)
+        for trial_id, (config, results) in curves.items()
+    ]
     rows = {trial_id: make.rows(trial_id, results) for trial_id, (_, results) in curves.items()}
     return ResultGrid(trials, "/nowhere", MemoryRows(rows), "loss", "min")
 
 
-def test_trials_that_were_cut_at_different_iterations_are_compared_at_one_that_most_of_them_reached(make):
+def test_trials_that_were_cut_at_different_iterations_are_compared_at_one_that_most_of_them_reached(
+    make,
+):
     grid = grid_of_curves(make, halved())
-    assert grid.get_param_importances(iteration="last").index[0] == "batch_size"  # it tells who trained for longer
+    assert (
+        grid.get_param_importances(iteration="last").index[0] == "batch_size"
+    )  # it tells who trained for longer
     found = grid.get_param_importances()
     assert found.index[0] == "lr"
     assert found.attrs == {"num_trials": 60, "iteration": 2}
     assert grid.get_param_importances(iteration=1).attrs == {"num_trials": 60, "iteration": 1}
-    with pytest.raises(ValueError, match="at least 20 trials with a finite value at iteration 5, got 10; run more"):
+    with pytest.raises(
+        ValueError, match="at least 20 trials with a finite value at iteration 5, got 10; run more"
+    ):
         grid.get_param_importances(iteration=5)
-    with pytest.raises(ValueError, match="iteration must be at least 1, 'common' or 'last', got 'first'"):
+    with pytest.raises(
+        ValueError, match="iteration must be at least 1, 'common' or 'last', got 'first'"
+    ):
         grid.get_param_importances(iteration="first")
 
 
 def test_where_a_result_lacks_the_metric_a_trials_newest_value_up_to_there_counts(make):
-    curves = {name: (config, [results[0], {"other": 1.0}, *results[2:]]) for name, (config, results) in halved().items()}
-    assert grid_of_curves(make, curves).get_param_importances().equals(grid_of_curves(make, halved()).get_param_importances(iteration=1))
+    curves = {
+        name: (config, [results[0], {"other": 1.0}, *results[2:]])
+        for name, (config, results) in halved().items()
+    }
+    assert (
+        grid_of_curves(make, curves)
+        .get_param_importances()
+        .equals(grid_of_curves(make, halved()).get_param_importances(iteration=1))
+    )
 
 
 def test_a_share_comes_with_its_standard_error_which_few_trials_make_large(make):
-    few, many = (grid_of_curves(make, halved(num)).plot.data.importances().set_index("parameter") for num in (24, 240))
+    few, many = (
+        grid_of_curves(make, halved(num)).plot.data.importances().set_index("parameter")
+        for num in (24, 240)
+    )
     assert (few["num_trials"].unique().tolist(), many["iteration"].unique().tolist()) == ([24], [2])
     assert 0 < many.loc["lr", "std_error"] < few.loc["lr", "std_error"] < 1
     again = grid_of_curves(make, halved(24)).plot.data.importances().set_index("parameter")
     assert again.equals(few)
 
 
-@pytest.mark.parametrize(("missing", "evaluator", "command"), [("optuna", "ped_anova", "optuna"), ("sklearn", "fanova", "optuna,sklearn")])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(grid_of, monkeypatch, missing, evaluator, command):
+@pytest.mark.parametrize(
+    ("missing", "evaluator", "command"),
+    [("optuna", "ped_anova", "optuna"), ("sklearn", "fanova", "optuna,sklearn")],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    grid_of, monkeypatch, missing, evaluator, command
+):
     imported = builtins.__import__
     grid = grid_of(configs(), [by_lr(config) for config in configs()])
 

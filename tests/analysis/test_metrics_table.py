@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 import tuner as tune
 from schedulers import FIFOScheduler
 from tuner.analysis import metrics_table
-from tuner.analysis.frames import flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
+from tuner.analysis.frames import (
+    flat_config,
+    flat_metrics,
+    in_order_of_appearance,
+    in_usual_order,
+    to_frame,
+)
 from tuner.analysis.metrics_table import MetricsFrames, MetricsTable, TableTrial
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.events import CheckpointSaved, ResultReported, TrialSuggested
@@ -23,27 +29,50 @@ from tuner.journal.writer import Journal
 TRIALS = ["t00000", "t00001", "t00002"]
 
 scalars = st.one_of(
-    st.integers(-3, 3), st.floats(), st.booleans(), st.sampled_from(["a", "b", "$c"]), st.none(), st.sampled_from([2**70, -(2**70), 2**63])
+    st.integers(-3, 3),
+    st.floats(),
+    st.booleans(),
+    st.sampled_from(["a", "b", "$c"]),
+    st.none(),
+    st.sampled_from([2**70, -(2**70), 2**63]),
 )
-values = st.one_of(scalars, st.lists(st.integers(0, 9), max_size=2), st.fixed_dictionaries({"in": scalars}), st.just({}))
+values = st.one_of(
+    scalars,
+    st.lists(st.integers(0, 9), max_size=2),
+    st.fixed_dictionaries({"in": scalars}),
+    st.just({}),
+)
 same_type = st.one_of(st.floats(allow_nan=False), st.floats())
 metrics = st.one_of(
     st.fixed_dictionaries({"loss": same_type, "steps": st.integers(0, 99)}),
-    st.dictionaries(st.sampled_from(["loss", "steps", "val", "val/in", "note", "done"]), values, max_size=4),
+    st.dictionaries(
+        st.sampled_from(["loss", "steps", "val", "val/in", "note", "done"]), values, max_size=4
+    ),
 )
-configs = st.fixed_dictionaries({"lr": scalars}, optional={"model": st.fixed_dictionaries({"depth": st.integers(1, 3)}), "kind": scalars})
-reports = st.tuples(st.sampled_from(TRIALS), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 6)), metrics)
+configs = st.fixed_dictionaries(
+    {"lr": scalars},
+    optional={"model": st.fixed_dictionaries({"depth": st.integers(1, 3)}), "kind": scalars},
+)
+reports = st.tuples(
+    st.sampled_from(TRIALS), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 6)), metrics
+)
 
 
 @st.composite
 def histories(draw):
     grafted = tuple(sorted(draw(st.sets(st.integers(1, 3), max_size=2))))
-    return History(draw(st.integers(0, 1)), grafted, tuple(draw(configs) for _ in range(len(grafted) + 1)))
+    return History(
+        draw(st.integers(0, 1)), grafted, tuple(draw(configs) for _ in range(len(grafted) + 1))
+    )
 
 
 def told(reported):
     trial_id, _, iteration, own = reported
-    return {**own, **({} if iteration is None else {"training_iteration": iteration}), "trial_id": trial_id}
+    return {
+        **own,
+        **({} if iteration is None else {"training_iteration": iteration}),
+        "trial_id": trial_id,
+    }
 
 
 def row_by_row(trials, rows):
@@ -52,7 +81,10 @@ def row_by_row(trials, rows):
     for trial in trials:
         results = rows.of(trial.trial_id)
         in_force = rows.configs(trial.trial_id) or [trial.config] * len(results)
-        own = [{**flat_metrics(row), **flat_config(config)} for row, config in zip(results, in_force, strict=True)]
+        own = [
+            {**flat_metrics(row), **flat_config(config)}
+            for row, config in zip(results, in_force, strict=True)
+        ]
         if own:
             own[-1]["done"] = trial.done
         every += own
@@ -68,10 +100,16 @@ def check_equal(found, expected):
 
 
 @pytest.mark.parametrize("chunk", [2, 256])
-@given(st.lists(reports, max_size=24), st.dictionaries(st.sampled_from(TRIALS), histories()), st.lists(configs, min_size=3, max_size=3))
+@given(
+    st.lists(reports, max_size=24),
+    st.dictionaries(st.sampled_from(TRIALS), histories()),
+    st.lists(configs, min_size=3, max_size=3),
+)
 def test_frames_of_a_journal_are_those_made_row_by_row(chunk, reported, known, last_configs):
     trials = [
-        TableTrial(trial_id, known[trial_id].configs[-1] if trial_id in known else config, number != 1)
+        TableTrial(
+            trial_id, known[trial_id].configs[-1] if trial_id in known else config, number != 1
+        )
         for number, (trial_id, config) in enumerate(zip(TRIALS, last_configs, strict=True))
     ]
     with tempfile.TemporaryDirectory() as experiment, pytest.MonkeyPatch.context() as patch:
@@ -87,13 +125,23 @@ def test_frames_of_a_journal_are_those_made_row_by_row(chunk, reported, known, l
         check_equal(table.joined(), row_by_row(trials, rows))
         for trial in trials:
             check_equal(table.of(trial.trial_id), row_by_row([trial], rows))
-            check_equal(MetricsTable([trial], rows, are_few=True).of(trial.trial_id), row_by_row([trial], rows))
+            check_equal(
+                MetricsTable([trial], rows, are_few=True).of(trial.trial_id),
+                row_by_row([trial], rows),
+            )
 
 
-@given(st.lists(reports, max_size=12), st.lists(st.lists(configs, max_size=3), min_size=3, max_size=3))
+@given(
+    st.lists(reports, max_size=12), st.lists(st.lists(configs, max_size=3), min_size=3, max_size=3)
+)
 def test_frames_of_rows_in_memory_are_those_made_row_by_row(reported, by_branch):
-    results = {trial_id: [told(one) for one in reported if one[0] == trial_id] for trial_id in TRIALS}
-    branches = {trial_id: sorted(one[1] - 1 for one in reported if one[0] == trial_id) for trial_id in TRIALS}
+    results = {
+        trial_id: [told(one) for one in reported if one[0] == trial_id] for trial_id in TRIALS
+    }
+    branches = {
+        trial_id: sorted(one[1] - 1 for one in reported if one[0] == trial_id)
+        for trial_id in TRIALS
+    }
     rows = MemoryRows(results, branches, dict(zip(TRIALS, by_branch, strict=True)))
     trials = [TableTrial(trial_id, {"lr": 0.5}, True) for trial_id in TRIALS]
     check_equal(MetricsTable(trials, rows).joined(), row_by_row(trials, rows))
@@ -105,16 +153,26 @@ def test_a_checkpoint_that_is_saved_after_a_result_is_named_in_its_row(tmp_path)
     with Journal(tmp_path, sync="process") as journal:
         for number in (1, 2, 3):
             for trial_id in ("t1", "t2"):
-                row = {"loss": 1.0, "checkpoint_dir_name": None, "training_iteration": number, "trial_id": trial_id}
+                row = {
+                    "loss": 1.0,
+                    "checkpoint_dir_name": None,
+                    "training_iteration": number,
+                    "trial_id": trial_id,
+                }
                 journal.append(encode(ResultReported(trial_id, 1, row), 0.0))
             if number > 1:
-                journal.append(encode(CheckpointSaved("t1", 1, CheckpointRecord(number, number)), 0.0))
+                journal.append(
+                    encode(CheckpointSaved("t1", 1, CheckpointRecord(number, number)), 0.0)
+                )
             journal.append(encode(CheckpointSaved("t2", 2, CheckpointRecord(number, number)), 0.0))
     rows = JournalRows(tmp_path)
     trials = [TableTrial(trial_id, {}, True, 3) for trial_id in ("t1", "t2")]
     names = [None, "checkpoint_000002", "checkpoint_000003"]
     for table in (MetricsTable(trials, rows), MetricsTable(trials[:1], rows, are_few=True)):
-        assert [name if isinstance(name, str) else None for name in table.of("t1")["checkpoint_dir_name"]] == names
+        assert [
+            name if isinstance(name, str) else None
+            for name in table.of("t1")["checkpoint_dir_name"]
+        ] == names
     assert MetricsTable(trials, rows).of("t2")["checkpoint_dir_name"].isna().all()
     assert [row["checkpoint_dir_name"] for row in rows.of("t1")] == [None] * 3
 
@@ -135,7 +193,10 @@ class CountingRows:
 
 
 def test_a_few_of_many_trials_are_looked_up_and_more_of_them_are_read_in_one_pass(monkeypatch):
-    results = {f"t{number}": [{"loss": number, "training_iteration": 1, "trial_id": f"t{number}"}] for number in range(200)}
+    results = {
+        f"t{number}": [{"loss": number, "training_iteration": 1, "trial_id": f"t{number}"}]
+        for number in range(200)
+    }
     rows = CountingRows(MemoryRows(results))
     trials = [TableTrial(trial_id, {}, True, 1) for trial_id in results]
     MetricsFrames(trials, rows).of("t7")
@@ -149,7 +210,12 @@ def test_a_few_of_many_trials_are_looked_up_and_more_of_them_are_read_in_one_pas
 
 
 def test_what_is_changed_in_a_frame_changes_no_other():
-    rows = MemoryRows({trial_id: [{"loss": 1.0, "training_iteration": 1, "trial_id": trial_id}] for trial_id in TRIALS})
+    rows = MemoryRows(
+        {
+            trial_id: [{"loss": 1.0, "training_iteration": 1, "trial_id": trial_id}]
+            for trial_id in TRIALS
+        }
+    )
     frames = MetricsFrames([TableTrial(trial_id, {}, True, 1) for trial_id in TRIALS], rows)
     for frame in (frames.of("t00000"), frames.joined()):
         frame.loc[0, "loss"] = 9.0
@@ -173,12 +239,16 @@ def test_the_table_of_a_real_experiment_holds_the_frames_of_its_trials(experimen
     grid = experiment(kind)
     for found in (grid, ResultGrid.from_directory(grid.experiment_path)):
         table = found.get_metrics_dataframe()
-        assert table["trial_id"].unique().tolist() == [result.trial_id for result in found if len(result.metrics_dataframe)]
+        assert table["trial_id"].unique().tolist() == [
+            result.trial_id for result in found if len(result.metrics_dataframe)
+        ]
         for result in found:
             own = table[table["trial_id"] == result.trial_id]
             frame = result.metrics_dataframe
             for name in frame.columns:
-                pd.testing.assert_series_equal(own[name].reset_index(drop=True), frame[name], check_dtype=False)
+                pd.testing.assert_series_equal(
+                    own[name].reset_index(drop=True), frame[name], check_dtype=False
+                )
 
 
 def test_without_results_there_are_no_rows(tmp_path):
@@ -189,7 +259,9 @@ def test_without_results_there_are_no_rows(tmp_path):
         tune.Tuner(
             train,
             tune_config=tune.TuneConfig(scheduler=FIFOScheduler()),
-            run_config=tune.RunConfig(name="e", storage_path=str(tmp_path), executor="inline", verbose=0),
+            run_config=tune.RunConfig(
+                name="e", storage_path=str(tmp_path), executor="inline", verbose=0
+            ),
         ).fit(),
         ResultGrid([], str(tmp_path), MemoryRows({})),
     ):

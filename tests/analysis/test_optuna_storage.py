@@ -26,26 +26,47 @@ def train(config):
 
 
 def run(tmp_path, space, **more):
-    given = {"metric": "loss", "mode": "min", "scheduler": FIFOScheduler(), "search_alg": BasicVariantGenerator()} | more
-    config = tune.RunConfig(name="seen", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
-    tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig(**given), run_config=config).fit()
+    given = {
+        "metric": "loss",
+        "mode": "min",
+        "scheduler": FIFOScheduler(),
+        "search_alg": BasicVariantGenerator(),
+    } | more
+    config = tune.RunConfig(
+        name="seen", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1}
+    )
+    tune.Tuner(
+        train, param_space=space, tune_config=tune.TuneConfig(**given), run_config=config
+    ).fit()
     return tmp_path / "seen"
 
 
 def test_trials_have_the_nearest_state_and_their_newest_value(tmp_path):
     path = run(tmp_path, {"length": 4, "kind": tune.grid_search(["plain", "fails", "nan"])})
     trials = ExperimentStorage(path).get_all_trials(0)
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
+    assert [trial.state for trial in trials] == [
+        TrialState.COMPLETE,
+        TrialState.FAIL,
+        TrialState.FAIL,
+    ]
     assert [trial.value for trial in trials] == [1.5, None, None]
     assert trials[0].intermediate_values == {1: 1.5, 2: 0.5, 3: 0.5, 4: 1.5}
-    assert [trial.params for trial in trials] == [{"kind": "'plain'"}, {"kind": "'fails'"}, {"kind": "'nan'"}]
+    assert [trial.params for trial in trials] == [
+        {"kind": "'plain'"},
+        {"kind": "'fails'"},
+        {"kind": "'nan'"},
+    ]
     assert trials[1].user_attrs["error"] == "ValueError: half-way"
 
 
 def test_a_study_is_loaded_from_it_and_its_best_trial_is_ours(tmp_path):
     path = run(tmp_path, {"length": tune.grid_search([1, 2, 5]), "kind": "plain"})
     study = optuna.load_study(study_name="seen", storage=ExperimentStorage(path))
-    assert (study.best_value, study.best_trial.user_attrs["trial_id"], study.metric_names) == (0.5, "t00001", ["loss"])
+    assert (study.best_value, study.best_trial.user_attrs["trial_id"], study.metric_names) == (
+        0.5,
+        "t00001",
+        ["loss"],
+    )
     assert study.user_attrs == {"path": str(path)}
 
 
@@ -58,7 +79,9 @@ def test_what_is_written_later_is_seen_and_what_has_not_changed_is_not_read_agai
 
 
 def test_long_curves_are_thinned_and_keep_their_end(tmp_path):
-    (trial,) = ExperimentStorage(run(tmp_path, {"length": 1_001, "kind": "plain"})).get_all_trials(0)
+    (trial,) = ExperimentStorage(run(tmp_path, {"length": 1_001, "kind": "plain"})).get_all_trials(
+        0
+    )
     assert len(trial.intermediate_values) <= 200
     assert max(trial.intermediate_values) == 1_001
 
@@ -85,7 +108,11 @@ class StopsAllButOne(FIFOScheduler):
     """Stops every trial but the last one after its first result."""
 
     def on_trial_result(self, trial, result):
-        return [Stop(trial.trial_id, Reason("test", {}))] if result["training_iteration"] == 1 and trial.config["x"] < 23 else []
+        return (
+            [Stop(trial.trial_id, Reason("test", {}))]
+            if result["training_iteration"] == 1 and trial.config["x"] < 23
+            else []
+        )
 
 
 def train_two(config):
@@ -96,7 +123,9 @@ def train_two(config):
 def stopped_early(tmp_path, **more):
     space = {"x": tune.grid_search(range(24)), "fixed": 1}
     given = {"scheduler": StopsAllButOne(), "metric": "loss", "mode": "min"} | more
-    config = tune.RunConfig(name="cut", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
+    config = tune.RunConfig(
+        name="cut", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1}
+    )
     tuned = tune.TuneConfig(**({"search_alg": BasicVariantGenerator()} | given))
     return tune.Tuner(train_two, param_space=space, tune_config=tuned, run_config=config).fit()
 
@@ -106,7 +135,10 @@ def test_the_best_trial_is_that_of_the_results_although_it_was_stopped_early(tmp
     study = optuna.load_study(study_name="cut", storage=ExperimentStorage(tmp_path / "cut"))
     assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 1
     best = grid.get_best_result()
-    assert (study.best_trial.user_attrs["trial_id"], study.best_value) == (best.trial_id, best.metrics["loss"])
+    assert (study.best_trial.user_attrs["trial_id"], study.best_value) == (
+        best.trial_id,
+        best.metrics["loss"],
+    )
 
 
 def test_importances_count_trials_that_were_stopped_early(tmp_path):
@@ -118,18 +150,32 @@ def test_importances_count_trials_that_were_stopped_early(tmp_path):
 
 def test_several_objectives_are_several_directions_with_the_newest_values(tmp_path):
     searcher = OptunaSearch(metric=["loss", "size"], mode=["min", "max"], seed=1)
-    config = tune.RunConfig(name="two", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
+    config = tune.RunConfig(
+        name="two", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1}
+    )
     tuned = tune.TuneConfig(search_alg=searcher, scheduler=StopsAllButOne(), num_samples=4)
-    grid = tune.Tuner(train_two, param_space={"x": tune.uniform(0, 30)}, tune_config=tuned, run_config=config).fit()
+    grid = tune.Tuner(
+        train_two, param_space={"x": tune.uniform(0, 30)}, tune_config=tuned, run_config=config
+    ).fit()
     storage = ExperimentStorage(tmp_path / "two")
     study = optuna.load_study(study_name="two", storage=storage)
-    assert ([direction.name for direction in study.directions], study.metric_names) == (["MINIMIZE", "MAXIMIZE"], ["loss", "size"])
+    assert ([direction.name for direction in study.directions], study.metric_names) == (
+        ["MINIMIZE", "MAXIMIZE"],
+        ["loss", "size"],
+    )
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
-    assert [trial.values for trial in study.trials] == [[result.metrics["loss"], result.metrics["size"]] for result in grid]
-    assert {trial.user_attrs["trial_id"] for trial in study.best_trials} == {result.trial_id for result in grid.get_best_results()}
+    assert [trial.values for trial in study.trials] == [
+        [result.metrics["loss"], result.metrics["size"]] for result in grid
+    ]
+    assert {trial.user_attrs["trial_id"] for trial in study.best_trials} == {
+        result.trial_id for result in grid.get_best_results()
+    }
     with pytest.raises(RuntimeError, match="best trial"):
         storage.get_best_trial(0)
-    with pytest.raises(ValueError, match="mode 'min' needs a metric, as the experiment has 2 objectives: loss, size"):
+    with pytest.raises(
+        ValueError,
+        match="mode 'min' needs a metric, as the experiment has 2 objectives: loss, size",
+    ):
         ExperimentStorage(tmp_path / "two", mode="min")
     single = ExperimentStorage(tmp_path / "two", "size")
     assert single.get_study_directions(0) == [optuna.study.StudyDirection.MAXIMIZE]

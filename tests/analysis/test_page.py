@@ -46,7 +46,11 @@ class Page(HTMLParser):
             self.text += data
 
     def data(self, name):
-        return next(json.loads(text, parse_constant=pytest.fail) for attrs, text in self.scripts if attrs.get("id") == name)
+        return next(
+            json.loads(text, parse_constant=pytest.fail)
+            for attrs, text in self.scripts
+            if attrs.get("id") == name
+        )
 
     def sections(self):
         return [attrs["id"] for tag, attrs in self.elements if tag == "section"]
@@ -72,7 +76,12 @@ def page_of(tmp_path):
 @pytest.fixture
 def grid(make, tmp_path):
     def build(trials, metric="loss", mode="min"):
-        rows = {trial.trial_id: [{key: value for key, value in trial.last_result.items() if key != "config"}] for trial in trials}
+        rows = {
+            trial.trial_id: [
+                {key: value for key, value in trial.last_result.items() if key != "config"}
+            ]
+            for trial in trials
+        }
         return ResultGrid(trials, str(tmp_path), MemoryRows(rows), metric, mode)
 
     return build
@@ -83,22 +92,45 @@ ALWAYS = ["all-trials", "slowest", "failed"]
 
 @pytest.mark.parametrize(
     ("kind", "own"),
-    [("asha", ["rungs"]), ("promotion", ["rungs"]), ("hyperband", ["rungs"]), ("pbt", ["lineage", "schedules"]), ("plain", [])],
+    [
+        ("asha", ["rungs"]),
+        ("promotion", ["rungs"]),
+        ("hyperband", ["rungs"]),
+        ("pbt", ["lineage", "schedules"]),
+        ("plain", []),
+    ],
 )
 def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, page_of, kind, own):
     page = page_of(experiment(kind))
     common = ["best", "curves", "history", "importance", "parallel", "slices"]
     assert page.sections() == [*common, *own, "slots", "quality", *ALWAYS, "setup"]
     drawn = [figure["place"] for figure in page.data("figures")]
-    assert set(drawn) == {attrs["id"] for tag, attrs in page.elements if attrs.get("class") == "chart"}
-    assert {name for tag, attrs in page.elements if tag == "a" for name in [attrs["href"][1:]]} <= {"best", *page.sections()}
+    assert set(drawn) == {
+        attrs["id"] for tag, attrs in page.elements if attrs.get("class") == "chart"
+    }
+    assert {name for tag, attrs in page.elements if tag == "a" for name in [attrs["href"][1:]]} <= {
+        "best",
+        *page.sections(),
+    }
 
 
 def test_the_table_has_every_trial_with_metric_parameters_and_decision(experiment, page_of):
     grid = experiment("asha")
     table = page_of(grid).data("trials")
-    assert table["columns"] == ["trial", "status", "ending", "loss", "x", "kind", "iterations", "run time (s)", "decision"]
-    assert [row[3] for row in table["rows"]] == sorted(float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials)
+    assert table["columns"] == [
+        "trial",
+        "status",
+        "ending",
+        "loss",
+        "x",
+        "kind",
+        "iterations",
+        "run time (s)",
+        "decision",
+    ]
+    assert [row[3] for row in table["rows"]] == sorted(
+        float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials
+    )
     assert {row[0] for row in table["rows"]} == {trial.trial_id for trial in grid.trials}
     assert (table["num_best"], table["rows"][0][0]) == (1, grid.get_best_result().trial_id)
     assert [table["columns"][place] for place in table["priority"]] == table["columns"]
@@ -121,14 +153,19 @@ def test_the_head_tells_what_people_ask_first(experiment, page_of):
         assert told in text
 
 
-def test_failed_trials_are_grouped_by_cause_with_configuration_traceback_and_log(experiment, page_of):
+def test_failed_trials_are_grouped_by_cause_with_configuration_traceback_and_log(
+    experiment, page_of
+):
     grid = experiment("plain")
     page = page_of(grid)
     assert "6 of 12 trials failed, for one cause" in page.text
     assert page.text.count("6 trials RuntimeError: no luck") == 1
     assert "in curve\n    raise RuntimeError(" in page.text
     failed = [trial for trial in grid.trials if trial.failures]
-    assert all(page.text.count(f"{grid.experiment_path}/{trial.trial_id}/error.txt") == 1 for trial in failed)
+    assert all(
+        page.text.count(f"{grid.experiment_path}/{trial.trial_id}/error.txt") == 1
+        for trial in failed
+    )
 
 
 def test_causes_differ_by_type_and_by_message_without_its_numbers(make, grid, page_of):
@@ -143,7 +180,9 @@ def test_causes_differ_by_type_and_by_message_without_its_numbers(make, grid, pa
         trial.failures = [Failure(kind, message, f"Traceback of {trial.trial_id}")]
     text = page_of(grid(trials)).text
     assert "6 of 6 trials failed, for 4 causes" in text
-    assert text.index("2 trials ValueError: nan at lr=0.1") < text.index("1 trial ValueError: shape (3, 4)")
+    assert text.index("2 trials ValueError: nan at lr=0.1") < text.index(
+        "1 trial ValueError: shape (3, 4)"
+    )
     assert ("Traceback of t1" in text, "Traceback of t2Traceback" in text) == (True, False)
 
 
@@ -152,14 +191,20 @@ def test_the_same_exception_at_the_same_line_is_one_cause_whatever_its_message(m
     for number, trial in enumerate(trials):
         frame = f'  File "/home/me/train.py", line {12 if number else 30}, in train\n    x'
         told = f"no file {'abcd'[number]}.npz"
-        trial.failures = [Failure("OSError", told, f"Traceback (most recent call last):\n{frame}\nOSError: {told}")]
+        trial.failures = [
+            Failure(
+                "OSError", told, f"Traceback (most recent call last):\n{frame}\nOSError: {told}"
+            )
+        ]
     text = page_of(grid(trials)).text
     assert "4 of 4 trials failed, for 2 causes" in text
     assert "3 trials OSError: no file b.npz" in text
     assert "at train.py:12 in train" in text
 
 
-def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(experiment, page_of):
+def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(
+    experiment, page_of
+):
     text = page_of(experiment("asha")).text
     for told in (
         "SearcherBasicVariantGenerator()",
@@ -198,7 +243,13 @@ def test_the_foot_tells_with_what_the_latest_session_was_run(experiment, page_of
 def test_the_best_configuration_can_be_copied_as_a_python_dictionary(experiment, page_of):
     grid = experiment("plain")
     page = page_of(grid)
-    assert sum(tag == "button" and attrs.get("data-copy") == "best-config" for tag, attrs in page.elements) == 1
+    assert (
+        sum(
+            tag == "button" and attrs.get("data-copy") == "best-config"
+            for tag, attrs in page.elements
+        )
+        == 1
+    )
     assert repr(grid.get_best_result().config["x"]) in page.text
     assert any(tag == "pre" and attrs.get("id") == "best-config" for tag, attrs in page.elements)
 
@@ -215,17 +266,32 @@ def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, pa
     assert "framed" not in page.text
     table = page.data("trials")
     assert table["columns"][3:5] == ["accuracy", "size"]
-    assert [row[0] for row in table["rows"][: table["num_best"]]] == [result.trial_id for result in front]
+    assert [row[0] for row in table["rows"][: table["num_best"]]] == [
+        result.trial_id for result in front
+    ]
 
 
 def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
     config = {HOSTILE: HOSTILE, "obj": Opaque(HOSTILE), "list": [HOSTILE, 1], "x": 0.5}
-    trials = [make.trial(f"t{n}", [{HOSTILE: 1.0 + n}], config={**config, HOSTILE: f"{HOSTILE}{n}", "x": n}) for n in range(3)]
-    trials.append(make.trial("bad", config={**config, "x": 9}, status=Status.ERROR, ending=Ending.FAILED))
+    trials = [
+        make.trial(
+            f"t{n}", [{HOSTILE: 1.0 + n}], config={**config, HOSTILE: f"{HOSTILE}{n}", "x": n}
+        )
+        for n in range(3)
+    ]
+    trials.append(
+        make.trial("bad", config={**config, "x": 9}, status=Status.ERROR, ending=Ending.FAILED)
+    )
     trials[-1].failures = [Failure(HOSTILE, HOSTILE, HOSTILE)]
     page = page_of(grid(trials, metric=HOSTILE))
     assert "img" not in {tag for tag, _ in page.elements}
-    assert [attrs.get("id") for attrs, _ in page.scripts] == ["figures", "looks", "trials", None, None]
+    assert [attrs.get("id") for attrs, _ in page.scripts] == [
+        "figures",
+        "looks",
+        "trials",
+        None,
+        None,
+    ]
     assert {name for _, attrs in page.elements for name in attrs if name.startswith("on")} == set()
     assert page.data("trials")["columns"].count(HOSTILE) == 2  # the metric and the parameter
     assert HOSTILE in page.text
@@ -233,11 +299,24 @@ def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
 
 def test_the_browser_is_told_to_run_these_scripts_and_to_load_nothing(experiment, page_of, library):
     page = page_of(experiment("asha"))
-    [policy] = [attrs["content"] for tag, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy"]
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for attrs, text in page.scripts if not attrs]
+    [policy] = [
+        attrs["content"]
+        for tag, attrs in page.elements
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for attrs, text in page.scripts
+        if not attrs
+    ]
     assert re.findall(r"'sha256-([^']*)'", policy) == hashes
     assert "default-src 'none'" in policy
-    assert {name for tag, attrs in page.elements for name in attrs if name in ("src", "srcset", "action")} == set()
+    assert {
+        name
+        for tag, attrs in page.elements
+        for name in attrs
+        if name in ("src", "srcset", "action")
+    } == set()
     assert all(attrs["href"].startswith("#") for _, attrs in page.elements if "href" in attrs)
 
 
@@ -263,21 +342,36 @@ def test_there_is_a_page_of_whatever_there_is(make, grid, page_of, matter):
     trials, metric, told = matter
     page = page_of(grid(trials(make), metric, metric and "min"))
     assert told in page.text
-    assert {attrs["href"][1:] for tag, attrs in page.elements if tag == "a"} <= {"best", *page.sections()}
+    assert {attrs["href"][1:] for tag, attrs in page.elements if tag == "a"} <= {
+        "best",
+        *page.sections(),
+    }
     page.data("figures")
     page.data("trials")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, None, [1, [2]], {}, "", True, Opaque("<f>"), -0.0, 1e-300])
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, 10**400, None, [1, [2]], {}, "", True, Opaque("<f>"), -0.0, 1e-300],
+)
 def test_parameters_may_be_anything(make, grid, page_of, value):
-    trials = [make.trial(f"t{n}", [{"loss": 1.0 + n}], config={"x": value, "y": {"z": n}} if n % 2 else {"x": n + 1}) for n in range(12)]
+    trials = [
+        make.trial(
+            f"t{n}",
+            [{"loss": 1.0 + n}],
+            config={"x": value, "y": {"z": n}} if n % 2 else {"x": n + 1},
+        )
+        for n in range(12)
+    ]
     page = page_of(grid(trials))
     assert [row[0] for row in page.data("trials")["rows"]] == [f"t{n}" for n in range(12)]
 
 
 def test_importances_name_what_has_to_be_installed(make, grid, page_of, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    page = page_of(grid([make.trial(f"t{n}", [{"loss": float(n)}], config={"x": n}) for n in range(12)]))
+    page = page_of(
+        grid([make.trial(f"t{n}", [{"loss": float(n)}], config={"x": n}) for n in range(12)])
+    )
     assert 'needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"' in page.text
 
 
@@ -285,9 +379,15 @@ def test_what_is_left_out_is_said(make, tmp_path, page_of):
     trials, rows = [], {}
     for n in range(210):
         trials.append(make.trial(f"t{n:03d}", [{"loss": float(n)}], config={"x": n}))
-        rows[trials[-1].trial_id] = [{"loss": float(n) + step / 300, "training_iteration": step} for step in range(300 if n == 0 else 1)]
+        rows[trials[-1].trial_id] = [
+            {"loss": float(n) + step / 300, "training_iteration": step}
+            for step in range(300 if n == 0 else 1)
+        ]
     page = page_of(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
-    assert "Shows 200 of 210 trials: the best 100, and others spread evenly over the ranks." in page.text
+    assert (
+        "Shows 200 of 210 trials: the best 100, and others spread evenly over the ranks."
+        in page.text
+    )
     assert "A curve with more than 200 points (1 here)" in page.text
     curves = next(figure for figure in page.data("figures") if figure["place"] == "chart-curves")
     assert sum(value is None for trace in curves["data"] for value in trace["x"]) == 200

@@ -13,7 +13,16 @@ from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")
 
-PROGRAM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAM = next(
+    filter(
+        None,
+        map(
+            shutil.which,
+            ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"),
+        ),
+    ),
+    None,
+)
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 
 CELLS = "[...document.querySelectorAll('#trial-table tbody tr')].map(row => row.children[{column}].textContent)"
@@ -56,9 +65,16 @@ def test_all_charts_are_drawn_and_nothing_is_complained_about(experiment, opened
     browser = opened(experiment(kind))
     num_charts = browser.run("document.querySelectorAll('.chart').length")
     assert num_charts >= 6
-    assert browser.run("document.querySelectorAll('.chart[data-drawn=true]:has(.cartesianlayer .trace)').length") == num_charts
+    assert (
+        browser.run(
+            "document.querySelectorAll('.chart[data-drawn=true]:has(.cartesianlayer .trace)').length"
+        )
+        == num_charts
+    )
     assert browser.run("Number(document.body.dataset.drawn)") == num_charts
-    assert browser.run("document.querySelectorAll('#trial-table tbody tr').length") == len(experiment(kind))
+    assert browser.run("document.querySelectorAll('#trial-table tbody tr').length") == len(
+        experiment(kind)
+    )
     assert browser.complaints == []
 
 
@@ -66,7 +82,9 @@ def test_the_table_is_sorted_by_numbers_and_back(experiment, page):
     grid = experiment("asha")
     click = "[...document.querySelectorAll('#trial-table th button')].find(button => button.textContent === 'loss').click()"
     losses = pytest.approx(sorted(trial.summary["loss"].last for trial in grid.trials), rel=1e-4)
-    worst_first = pytest.approx(sorted((trial.summary["loss"].last for trial in grid.trials), reverse=True), rel=1e-4)
+    worst_first = pytest.approx(
+        sorted((trial.summary["loss"].last for trial in grid.trials), reverse=True), rel=1e-4
+    )
     assert [float(cell) for cell in page.run(CELLS.format(column=3))] == losses  # the best first
     page.run(click)
     assert [float(cell) for cell in page.run(CELLS.format(column=3))] == losses
@@ -79,12 +97,28 @@ def test_the_table_is_filtered_by_text_condition_and_state(experiment, page):
     grid = experiment("asha")
     for text, expected in (
         ("t00007", ["t00007"]),
-        ("x<0.3 kind=a", [t.trial_id for t in grid.trials if t.config["x"] < 0.3 and t.config["kind"] == "a"]),
+        (
+            "x<0.3 kind=a",
+            [t.trial_id for t in grid.trials if t.config["x"] < 0.3 and t.config["kind"] == "a"],
+        ),
         ("x > 0.3 x<=0.6", [t.trial_id for t in grid.trials if 0.3 < t.config["x"] <= 0.6]),
-        ("t0000 kind != a", [t.trial_id for t in grid.trials if t.trial_id < "t00010" and t.config["kind"] != "a"]),
+        (
+            "t0000 kind != a",
+            [t.trial_id for t in grid.trials if t.trial_id < "t00010" and t.config["kind"] != "a"],
+        ),
         ("ending=completed", [t.trial_id for t in grid.trials if t.ending == "completed"]),
-        ("ending = stopped_early", [t.trial_id for t in grid.trials if t.ending == "stopped early"]),
-        ("ending==stopped early t0000", [t.trial_id for t in grid.trials if t.ending == "stopped early" and t.trial_id < "t00010"]),
+        (
+            "ending = stopped_early",
+            [t.trial_id for t in grid.trials if t.ending == "stopped early"],
+        ),
+        (
+            "ending==stopped early t0000",
+            [
+                t.trial_id
+                for t in grid.trials
+                if t.ending == "stopped early" and t.trial_id < "t00010"
+            ],
+        ),
         ("iterations==1", [t.trial_id for t in grid.trials if t.iteration == 1]),
         ("iterations!=1", [t.trial_id for t in grid.trials if t.iteration != 1]),
         ("run time (s)>=0", [t.trial_id for t in grid.trials]),
@@ -96,9 +130,13 @@ def test_the_table_is_filtered_by_text_condition_and_state(experiment, page):
         assert sorted(page.run(CELLS.format(column=0))) == expected, text
         assert "no column" not in page.run("document.getElementById('count').textContent")
     page.run(typed("momentum > 3"))
-    assert page.run("document.getElementById('count').textContent").endswith('; there is no column "momentum"')
+    assert page.run("document.getElementById('count').textContent").endswith(
+        '; there is no column "momentum"'
+    )
     page.run(typed(""))
-    page.run("(() => { const box = document.getElementById('state'); box.value = 'completed'; box.dispatchEvent(new Event('change')); })()")
+    page.run(
+        "(() => { const box = document.getElementById('state'); box.value = 'completed'; box.dispatchEvent(new Event('change')); })()"
+    )
     assert set(page.run(CELLS.format(column=2))) == {"completed"}
     assert page.run("document.getElementById('count').textContent") == "5 of 5 trials (20 in all)"
 
@@ -117,11 +155,18 @@ HEADS = "[...document.querySelectorAll('#trial-table th')].filter(cell => !cell.
 
 
 @pytest.mark.parametrize("width", [700, 1400])
-def test_the_table_shows_the_columns_for_which_there_is_room_and_all_when_asked(make, opened, tmp_path, width):
+def test_the_table_shows_the_columns_for_which_there_is_room_and_all_when_asked(
+    make, opened, tmp_path, width
+):
     names = [f"parameter_number_{number}" for number in range(25)]
     config = dict.fromkeys(names, 0.123456789)
     trials = [
-        make.trial(f"t{n}", [{"other": 1.0, "loss": n / 7}], config={name: value + n for name, value in config.items()}) for n in range(3)
+        make.trial(
+            f"t{n}",
+            [{"other": 1.0, "loss": n / 7}],
+            config={name: value + n for name, value in config.items()},
+        )
+        for n in range(3)
     ]
     browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows({}), "loss", "min"))
     browser.resize(width, 900)
@@ -130,15 +175,31 @@ def test_the_table_shows_the_columns_for_which_there_is_room_and_all_when_asked(
     assert shown[:5] == ["trial", "status", "ending", "loss", "parameter_number_0"]
     assert 5 <= len(shown) < 32
     browser.run("document.getElementById('columns').click()")
-    assert browser.run(HEADS) == ["trial", "status", "ending", "loss", "other", *names, "iterations", "run time (s)", "decision"]
+    assert browser.run(HEADS) == [
+        "trial",
+        "status",
+        "ending",
+        "loss",
+        "other",
+        *names,
+        "iterations",
+        "run time (s)",
+        "decision",
+    ]
     assert browser.run("document.getElementById('columns').textContent") == "Fewer columns"
     browser.run("document.getElementById('columns').click()")
     assert browser.run(HEADS) == shown
 
 
 def test_a_chart_whose_values_span_decades_changes_its_scale(make, opened, tmp_path):
-    rows = {f"t{n}": [{"loss": 10.0**-step, "training_iteration": step} for step in range(1, 6)] for n in range(3)}
-    trials = [make.trial(name, results, config={"x": number}) for number, (name, results) in enumerate(rows.items())]
+    rows = {
+        f"t{n}": [{"loss": 10.0**-step, "training_iteration": step} for step in range(1, 6)]
+        for n in range(3)
+    }
+    trials = [
+        make.trial(name, results, config={"x": number})
+        for number, (name, results) in enumerate(rows.items())
+    ]
     browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
     scale = "document.querySelector('#chart-curves')._fullLayout.yaxis.type"
     button = "document.querySelector('#curves button.scale')"
@@ -152,11 +213,17 @@ def test_a_chart_whose_values_span_decades_changes_its_scale(make, opened, tmp_p
 
 
 def test_the_best_configuration_and_the_code_are_copied(experiment, page):
-    page.run("document.execCommand = () => { window.selected = document.activeElement.value; return true; }")
-    page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    page.run(
+        "document.execCommand = () => { window.selected = document.activeElement.value; return true; }"
+    )
+    page.run(
+        "Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })"
+    )
     page.run("document.querySelector('#best button.copy').click()")
     assert page.comes("document.querySelector('#best button.copy').textContent === 'Copied'")
-    assert ast.literal_eval(page.run("window.selected")) == experiment("asha").get_best_result().config
+    assert (
+        ast.literal_eval(page.run("window.selected")) == experiment("asha").get_best_result().config
+    )
     page.run("document.querySelector('#setup button.copy').click()")
     assert page.comes("window.selected.startsWith('import tuner as tune')")
 
@@ -173,7 +240,10 @@ def test_the_colours_follow_the_scheme_while_the_page_is_open(page):
     ink = "getComputedStyle(document.querySelector('#chart-curves .xtick text')).fill"
     light = page.run(ink)
     try:
-        page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        page.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark"}],
+        )
         assert page.comes(f"{ink} !== {light!r}")
     finally:
         page.ask("Emulation.setEmulatedMedia", features=[])
@@ -186,7 +256,9 @@ def test_on_paper_charts_are_as_wide_as_the_page_and_come_back(page):
     page.resize(700, 900)
     try:
         assert page.run(OVERFLOW) == 0
-        assert page.run("[...document.querySelectorAll('svg.main-svg')].every(svg => svg.clientWidth <= 700)")
+        assert page.run(
+            "[...document.querySelectorAll('svg.main-svg')].every(svg => svg.clientWidth <= 700)"
+        )
         assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     finally:
         page.ask("Emulation.setEmulatedMedia", media="")
@@ -196,7 +268,10 @@ def test_on_paper_charts_are_as_wide_as_the_page_and_come_back(page):
 
 
 def test_hostile_texts_do_nothing_but_stand_there(make, opened, tmp_path):
-    trials = [make.trial(f"t{n}", [{HOSTILE: 1.0 + n}], config={HOSTILE: f"{HOSTILE}{n}", "x": n}) for n in range(12)]
+    trials = [
+        make.trial(f"t{n}", [{HOSTILE: 1.0 + n}], config={HOSTILE: f"{HOSTILE}{n}", "x": n})
+        for n in range(12)
+    ]
     trials.append(make.trial("bad", config={"x": 5}, status=Status.ERROR, ending=Ending.FAILED))
     trials[-1].failures = [Failure("Error", HOSTILE, "")]
     rows = {trial.trial_id: make.rows(trial.trial_id, [{HOSTILE: 1.0}]) for trial in trials}

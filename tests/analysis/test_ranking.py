@@ -25,18 +25,26 @@ def test_a_known_mode_is_returned(mode):
     assert check_mode(mode) == mode
 
 
-@pytest.mark.parametrize(("typo", "meant"), [("maximize", "max"), ("MIN", "min"), ("minimise", "min")])
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("maximize", "max"), ("MIN", "min"), ("minimise", "min")]
+)
 def test_a_mistyped_mode_is_refused_with_the_one_that_was_meant(typo, meant):
     with pytest.raises(ValueError, match=f"got '{typo}'; did you mean '{meant}'"):
         check_mode(typo)
 
 
 def test_a_missing_mode_is_refused_with_where_to_set_it():
-    with pytest.raises(ValueError, match="filter_mode must be 'min' or 'max', got None; pass it, or set it in TuneConfig"):
+    with pytest.raises(
+        ValueError,
+        match="filter_mode must be 'min' or 'max', got None; pass it, or set it in TuneConfig",
+    ):
         check_mode(None, "filter_mode")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(1, True), (0.5, True), (math.nan, True), (True, False), ("1", False), (None, False)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, True), (0.5, True), (math.nan, True), (True, False), ("1", False), (None, False)],
+)
 def test_truth_values_and_texts_are_no_numbers(value, expected):
     assert is_number(value) is expected
 
@@ -64,6 +72,11 @@ def test_what_an_experiment_and_its_results_take_for_the_metric_that_was_meant_i
     keys = ["losses", "train/loss", "val/loss"]
     meant = meant_by("loss", keys)
     assert meant == ["train/loss", "val/loss", "losses"]
-    assert str(unknown_metric("loss", set(keys), "a trial")).endswith("did you mean 'train/loss' or 'val/loss' or 'losses'?")
-    reason = Reason(METRIC_NOT_REPORTED, {"metric": "loss", "trial_id": "t00000", "reported": ", ".join(keys), "meant": meant[0]})
+    assert str(unknown_metric("loss", set(keys), "a trial")).endswith(
+        "did you mean 'train/loss' or 'val/loss' or 'losses'?"
+    )
+    reason = Reason(
+        METRIC_NOT_REPORTED,
+        {"metric": "loss", "trial_id": "t00000", "reported": ", ".join(keys), "meant": meant[0]},
+    )
     assert error_for(reason).endswith("did you mean 'train/loss'?")

@@ -17,7 +17,14 @@ def result_of(tmp_path):
     """Return the result of one trial."""
 
     def build(trial, rows=(), metric=None, mode=None, retention=None):
-        return ResultGrid([trial], str(tmp_path), MemoryRows({trial.trial_id: rows}), metric, mode, retention=retention)[0]
+        return ResultGrid(
+            [trial],
+            str(tmp_path),
+            MemoryRows({trial.trial_id: rows}),
+            metric,
+            mode,
+            retention=retention,
+        )[0]
 
     return build
 
@@ -27,7 +34,9 @@ def indices(checkpoints):
 
 
 def test_metrics_are_the_last_result_nested_with_configuration_and_tag(make, result_of):
-    result = result_of(make.trial("t1", [{"loss": 2.0}, {"loss": 1.0, "val": {"acc": 0.5}}], config={"lr": 0.1}))
+    result = result_of(
+        make.trial("t1", [{"loss": 2.0}, {"loss": 1.0, "val": {"acc": 0.5}}], config={"lr": 0.1})
+    )
     assert result.metrics == {
         "loss": 1.0,
         "val": {"acc": 0.5},
@@ -42,7 +51,12 @@ def test_metrics_are_the_last_result_nested_with_configuration_and_tag(make, res
 
 def test_a_trial_that_never_reported_still_says_who_it_is(make, result_of):
     result = result_of(make.failed("t1", config={"lr": 0.1}))
-    assert result.metrics == {"trial_id": "t1", "config": {"lr": 0.1}, "done": True, "experiment_tag": "tag-t1"}
+    assert result.metrics == {
+        "trial_id": "t1",
+        "config": {"lr": 0.1},
+        "done": True,
+        "experiment_tag": "tag-t1",
+    }
     assert result.metrics_dataframe.empty
 
 
@@ -75,10 +89,21 @@ def test_a_trial_that_recovered_has_no_error(make, result_of):
     assert result_of(make.trial("t1", failures=[("ValueError", "boom")])).error is None
 
 
-def test_the_data_frame_of_a_trial_has_every_result_flattened_with_its_configuration(make, result_of):
+def test_the_data_frame_of_a_trial_has_every_result_flattened_with_its_configuration(
+    make, result_of
+):
     reported = [{"loss": 2.0}, {"loss": 1.0, "val": {"acc": 0.5}}]
-    frame = result_of(make.trial("t1", reported, config={"model": {"depth": 3}}), make.rows("t1", reported)).metrics_dataframe
-    assert list(frame.columns) == ["trial_id", "loss", "val/acc", "training_iteration", "config/model/depth", "done"]
+    frame = result_of(
+        make.trial("t1", reported, config={"model": {"depth": 3}}), make.rows("t1", reported)
+    ).metrics_dataframe
+    assert list(frame.columns) == [
+        "trial_id",
+        "loss",
+        "val/acc",
+        "training_iteration",
+        "config/model/depth",
+        "done",
+    ]
     assert frame["training_iteration"].tolist() == [1, 2]
     assert frame["val/acc"].isna().tolist() == [True, False]
     assert frame["done"].tolist() == [False, True]
@@ -96,7 +121,9 @@ def test_without_a_score_the_latest_checkpoint_ranks_last(make, result_of, tmp_p
 
 
 @pytest.mark.parametrize(("order", "expected"), [("max", [2, 0, 1]), ("min", [1, 0, 2])])
-def test_checkpoints_are_in_ascending_order_of_score_the_best_one_last(make, result_of, tmp_path, order, expected):
+def test_checkpoints_are_in_ascending_order_of_score_the_best_one_last(
+    make, result_of, tmp_path, order, expected
+):
     trial = make.trial("t1")
     for index, score in enumerate([0.5, 0.9, 0.1]):
         make.save(tmp_path, trial, index, {"acc": score}, score=score)
@@ -115,7 +142,9 @@ def test_the_latest_checkpoint_is_not_among_the_best_unless_it_is_good(make, res
     assert indices([result.checkpoint]) == [1]
 
 
-def test_the_best_checkpoint_follows_the_metric_of_the_experiment_where_there_are_no_scores(make, result_of, tmp_path):
+def test_the_best_checkpoint_follows_the_metric_of_the_experiment_where_there_are_no_scores(
+    make, result_of, tmp_path
+):
     trial = make.trial("t1")
     for index, loss in enumerate([0.3, 0.1, 0.2]):
         make.save(tmp_path, trial, index, {"val": {"loss": loss}})
@@ -128,13 +157,22 @@ def test_the_best_checkpoint_of_the_best_result_follows_the_metric_it_was_chosen
     trial = make.trial("t1", [{"loss": 0.3, "acc": 0.1}])
     for index, (loss, acc) in enumerate([(0.3, 0.1), (0.1, 0.2), (0.2, 0.9)]):
         make.save(tmp_path, trial, index, {"loss": loss, "acc": acc}, score=loss)
-    grid = ResultGrid([trial], str(tmp_path), MemoryRows({}), "loss", "min", retention=RetentionPolicy(None, "loss", "min"))
+    grid = ResultGrid(
+        [trial],
+        str(tmp_path),
+        MemoryRows({}),
+        "loss",
+        "min",
+        retention=RetentionPolicy(None, "loss", "min"),
+    )
     assert indices([grid[0].best_checkpoint]) == [1]
     assert indices([grid.get_best_result().best_checkpoint]) == [1]
     assert indices([grid.get_best_result("acc", "max").best_checkpoint]) == [2]
 
 
-def test_the_best_checkpoint_by_any_metric_is_the_latest_of_equal_ones_and_never_nan(make, result_of, tmp_path):
+def test_the_best_checkpoint_by_any_metric_is_the_latest_of_equal_ones_and_never_nan(
+    make, result_of, tmp_path
+):
     trial = make.trial("t1")
     for index, loss in enumerate([0.1, 0.1, float("nan"), 0.4]):
         make.save(tmp_path, trial, index, {"loss": loss})
@@ -154,7 +192,10 @@ def test_a_metric_that_no_checkpoint_has_is_refused_with_a_suggestion(make, resu
     trial = make.trial("t1")
     make.save(tmp_path, trial, 0, {"val": {"loss": 0.5}})
     result = result_of(trial, metric="acc", mode="max")
-    with pytest.raises(ValueError, match="trial t1 with a checkpoint reported as a number, got 'loss'; did you mean 'val/loss'"):
+    with pytest.raises(
+        ValueError,
+        match="trial t1 with a checkpoint reported as a number, got 'loss'; did you mean 'val/loss'",
+    ):
         result.get_best_checkpoint("loss", "min")
     with pytest.raises(ValueError, match="got 'mim'"):
         result.get_best_checkpoint("val/loss", "mim")

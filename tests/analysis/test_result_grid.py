@@ -18,7 +18,12 @@ def grid(make):
 
     def build(results_by_trial, metric=None, mode=None, **options):
         trials = [make.trial(trial_id, results) for trial_id, results in results_by_trial.items()]
-        rows = MemoryRows({trial_id: make.rows(trial_id, results) for trial_id, results in results_by_trial.items()})
+        rows = MemoryRows(
+            {
+                trial_id: make.rows(trial_id, results)
+                for trial_id, results in results_by_trial.items()
+            }
+        )
         return ResultGrid(trials, PATH, rows, metric, mode, **options)
 
     return build
@@ -40,7 +45,13 @@ def test_every_trial_of_any_status_is_in_the_grid_in_order_of_creation(make):
     assert [result.trial_id for result in grid] == ["t1", "t2", "t3", "t4", "t5"]
     assert len(grid) == 5
     assert (grid.num_errors, grid.num_terminated) == (1, 2)
-    assert [result.status for result in grid] == ["ERROR", "PENDING", "PAUSED", "TERMINATED", "TERMINATED"]
+    assert [result.status for result in grid] == [
+        "ERROR",
+        "PENDING",
+        "PAUSED",
+        "TERMINATED",
+        "TERMINATED",
+    ]
 
 
 def test_only_errors_that_ended_a_trial_are_errors(make):
@@ -69,20 +80,38 @@ def test_a_result_is_found_in_the_grid_it_came_from(grid):
 
 @pytest.mark.parametrize(("mode", "best"), [("min", "t2"), ("max", "t1")])
 def test_the_direction_decides_which_is_best(grid, mode, best):
-    assert grid({"t1": losses(3.0), "t2": losses(1.0), "t3": losses(2.0)}).get_best_result("loss", mode).trial_id == best
+    assert (
+        grid({"t1": losses(3.0), "t2": losses(1.0), "t3": losses(2.0)})
+        .get_best_result("loss", mode)
+        .trial_id
+        == best
+    )
 
 
 def test_metric_and_mode_default_to_those_of_the_experiment(grid):
-    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]}, "loss", "min")
+    results = grid(
+        {"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]},
+        "loss",
+        "min",
+    )
     assert results.get_best_result().trial_id == "t1"
     assert results.get_best_result(mode="max").trial_id == "t2"
     assert results.get_best_result("loss").trial_id == "t1"
 
 
 def test_the_mode_of_one_metric_is_not_taken_for_another(grid):
-    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]}, "loss", "min")
+    results = grid(
+        {"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]},
+        "loss",
+        "min",
+    )
     refusal = "got None; pass it, as the experiment does not say whether 'accuracy' is minimised"
-    for ask in (results.get_best_result, results.ranked, results.get_dataframe, results.get_param_importances):
+    for ask in (
+        results.get_best_result,
+        results.ranked,
+        results.get_dataframe,
+        results.get_param_importances,
+    ):
         with pytest.raises(ValueError, match=refusal):
             ask("accuracy")
     with pytest.raises(ValueError, match=refusal):
@@ -98,7 +127,10 @@ def test_a_mode_without_a_metric_counts_for_every_metric(grid):
 
 def test_each_of_several_objectives_has_its_own_mode_in_tables(grid):
     objectives = (("loss", "min"), ("accuracy", "max"))
-    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}, {"loss": 0.5, "accuracy": 0.05}]}, several=objectives)
+    results = grid(
+        {"t1": [{"loss": 1.0, "accuracy": 0.1}, {"loss": 0.5, "accuracy": 0.05}]},
+        several=objectives,
+    )
     assert results.get_dataframe("accuracy")["accuracy"].tolist() == [0.1]
     assert results.get_dataframe("loss")["loss"].tolist() == [0.5]
 
@@ -146,7 +178,10 @@ def test_results_that_a_later_attempt_has_superseded_do_not_count(make, scope):
     report(again, attempts)
     rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", losses(2, 2, 2, 2))})
     assert [row["loss"] for row in rows.of("t1")] == [9, 8, 7, 3]
-    assert ResultGrid([again, steady], PATH, rows).get_best_result("loss", "min", scope).trial_id == "t2"
+    assert (
+        ResultGrid([again, steady], PATH, rows).get_best_result("loss", "min", scope).trial_id
+        == "t2"
+    )
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -159,7 +194,9 @@ def test_of_equally_good_trials_the_first_one_wins(grid, mode, scope):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_values_that_are_not_finite_are_left_out(grid, bad, mode):
-    assert grid({"t1": losses(bad), "t2": losses(1.0)}).get_best_result("loss", mode).trial_id == "t2"
+    assert (
+        grid({"t1": losses(bad), "t2": losses(1.0)}).get_best_result("loss", mode).trial_id == "t2"
+    )
 
 
 @pytest.mark.parametrize(("mode", "best"), [("min", "t2"), ("max", "t3")])
@@ -169,11 +206,21 @@ def test_without_the_filter_infinities_are_numbers_and_nan_still_loses(grid, mod
 
 
 def test_without_the_filter_a_trial_with_nan_alone_is_returned(grid):
-    assert grid({"t1": losses(math.nan), "t2": []}).get_best_result("loss", "min", filter_nan_and_inf=False).trial_id == "t1"
+    assert (
+        grid({"t1": losses(math.nan), "t2": []})
+        .get_best_result("loss", "min", filter_nan_and_inf=False)
+        .trial_id
+        == "t1"
+    )
 
 
 def test_trials_that_never_reported_the_metric_are_passed_over(grid):
-    assert grid({"t1": [{"accuracy": 0.0}], "t2": [], "t3": losses(9.0)}).get_best_result("loss", "min").trial_id == "t3"
+    assert (
+        grid({"t1": [{"accuracy": 0.0}], "t2": [], "t3": losses(9.0)})
+        .get_best_result("loss", "min")
+        .trial_id
+        == "t3"
+    )
 
 
 def test_a_failed_trial_can_be_the_best(make):
@@ -215,13 +262,18 @@ def test_missing_metric_mode_and_unknown_scope_are_refused(grid):
         results.get_best_result("loss")
     with pytest.raises(ValueError, match="got 'maximum'; did you mean 'max'"):
         results.get_best_result("loss", "maximum")
-    with pytest.raises(ValueError, match="scope must be one of last, avg, last-5-avg, last-10-avg, all, got 'best'"):
+    with pytest.raises(
+        ValueError, match="scope must be one of last, avg, last-5-avg, last-10-avg, all, got 'best'"
+    ):
         results.get_best_result("loss", "min", "best")
 
 
 def test_no_best_because_all_failed_says_so_with_the_first_failure(make):
     grid = ResultGrid([make.failed("t1"), make.failed("t2")], PATH, MemoryRows({}), "loss", "min")
-    with pytest.raises(RuntimeError, match="no trial reported a result; 2 of 2 ERROR; the first failure was of trial t1: ValueError: boom"):
+    with pytest.raises(
+        RuntimeError,
+        match="no trial reported a result; 2 of 2 ERROR; the first failure was of trial t1: ValueError: boom",
+    ):
         grid.get_best_result()
 
 
@@ -231,7 +283,9 @@ def test_no_best_because_there_are_no_trials_says_so():
 
 
 def test_no_best_because_all_are_nan_says_so(grid):
-    with pytest.raises(RuntimeError, match=r"no trial has a finite value of 'loss' \(scope 'last'\)"):
+    with pytest.raises(
+        RuntimeError, match=r"no trial has a finite value of 'loss' \(scope 'last'\)"
+    ):
         grid({"t1": losses(math.nan), "t2": losses(math.inf)}).get_best_result("loss", "min")
 
 
@@ -266,47 +320,81 @@ def test_every_trial_has_a_row_with_status_and_directory(make):
     frame = ResultGrid(trials, PATH, MemoryRows({})).get_dataframe()
     assert frame["trial_id"].tolist() == ["t1", "t2", "t3", "t4"]
     assert frame["status"].tolist() == ["TERMINATED", "ERROR", "PENDING", "TERMINATED"]
-    assert frame["logdir"].tolist() == [f"{PATH}/{trial_id}" for trial_id in ("t1", "t2", "t3", "t4")]
+    assert frame["logdir"].tolist() == [
+        f"{PATH}/{trial_id}" for trial_id in ("t1", "t2", "t3", "t4")
+    ]
     assert frame["done"].tolist() == [True, True, False, False]
     assert frame["done"].dtype == bool
 
 
 def test_where_the_last_result_lacks_the_metric_the_newest_value_is_told_with_its_iteration(grid):
-    results = grid({"t1": [{"val": {"loss": 0.5}}, {"val": {"loss": 0.4}}, {"step": 3}], "t2": [{"step": 1}]}, "val/loss", "min")
+    results = grid(
+        {"t1": [{"val": {"loss": 0.5}}, {"val": {"loss": 0.4}}, {"step": 3}], "t2": [{"step": 1}]},
+        "val/loss",
+        "min",
+    )
     frame = results.get_dataframe()
     assert frame["val/loss"].isna().tolist() == [False, True]
-    assert (frame["val/loss"][0], frame["metric_iteration"][0], frame["training_iteration"][0]) == (0.4, 2, 3)
+    assert (frame["val/loss"][0], frame["metric_iteration"][0], frame["training_iteration"][0]) == (
+        0.4,
+        2,
+        3,
+    )
     best = results.get_best_result()
-    assert (best.metrics["val/loss"], best.metrics["val"]["loss"], best.metrics["step"]) == (0.4, 0.4, 3)
+    assert (best.metrics["val/loss"], best.metrics["val"]["loss"], best.metrics["step"]) == (
+        0.4,
+        0.4,
+        3,
+    )
     assert (best.best_metrics["val"]["loss"], best.best_metrics["training_iteration"]) == (0.4, 2)
 
 
 def test_a_grid_without_results_still_has_a_table(make):
-    frame = ResultGrid([make.failed("t1", config={"lr": 0.1})], PATH, MemoryRows({})).get_dataframe()
-    assert list(frame.columns) == ["trial_id", "config/lr", "status", "ending", "error", "done", "logdir"]
+    frame = ResultGrid(
+        [make.failed("t1", config={"lr": 0.1})], PATH, MemoryRows({})
+    ).get_dataframe()
+    assert list(frame.columns) == [
+        "trial_id",
+        "config/lr",
+        "status",
+        "ending",
+        "error",
+        "done",
+        "logdir",
+    ]
     assert ResultGrid([], PATH, MemoryRows({})).get_dataframe().empty
 
 
 def test_the_data_frame_shows_last_results_by_default(grid):
-    assert grid({"t1": losses(1.0, 5.0), "t2": losses(2.0)}, "loss", "min").get_dataframe()["loss"].tolist() == [5.0, 2.0]
+    assert grid({"t1": losses(1.0, 5.0), "t2": losses(2.0)}, "loss", "min").get_dataframe()[
+        "loss"
+    ].tolist() == [5.0, 2.0]
 
 
-@pytest.mark.parametrize(("mode", "best", "iterations"), [("min", [1.0, 2.0], [4, 1]), ("max", [5.0, 2.0], [1, 1])])
+@pytest.mark.parametrize(
+    ("mode", "best", "iterations"), [("min", [1.0, 2.0], [4, 1]), ("max", [5.0, 2.0], [1, 1])]
+)
 def test_the_data_frame_shows_the_row_in_which_the_metric_was_best(grid, mode, best, iterations):
-    frame = grid({"t1": losses(5.0, 1.0, math.nan, 1.0), "t2": losses(2.0)}).get_dataframe("loss", mode)
+    frame = grid({"t1": losses(5.0, 1.0, math.nan, 1.0), "t2": losses(2.0)}).get_dataframe(
+        "loss", mode
+    )
     assert frame["loss"].tolist() == best
     assert frame["training_iteration"].tolist() == iterations
     assert frame["done"].tolist() == [True, True]
 
 
 def test_a_trial_without_the_filter_metric_shows_its_last_result(grid):
-    frame = grid({"t1": losses(1.0), "t2": [{"other": 1}, {"other": 2}], "t3": []}).get_dataframe("loss", "min")
+    frame = grid({"t1": losses(1.0), "t2": [{"other": 1}, {"other": 2}], "t3": []}).get_dataframe(
+        "loss", "min"
+    )
     assert frame["other"].tolist()[1] == 2
     assert frame["loss"].isna().tolist() == [False, True, True]
 
 
 def test_the_filter_mode_defaults_to_that_of_the_experiment(grid):
-    assert grid({"t1": losses(1.0, 5.0)}, "loss", "min").get_dataframe("loss")["loss"].tolist() == [1.0]
+    assert grid({"t1": losses(1.0, 5.0)}, "loss", "min").get_dataframe("loss")["loss"].tolist() == [
+        1.0
+    ]
 
 
 def test_a_filter_that_makes_no_sense_is_refused(grid):
@@ -321,7 +409,9 @@ def test_a_filter_that_makes_no_sense_is_refused(grid):
 
 def test_the_table_lists_trials_and_cuts_long_grids(grid):
     text = repr(grid({f"t{number}": losses(number / 3) for number in range(30)}, "loss", "min"))
-    assert text.startswith("ResultGrid of 30 trials, 30 terminated, 0 failed, in /experiments/one\n")
+    assert text.startswith(
+        "ResultGrid of 30 trials, 30 terminated, 0 failed, in /experiments/one\n"
+    )
     assert re.search(r"^trial_id +status +training_iteration +loss$", text, re.MULTILINE)
     assert re.search(r"^t1 +TERMINATED +1 +0\.333333$", text, re.MULTILINE)
     assert text.endswith("... and 10 more")
@@ -347,7 +437,10 @@ def test_paths_and_file_systems_are_those_of_the_experiment(grid):
 
 def test_on_the_front_results_that_a_later_attempt_has_superseded_do_not_count(make):
     """The first trial dies after iteration 2 and goes on from iteration 1; it reports the loss no more."""
-    attempts = [*make.rows("t1", [{"loss": 9, "size": 5}, {"loss": -50, "size": 5}]), *make.rows("t1", [{}, {"size": 5}])[1:]]
+    attempts = [
+        *make.rows("t1", [{"loss": 9, "size": 5}, {"loss": -50, "size": 5}]),
+        *make.rows("t1", [{}, {"size": 5}])[1:],
+    ]
     again, steady = make.trial("t1"), make.trial("t2", [{"loss": 2, "size": 5}])
     report(again, attempts)
     rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", [{"loss": 2, "size": 5}])})
@@ -362,23 +455,33 @@ def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_re
     for known in (grid, ResultGrid.from_directory(grid.experiment_path), grid[:10]):
         assert known.objectives == (("accuracy", "max"), ("size", "min"))
         front = known.get_best_results()
-        assert [result.trial_id for result in front] == known.plot.data.pareto().query("is_on_front").sort_values(
-            "accuracy", ascending=False, kind="stable"
-        )["trial_id"].tolist()
+        assert [result.trial_id for result in front] == known.plot.data.pareto().query(
+            "is_on_front"
+        ).sort_values("accuracy", ascending=False, kind="stable")["trial_id"].tolist()
         assert 1 < len(front) < len(known)
         assert front[0].metrics["accuracy"] == max(result.metrics["accuracy"] for result in known)
-        assert known.get_best_result("size").metrics["size"] == min(result.metrics["size"] for result in known)
+        assert known.get_best_result("size").metrics["size"] == min(
+            result.metrics["size"] for result in known
+        )
         assert known.get_best_result("accuracy").trial_id == front[0].trial_id
-        with pytest.raises(ValueError, match=r"has 2 objectives: accuracy, size; name one, or take .* get_best_results\(\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"has 2 objectives: accuracy, size; name one, or take .* get_best_results\(\)",
+        ):
             known.get_best_result()
     assert [result.trial_id for result in grid.get_best_results(["size", "other"], ["min", "max"])]
-    with pytest.raises(ValueError, match=r"does not have several objectives; pass at least two, and their modes"):
+    with pytest.raises(
+        ValueError, match=r"does not have several objectives; pass at least two, and their modes"
+    ):
         experiment("plain").get_best_results()
     assert experiment("plain").objectives == (("loss", "min"),)
 
 
 def test_a_notebook_shows_the_trials_as_a_table_in_which_nothing_is_markup(make):
-    trials = [make.trial(f"t{number}", [{"loss": number / 4}], config={"x": "<b>"}) for number in range(25)]
+    trials = [
+        make.trial(f"t{number}", [{"loss": number / 4}], config={"x": "<b>"})
+        for number in range(25)
+    ]
     shown = ResultGrid(trials, "/nowhere", MemoryRows({}), "loss", "min")._repr_html_()
     assert shown.count("<tr>") == 21
     assert ("&lt;b&gt;" in shown, "<b>" in shown) == (True, False)

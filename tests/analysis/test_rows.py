@@ -22,7 +22,9 @@ def test_results_come_in_the_order_of_their_iteration():
 
 def test_what_a_retry_reports_again_supersedes_the_earlier_rows():
     # Saved at 2, crashed after 4, went on at 3.
-    assert counted(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(3, 4, 5, attempt=2)
+    assert counted(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(
+        3, 4, 5, attempt=2
+    )
 
 
 def test_rows_beyond_a_retry_are_gone_even_if_it_came_less_far():
@@ -50,7 +52,9 @@ def test_results_without_an_iteration_are_counted():
 
 def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
     # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
-    reported = [(0, None, row) for row in rows(1, 2, 3, 4)] + [(1, None, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)]
+    reported = [(0, None, row) for row in rows(1, 2, 3, 4)] + [
+        (1, None, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)
+    ]
     kept = current(reported)
     assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
     assert [branch for branch, _ in kept] == [0, 0, 0, 0, 1, 1, 1]
@@ -59,7 +63,11 @@ def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
 
 
 def test_the_configuration_of_each_row_is_that_of_its_branch():
-    memory = MemoryRows({"t1": rows(1, 2, 2, 3), "t2": rows(1)}, {"t1": [0, 0, 1, 1]}, {"t1": [{"lr": 1}, {"lr": 2}]})
+    memory = MemoryRows(
+        {"t1": rows(1, 2, 2, 3), "t2": rows(1)},
+        {"t1": [0, 0, 1, 1]},
+        {"t1": [{"lr": 1}, {"lr": 2}]},
+    )
     assert [row["training_iteration"] for row in memory.of("t1")] == [1, 2, 2, 3]
     assert memory.configs("t1") == [{"lr": 1}, {"lr": 1}, {"lr": 2}, {"lr": 2}]
     assert memory.configs("t2") is None
@@ -84,7 +92,12 @@ def reported(trial_id, attempt, iteration, loss):
 
 def test_rows_of_a_journal_are_told_apart_by_trial(tmp_path):
     write_journal(
-        tmp_path, WorkerStarted("t1", 1, 99), reported("t1", 1, 1, 0.5), reported("t2", 1, 1, 0.7), TurnEnded(), reported("t1", 1, 2, 0.4)
+        tmp_path,
+        WorkerStarted("t1", 1, 99),
+        reported("t1", 1, 1, 0.5),
+        reported("t2", 1, 1, 0.7),
+        TurnEnded(),
+        reported("t1", 1, 2, 0.4),
     )
     rows = JournalRows(tmp_path)
     assert [row["loss"] for row in rows.of("t1")] == [0.5, 0.4]
@@ -116,7 +129,13 @@ def test_floats_that_are_not_finite_come_back_from_the_journal(tmp_path):
 
 
 def test_of_results_with_gaps_a_new_attempt_supersedes_all_behind_its_checkpoint():
-    first = [{"training_iteration": iteration, "iterations_since_restore": iteration} for iteration in (10, 20, 30)]
-    second = [{"training_iteration": iteration, "iterations_since_restore": iteration - 20} for iteration in (35, 45)]  # it went on at 20
+    first = [
+        {"training_iteration": iteration, "iterations_since_restore": iteration}
+        for iteration in (10, 20, 30)
+    ]
+    second = [
+        {"training_iteration": iteration, "iterations_since_restore": iteration - 20}
+        for iteration in (35, 45)
+    ]  # it went on at 20
     kept = current(zip([0] * 5, [0, None, None, 20, None], first + second, strict=True))
     assert [row["training_iteration"] for _, row in kept] == [10, 20, 35, 45]

@@ -43,15 +43,30 @@ def records():
         (TrialSuggested("t00001", {"lr": 0.1, "deep": {"layers": 2}}, {}), ()),
         (WorkerStarted("t00001", 1, 4711), ()),
         (ResultReported("t00001", 1, {"training_iteration": 1, "loss": 0.9}), ()),
-        (ResultReported("t00001", 1, {"training_iteration": 3, "loss": 0.5}), [Pause("t00001", RUNG)]),
+        (
+            ResultReported("t00001", 1, {"training_iteration": 3, "loss": 0.5}),
+            [Pause("t00001", RUNG)],
+        ),
         (CheckpointSaved("t00001", 1, CheckpointRecord(0, 3)), ()),
         (WorkerExited("t00001", 1, Outcome.STOPPED), ()),
-        (TurnEnded(), [Exploit("t00001", "t00000", {"lr": 0.36, "deep": {"layers": 2}}, CLONE, 4), Resume("t00001", Reason("pbt.resume"))]),
-        (ResultReported("t00000", 1, {"training_iteration": 9, "loss": 0.1}), [Exploit("t00000", "t00001", {"lr": 1.0}, CLONE)]),
+        (
+            TurnEnded(),
+            [
+                Exploit("t00001", "t00000", {"lr": 0.36, "deep": {"layers": 2}}, CLONE, 4),
+                Resume("t00001", Reason("pbt.resume")),
+            ],
+        ),
+        (
+            ResultReported("t00000", 1, {"training_iteration": 9, "loss": 0.1}),
+            [Exploit("t00000", "t00001", {"lr": 1.0}, CLONE)],
+        ),
         (WorkerExited("t00001", 2, Outcome.FAILED, BOOM), ()),
         (TurnEnded(), [Stop("t00001", RUNG)]),
     ]
-    return [encode(event, float(at_s), [Advice(0, decision) for decision in said]) for at_s, (event, said) in enumerate(happened)]
+    return [
+        encode(event, float(at_s), [Advice(0, decision) for decision in said])
+        for at_s, (event, said) in enumerate(happened)
+    ]
 
 
 def test_the_story_is_told_in_order_with_every_number(trial):
@@ -88,12 +103,17 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
 
 
 def test_an_attempt_that_could_not_be_saved_is_told_as_such(trial):
-    (told,) = story_of(trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])])[1:]
+    (told,) = story_of(trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])])[
+        1:
+    ]
     assert told == "     1.00 s  attempt 1 ends, since it could not be saved: ValueError: boom"
 
 
 def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(trial):
-    records = [encode(WorkerExited("t00001", attempt, Outcome.FAILED, BOOM), float(attempt), []) for attempt in (1, 2)]
+    records = [
+        encode(WorkerExited("t00001", attempt, Outcome.FAILED, BOOM), float(attempt), [])
+        for attempt in (1, 2)
+    ]
     trial.attempt = 2
     told = story_of(trial, records, why_given_up="it has failed")[1:]
     assert told == [
@@ -102,7 +122,9 @@ def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(t
         "     2.00 s  is not tried again: it has failed",
     ]
     stopped = encode(TrialStopRequested("t00001"), 1.5, [])
-    assert story_of(trial, [records[0], stopped, records[1]], why_given_up="it has failed")[-1].endswith("ValueError: boom")
+    assert story_of(trial, [records[0], stopped, records[1]], why_given_up="it has failed")[
+        -1
+    ].endswith("ValueError: boom")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +132,14 @@ def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(t
     [
         ({"max_failures": 0}, r"FailureConfig\(max_failures=0\) allows no retry"),
         ({"max_failures": 1}, r"all retries that FailureConfig\(max_failures=1\) allows are used"),
-        ({"max_failures": -1}, r"it has failed 3 times in a row with ValueError at \S+ in fail, .*max_identical_failures=None"),
-        ({"max_failures": 5, "no_retry_on": [ValueError]}, r"a ValueError is not worth a retry; FailureConfig\(retry_on="),
+        (
+            {"max_failures": -1},
+            r"it has failed 3 times in a row with ValueError at \S+ in fail, .*max_identical_failures=None",
+        ),
+        (
+            {"max_failures": 5, "no_retry_on": [ValueError]},
+            r"a ValueError is not worth a retry; FailureConfig\(retry_on=",
+        ),
     ],
 )
 def test_why_a_trial_was_given_up_comes_from_its_settings_and_failures(tmp_path, policy, why):
@@ -119,7 +147,13 @@ def test_why_a_trial_was_given_up_comes_from_its_settings_and_failures(tmp_path,
         raise ValueError("boom")
 
     failures = tune.FailureConfig(**policy)
-    run = tune.RunConfig(name="given_up", storage_path=tmp_path, verbose=0, executor="inline", failure_config=failures)
+    run = tune.RunConfig(
+        name="given_up",
+        storage_path=tmp_path,
+        verbose=0,
+        executor="inline",
+        failure_config=failures,
+    )
     told = io.StringIO()
     tune.Tuner(fail, run_config=run).fit().explain("t00000", told)
     assert re.search(f"is not tried again: {why}", told.getvalue().splitlines()[-1])
@@ -127,5 +161,7 @@ def test_why_a_trial_was_given_up_comes_from_its_settings_and_failures(tmp_path,
 
 def test_a_trial_that_is_not_there_is_refused_by_naming_some_that_are(trial, tmp_path):
     grid = ResultGrid([trial], str(tmp_path), MemoryRows({}))
-    with pytest.raises(ValueError, match=r"trial_id must be that of one of 1 trials, \['t00001'\]\.\.\., got 't9'"):
+    with pytest.raises(
+        ValueError, match=r"trial_id must be that of one of 1 trials, \['t00001'\]\.\.\., got 't9'"
+    ):
         grid.explain("t9")

@@ -13,10 +13,15 @@ from tuner.core.result import AUTO_FILLED
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^##+ (.*?)\n(.*?)(?=^##|\Z)", PAGE, flags=re.DOTALL | re.MULTILINE))
 ROW = re.compile(r"^\| `(.*?)` \| (.*?) \|", flags=re.MULTILINE)
-PLACEHOLDERS = {"<metric>": ["accuracy", "loss"], "config/<parameter>": ["config/lr", "config/momentum"]}
+PLACEHOLDERS = {
+    "<metric>": ["accuracy", "loss"],
+    "config/<parameter>": ["config/lr", "config/momentum"],
+}
 KINDS = {"str": "string", "bool": "boolean", "int": "integer", "float": "floating"}
 RESULT = "Keys of a result"
-CHARTS = [title for title in SECTIONS if title.islower() and "." not in title and title != "importances"]
+CHARTS = [
+    title for title in SECTIONS if title.islower() and "." not in title and title != "importances"
+]
 
 
 def columns(section):

@@ -28,18 +28,33 @@ def write_error(directory, *events):
     for number, event in enumerate(events, start=1):
         dated = f"(attempt {number}, {FIRST_AT - number * timedelta(hours=1):%Y-%m-%d %H:%M:%S})"
         num_failures += event is not None
-        texts.append(f"Started again {dated}\n\n" if event is None else f"Failure #{num_failures} {dated}\n{event}\n\n")
+        texts.append(
+            f"Started again {dated}\n\n"
+            if event is None
+            else f"Failure #{num_failures} {dated}\n{event}\n\n"
+        )
     (directory / "error.txt").write_text("".join(texts))
 
 
 def test_results_and_configuration_come_from_the_json_files(directory):
     (directory / "params.json").write_text('{"model": {"depth": 3}}')
-    write_results(directory, [{"loss": 2.0, "training_iteration": 1, "config": {}}, {"loss": 1.0, "training_iteration": 2, "config": {}}])
+    write_results(
+        directory,
+        [
+            {"loss": 2.0, "training_iteration": 1, "config": {}},
+            {"loss": 1.0, "training_iteration": 2, "config": {}},
+        ],
+    )
     result = Result.from_path(directory)
     assert result.trial_id == "t00007"
     assert result.path == str(directory)
     assert result.config == {"model": {"depth": 3}}
-    assert result.metrics == {"trial_id": "t00007", "loss": 1.0, "training_iteration": 2, "config": {"model": {"depth": 3}}}
+    assert result.metrics == {
+        "trial_id": "t00007",
+        "loss": 1.0,
+        "training_iteration": 2,
+        "config": {"model": {"depth": 3}},
+    }
     assert result.metrics_dataframe["loss"].tolist() == [2.0, 1.0]
     assert result.metrics_dataframe["config/model/depth"].tolist() == [3, 3]
     assert (result.error, result.status, result.ending) == (None, None, None)
@@ -51,7 +66,9 @@ def test_the_configuration_of_the_last_result_stands_in_for_a_missing_file(direc
 
 
 def test_floats_that_are_not_finite_come_back_as_floats_by_name_or_literal(directory):
-    (directory / "result.json").write_text('{"a": "NaN", "b": {"c": "Infinity"}, "d": ["-Infinity"], "e": NaN, "f": "nan"}\n')
+    (directory / "result.json").write_text(
+        '{"a": "NaN", "b": {"c": "Infinity"}, "d": ["-Infinity"], "e": NaN, "f": "nan"}\n'
+    )
     metrics = Result.from_path(directory).metrics
     assert math.isnan(metrics["a"])
     assert math.isnan(metrics["e"])
@@ -72,7 +89,13 @@ def test_a_damaged_line_is_left_out_and_said_aloud(directory, damage):
 
 
 def test_rows_that_were_reported_again_count_once(directory):
-    write_results(directory, [{"training_iteration": iteration, "n": n} for n, iteration in enumerate([1, 2, 3, 2, 3, 4])])
+    write_results(
+        directory,
+        [
+            {"training_iteration": iteration, "n": n}
+            for n, iteration in enumerate([1, 2, 3, 2, 3, 4])
+        ],
+    )
     assert Result.from_path(directory).metrics_dataframe["n"].tolist() == [0, 3, 4, 5]
 
 
@@ -99,15 +122,22 @@ def test_the_csv_file_stands_in_where_there_is_no_json(directory):
 
 
 @pytest.mark.parametrize("with_key", [True, False])
-def test_checkpoints_are_found_by_their_manifests_whether_or_not_results_name_them(directory, make, with_key):
+def test_checkpoints_are_found_by_their_manifests_whether_or_not_results_name_them(
+    directory, make, with_key
+):
     trial = make.trial("t00007")
     for index in range(2):
         make.save(directory.parent, trial, index, {"loss": float(index)})
     (directory / "checkpoint_000009").mkdir()
     (directory / ".tmp-000002-1-abc").mkdir()
-    write_results(directory, [{"loss": 0.0, **({"checkpoint_dir_name": "checkpoint_000001"} if with_key else {})}])
+    write_results(
+        directory,
+        [{"loss": 0.0, **({"checkpoint_dir_name": "checkpoint_000001"} if with_key else {})}],
+    )
     result = Result.from_path(directory)
-    assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [str(directory / f"checkpoint_00000{n}") for n in (0, 1)]
+    assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [
+        str(directory / f"checkpoint_00000{n}") for n in (0, 1)
+    ]
     assert [metrics["loss"] for _, metrics in result.best_checkpoints] == [0.0, 1.0]
     assert result.checkpoint == result.best_checkpoint == result.best_checkpoints[-1][0]
     assert result.get_best_checkpoint("loss", "min") == result.best_checkpoints[0][0]
@@ -122,8 +152,12 @@ def test_a_moved_directory_is_read_where_it_is(directory, make, tmp_path):
     assert result.checkpoint.path == str(moved / "checkpoint_000000")
 
 
-def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on_whatever_the_clock_said(directory):
-    write_results(directory, [{"loss": 1.0, "date": f"{FIRST_AT + timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}])
+def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on_whatever_the_clock_said(
+    directory,
+):
+    write_results(
+        directory, [{"loss": 1.0, "date": f"{FIRST_AT + timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}]
+    )
     write_error(directory, "OSError: gone", None, "ValueError: boom\nTraceback:\n\n  line 3")
     result = Result.from_path(directory)
     assert isinstance(result.error, TrialFailed)
@@ -133,7 +167,9 @@ def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on_whatever_th
 
 
 def test_a_failure_after_which_the_trial_was_started_again_is_no_error(directory):
-    write_results(directory, [{"loss": 1.0, "date": f"{FIRST_AT - timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}])
+    write_results(
+        directory, [{"loss": 1.0, "date": f"{FIRST_AT - timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}]
+    )
     write_error(directory, "OSError: gone", None, "ValueError: boom", None)
     result = Result.from_path(directory)
     assert (result.error, result.status) == (None, None)

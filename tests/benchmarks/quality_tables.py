@@ -5,7 +5,12 @@ import numpy as np
 from benchmarks.quality.grid import Grid, axes, log_axis
 from benchmarks.quality.table import Table
 
-GRID = Grid((log_axis("lr", 1e-3, 1.0, 4), *axes(("width", "log_int", (8, 16, 32)), ("kind", "choice", ("a", "b")))))
+GRID = Grid(
+    (
+        log_axis("lr", 1e-3, 1.0, 4),
+        *axes(("width", "log_int", (8, 16, 32)), ("kind", "choice", ("a", "b"))),
+    )
+)
 
 
 def small_table(num_epochs: int = 9) -> Table:

@@ -10,12 +10,18 @@ from benchmarks.faults.conditions import Condition, Verdict
 from benchmarks.faults.evidence import ROOT, Bench, Suite
 from benchmarks.faults.page import BEGIN, CASES, END, PAGE, page, read_findings
 
-ALL_TESTS = [evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Suite)]
-ALL_BENCHES = [evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Bench)]
+ALL_TESTS = [
+    evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Suite)
+]
+ALL_BENCHES = [
+    evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Bench)
+]
 
 
 def test_every_case_is_there_once():
-    assert list(CASES) == [f"F{number}" for number in range(1, 31)] + [f"S{number}" for number in range(1, 10)]
+    assert list(CASES) == [f"F{number}" for number in range(1, 31)] + [
+        f"S{number}" for number in range(1, 10)
+    ]
 
 
 @pytest.mark.parametrize("tests", ALL_TESTS, ids=lambda tests: tests.file)
@@ -65,7 +71,13 @@ class Shown:
     [
         ([Shown(holds=True), Shown(holds=True)], "", Outcome.HOLDS, 6, ""),
         ([Shown(holds=True)], "a real disk", Outcome.IN_PART, 3, "a real disk"),
-        ([Shown(holds=True), Shown(holds=False)], "a real disk", Outcome.DOES_NOT_HOLD, 6, "rows lost: 1, asked for is 0"),
+        (
+            [Shown(holds=True), Shown(holds=False)],
+            "a real disk",
+            Outcome.DOES_NOT_HOLD,
+            6,
+            "rows lost: 1, asked for is 0",
+        ),
         ([], "a canary", Outcome.NOT_SHOWN, 0, "a canary"),
     ],
 )
@@ -86,5 +98,8 @@ def test_a_case_holds_only_if_all_of_it_was_seen(shown_by, missing, outcome, rep
 )
 def test_tests_show_something_only_if_all_of_them_pass(tmp_path, source, repetitions, holds):
     (tmp_path / "test_it.py").write_text(source)
-    verdict = Suite(f"../{tmp_path.relative_to('/')}/test_it".replace("..", "../" * len(ROOT.parts) + ".."), repeat=2).run()
+    verdict = Suite(
+        f"../{tmp_path.relative_to('/')}/test_it".replace("..", "../" * len(ROOT.parts) + ".."),
+        repeat=2,
+    ).run()
     assert (verdict.repetitions, not verdict.failed) == (repetitions, holds)

@@ -22,13 +22,19 @@ def experiment(tmp_path):
         for step in range(1, 4):
             tune.report({"loss": config["x"] / step})
 
-    run_config = tune.RunConfig(name="experiment", storage_path=tmp_path, verbose=0, executor="inline")
+    run_config = tune.RunConfig(
+        name="experiment", storage_path=tmp_path, verbose=0, executor="inline"
+    )
     tune.Tuner(train, param_space={"x": 6.0}, run_config=run_config).fit()
     return tmp_path / "experiment"
 
 
 def test_every_result_of_a_journal_is_read(experiment):
-    assert reported_in(journal_bytes(experiment)) == {("t00000", 1, 6.0), ("t00000", 2, 3.0), ("t00000", 3, 2.0)}
+    assert reported_in(journal_bytes(experiment)) == {
+        ("t00000", 1, 6.0),
+        ("t00000", 2, 3.0),
+        ("t00000", 3, 2.0),
+    }
 
 
 def test_a_result_that_is_torn_or_damaged_is_not_there(experiment):
@@ -54,14 +60,22 @@ def test_a_ledger_holds_what_all_processes_have_noted(tmp_path, monkeypatch):
     Ledger().note("report", "t00001", 7, 0.5)
     Ledger().note("ended")
     first, second = read_ledger(tmp_path)
-    assert (first.kind, first.life, first.trial, first.iteration, first.value) == ("report", 2, "t00001", 7, 0.5)
+    assert (first.kind, first.life, first.trial, first.iteration, first.value) == (
+        "report",
+        2,
+        "t00001",
+        7,
+        0.5,
+    )
     assert second.kind == "ended"
     assert first.at_s <= second.at_s
 
 
 @pytest.fixture
 def sleeper():
-    process = subprocess.Popen(["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test", bystanders.LEAVER: "1"})
+    process = subprocess.Popen(
+        ["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test", bystanders.LEAVER: "1"}
+    )
     while not bystanders.marked("a-test", leavers=True):
         assert process.poll() is None
     yield process
@@ -89,7 +103,10 @@ def test_processes_that_stay_are_told():
 def story(*reports):
     """Tell of two lives: the first is killed, the second goes on; each report is a life and an iteration."""
     kills = [kill_driver.Kill(0, 0, [], 0.0)]
-    entries = [Entry("report", life, float(at), "t00000", iteration) for at, (life, iteration) in enumerate(reports)]
+    entries = [
+        Entry("report", life, float(at), "t00000", iteration)
+        for at, (life, iteration) in enumerate(reports)
+    ]
     return kill_driver.Story(None, kills, entries, 0, 0)
 
 
@@ -97,7 +114,9 @@ def story(*reports):
     ("first", "resumed", "expected"),
     [(7, 6, (2, 2)), (7, 8, (0, 2)), (7, 1, (7, 2)), (5, 6, (0, 0)), (3, 1, (3, 3))],
 )
-def test_what_is_trained_again_is_counted_from_the_first_report_after_the_kill(first, resumed, expected):
+def test_what_is_trained_again_is_counted_from_the_first_report_after_the_kill(
+    first, resumed, expected
+):
     reports = [(0, iteration) for iteration in range(1, first + 1)] + [(1, resumed)]
     assert list(kill_driver.again(story(*reports))) == [expected]
 
@@ -125,12 +144,24 @@ def test_a_limit_that_was_never_measured_does_not_hold():
 def test_the_deaths_of_more_trials_than_may_fail_for_one_cause_are_all_noticed():
     listener, num_silent = deaths.measure(6)
     assert num_silent == 0
-    assert {way: len(delays_s) for way, delays_s in listener.delays_s.items()} == dict.fromkeys(deaths.WAYS, 6)
+    assert {way: len(delays_s) for way, delays_s in listener.delays_s.items()} == dict.fromkeys(
+        deaths.WAYS, 6
+    )
 
 
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
     path = tmp_path / "verdict.json"
-    command = [sys.executable, "-m", "benchmarks.faults.kill_driver", "--kills", "2", "--seed", "3", "--verdict", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.faults.kill_driver",
+        "--kills",
+        "2",
+        "--seed",
+        "3",
+        "--verdict",
+        str(path),
+    ]
     subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=100)
     verdict = Verdict.from_fields(json.loads(path.read_text()))
     assert verdict.repetitions == 2

@@ -11,7 +11,12 @@ from benchmarks.faults.forgetful_disk import Platter
 NUM_SECTORS = 4
 SECTOR = 512
 
-steps = st.lists(st.one_of(st.none(), st.tuples(st.integers(0, NUM_SECTORS - 1), st.binary(min_size=1, max_size=1))), max_size=12)
+steps = st.lists(
+    st.one_of(
+        st.none(), st.tuples(st.integers(0, NUM_SECTORS - 1), st.binary(min_size=1, max_size=1))
+    ),
+    max_size=12,
+)
 
 
 def chance(seed):
@@ -25,7 +30,9 @@ def platter_of(steps):
     for at_s, step in enumerate(steps):
         if step is None:
             platter.flush()
-            possible = [{bytes(platter.content[n * SECTOR : (n + 1) * SECTOR])} for n in range(NUM_SECTORS)]
+            possible = [
+                {bytes(platter.content[n * SECTOR : (n + 1) * SECTOR])} for n in range(NUM_SECTORS)
+            ]
         else:
             number, byte = step
             platter.write(float(at_s), number * SECTOR, SECTOR * byte)

@@ -25,7 +25,12 @@ def all_of(method, regret, num_seeds=3):
 
 def test_the_choice_is_the_best_value_seen_and_its_regret_that_of_its_best_epoch():
     table, end_s = small_table(), duration_s(small_table())
-    epochs = [Epoch(0.1 * end_s, 9, 1), Epoch(0.2 * end_s, 8, 1), Epoch(0.3 * end_s, 9, 2), Epoch(0.4 * end_s, 9, 3)]
+    epochs = [
+        Epoch(0.1 * end_s, 9, 1),
+        Epoch(0.2 * end_s, 8, 1),
+        Epoch(0.3 * end_s, 9, 2),
+        Epoch(0.4 * end_s, 9, 3),
+    ]
     assert incumbents(table, epochs) == [
         (pytest.approx(0.1), table.regret(9)),
         (pytest.approx(0.2), 0.0),
@@ -39,21 +44,34 @@ def test_an_equal_value_does_not_replace_the_choice():
 
 
 def test_before_anything_is_seen_regret_is_that_of_the_median():
-    assert [regret_at([(0.2, 0.5), (0.4, 0.1)], share) for share in (0.1, 0.2, 0.3, 1.0)] == [1.0, 0.5, 0.5, 0.1]
+    assert [regret_at([(0.2, 0.5), (0.4, 0.1)], share) for share in (0.1, 0.2, 0.3, 1.0)] == [
+        1.0,
+        0.5,
+        0.5,
+        0.1,
+    ]
 
 
 def test_an_interval_excludes_zero_only_where_tasks_agree():
     rng = np.random.default_rng(0)
     agreed = -0.3 + 0.05 * rng.standard_normal((6, 10))
     divided = agreed * np.array([1, -1, 1, -1, 1, -1])[:, None]
-    assert [bootstrap(differences).verdict for differences in (agreed, -agreed, divided)] == ["ahead", "behind", "open"]
+    assert [bootstrap(differences).verdict for differences in (agreed, -agreed, divided)] == [
+        "ahead",
+        "behind",
+        "open",
+    ]
     assert bootstrap(agreed) == bootstrap(agreed)
     assert bootstrap(agreed).low < bootstrap(agreed).mean < bootstrap(agreed).high
 
 
 def test_searches_as_good_share_a_rank():
     comparison = compare([*all_of("a", 0.1), *all_of("b", 0.1), *all_of("c", 0.5)], ["t", "u"], 3)
-    assert {method: ranks[-1] for method, ranks in comparison.ranks().items()} == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert {method: ranks[-1] for method, ranks in comparison.ranks().items()} == {
+        "a": 1.5,
+        "b": 1.5,
+        "c": 3.0,
+    }
     assert {ranks[0] for ranks in comparison.ranks().values()} == {2.0}
 
 
@@ -92,12 +110,21 @@ def test_records_are_kept_and_the_latest_counts(tmp_path):
 
 def test_a_record_is_made_of_a_trace():
     table = small_table()
-    kept = record_of("a", table, 7, Trace([Epoch(1.0, 8, 1), Epoch(2.0, 8, 2)], 1, 0.25, {"library": "1.0"}))
-    assert kept == Record("a", "small", 7, ((round(1 / duration_s(table), 5), 0.0),), 1, 2, 0.25, {"library": "1.0"})
+    kept = record_of(
+        "a", table, 7, Trace([Epoch(1.0, 8, 1), Epoch(2.0, 8, 2)], 1, 0.25, {"library": "1.0"})
+    )
+    assert kept == Record(
+        "a", "small", 7, ((round(1 / duration_s(table), 5), 0.0),), 1, 2, 0.25, {"library": "1.0"}
+    )
 
 
 def test_the_report_shows_who_is_ahead_and_who_is_left_out():
-    records = [*all_of("ours-random", 0.01), *all_of("random", 0.5), *all_of("dehb", 0.01), *all_of("smac", 0.2)[2:]]
+    records = [
+        *all_of("ours-random", 0.01),
+        *all_of("random", 0.5),
+        *all_of("dehb", 0.01),
+        *all_of("smac", 0.2)[2:],
+    ]
     lines = list(report(records, ["t", "u"], 3, "ours-random"))
     rows = {line.split(" | ")[0].strip("| "): line for line in lines if "[" in line}
     assert "**ahead**" in rows["random search, full trainings (`random`)"]
@@ -110,7 +137,9 @@ def test_the_report_says_who_has_fewer_seeds():
     records = [*all_of("ours-random", 0.1, 4), *all_of("smac", 0.01)]
     lines = list(report(records, ["t", "u"], 4, "ours-random"))
     rows = [line for line in lines if line.startswith("| SMAC3")]
-    assert [row.split(" | ")[0] for row in rows] == ["| SMAC3, multi-fidelity (`smac`), 3 seeds"] * 2
+    assert [row.split(" | ")[0] for row in rows] == [
+        "| SMAC3, multi-fidelity (`smac`), 3 seeds"
+    ] * 2
     assert "**behind**" in rows[1]
 
 
@@ -120,8 +149,15 @@ def test_a_report_needs_ours():
 
 
 def test_every_peer_has_an_environment():
-    assert {method.environment for method in METHODS.values() if isinstance(method, Peer)} == set(NAMES)
-    assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {"default", "promotion", "stopping", "fifo"}
+    assert {method.environment for method in METHODS.values() if isinstance(method, Peer)} == set(
+        NAMES
+    )
+    assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {
+        "default",
+        "promotion",
+        "stopping",
+        "fifo",
+    }
 
 
 def test_figures_go_between_their_marks():

@@ -11,7 +11,13 @@ from benchmarks.quality.scores import score
 
 FOREST = {"max_features": 0.5, "min_samples_leaf": 2, "sample": 0.8}
 LEAVES = {"learning_rate": 0.3, "max_leaf_nodes": 4, "min_samples_leaf": 4}
-STUMPS = {"learning_rate": 0.3, "max_depth": 1, "subsample": 0.9, "max_features": 0.5, "min_samples_leaf": 1}
+STUMPS = {
+    "learning_rate": 0.3,
+    "max_depth": 1,
+    "subsample": 0.9,
+    "max_features": 0.5,
+    "min_samples_leaf": 1,
+}
 NETWORKS = {
     "linear": {"depth": 0},
     "features": {"depth": 0, "num_features": 64},
@@ -24,11 +30,15 @@ NETWORKS = {
 @pytest.fixture(scope="module")
 def digits():
     problem = classification("digits", "error", 200, 300, seed=0)
-    return problem.__class__(problem.metric, problem.train, problem.valid, problem.num_outputs, (8, 8))
+    return problem.__class__(
+        problem.metric, problem.train, problem.valid, problem.num_outputs, (8, 8)
+    )
 
 
 def changed(problem, metric_name):
-    return problem.__class__(metric_name, problem.train, problem.valid, problem.num_outputs, problem.shape)
+    return problem.__class__(
+        metric_name, problem.train, problem.valid, problem.num_outputs, problem.shape
+    )
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -36,12 +46,16 @@ def test_networks_of_every_kind_learn_and_do_so_again(digits, name):
     config = {"lr": 0.02, **NETWORKS[name]}
     values = networks.train_networks(digits, [config], 8, seed=1)
     assert values[0, -1] < min(0.35, values[0, 0])
-    np.testing.assert_array_equal(values, networks.model(**NETWORKS[name]).train(digits, [{"lr": config["lr"]}], 8, 1))
+    np.testing.assert_array_equal(
+        values, networks.model(**NETWORKS[name]).train(digits, [{"lr": config["lr"]}], 8, 1)
+    )
 
 
 def test_networks_side_by_side_are_what_they_are_alone(digits):
     configs = [
-        {"lr": 0.02, "channels": 2, "pool": pool, "frequency": 1.0, "lr_decay": decay} for pool in ("max", "mean") for decay in (0.5, 1)
+        {"lr": 0.02, "channels": 2, "pool": pool, "frequency": 1.0, "lr_decay": decay}
+        for pool in ("max", "mean")
+        for decay in (0.5, 1)
     ]
     together = networks.train_networks(digits, configs, 2, seed=1)
     alone = np.vstack([networks.train_networks(digits, [config], 2, seed=1) for config in configs])
@@ -51,7 +65,14 @@ def test_networks_side_by_side_are_what_they_are_alone(digits):
 
 @pytest.mark.parametrize(
     "setting",
-    [{"l1": 0.1}, {"weight_decay": 0.1}, {"input_noise": 2.0}, {"label_smoothing": 0.5}, {"class_weight": 1.0}, {"lr_decay": 0.5}],
+    [
+        {"l1": 0.1},
+        {"weight_decay": 0.1},
+        {"input_noise": 2.0},
+        {"label_smoothing": 0.5},
+        {"class_weight": 1.0},
+        {"lr_decay": 0.5},
+    ],
 )
 def test_every_hyperparameter_has_an_effect(digits, setting):
     problem = changed(with_rare_class(digits, 1, 3), "log_loss")
@@ -60,9 +81,14 @@ def test_every_hyperparameter_has_an_effect(digits, setting):
 
 
 def test_wider_fronts_cost_more(digits):
-    costs_s = [networks.cost_s(digits, {"channels": channels, "depth": 1, "width": 8}) for channels in (2, 8)]
+    costs_s = [
+        networks.cost_s(digits, {"channels": channels, "depth": 1, "width": 8})
+        for channels in (2, 8)
+    ]
     assert costs_s[0] < costs_s[1]
-    assert networks.cost_s(digits, {"depth": 0, "num_features": 32}) < networks.cost_s(digits, {"depth": 0, "num_features": 256})
+    assert networks.cost_s(digits, {"depth": 0, "num_features": 32}) < networks.cost_s(
+        digits, {"depth": 0, "num_features": 256}
+    )
 
 
 def test_metrics_of_networks_are_those_of_trees(digits):
@@ -70,23 +96,31 @@ def test_metrics_of_networks_are_those_of_trees(digits):
     probabilities = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
     for name in ("error", "balanced_error", "log_loss"):
         found = metric(name, torch.from_numpy(outputs)[None], torch.from_numpy(digits.valid[1]))
-        assert float(found[0]) == pytest.approx(score(changed(digits, name), probabilities), rel=1e-5)
+        assert float(found[0]) == pytest.approx(
+            score(changed(digits, name), probabilities), rel=1e-5
+        )
     diabetes = regression("diabetes", 100, 100, 0, "mae")
     for name in ("mse", "mae"):
         found = metric(name, torch.zeros(1, 100, 1), torch.from_numpy(diabetes.valid[1]))
-        assert float(found[0]) == pytest.approx(score(changed(diabetes, name), np.zeros(100)), rel=1e-5)
+        assert float(found[0]) == pytest.approx(
+            score(changed(diabetes, name), np.zeros(100)), rel=1e-5
+        )
     assert score(diabetes, diabetes.valid[1].ravel()) == 0.0
 
 
 def test_the_hinge_is_by_how_much_others_come_too_close():
     outputs = torch.tensor([[[2.0, 0.0, 1.5], [3.0, 0.0, 0.0]]])
     assert loss("hinge", outputs, torch.tensor([0, 0]), None, torch.zeros(1, 1)).tolist() == [0.25]
-    assert loss("hinge", outputs, torch.tensor([0, 0]), torch.tensor([[2.0, 0.0]]), torch.zeros(1, 1)).tolist() == [0.5]
+    assert loss(
+        "hinge", outputs, torch.tensor([0, 0]), torch.tensor([[2.0, 0.0]]), torch.zeros(1, 1)
+    ).tolist() == [0.5]
 
 
 def test_smoothed_classes_pull_towards_all_alike():
     outputs = torch.tensor([[[2.0, 0.0]]], dtype=torch.float64)
-    sharp, even = (loss("log", outputs, torch.tensor([kind]), None, torch.zeros(1, 1)) for kind in (0, 1))
+    sharp, even = (
+        loss("log", outputs, torch.tensor([kind]), None, torch.zeros(1, 1)) for kind in (0, 1)
+    )
     smoothed = loss("log", outputs, torch.tensor([0]), None, torch.full((1, 1), 0.2))
     assert float(smoothed) == pytest.approx(0.9 * float(sharp) + 0.1 * float(even))
 
@@ -96,15 +130,27 @@ def test_rare_classes_may_count_as_much_as_others(digits):
     assert (problem.train[1] == 4).sum() == 2
     weights = example_weights(problem, torch.tensor([[0.0], [1.0]])).numpy()
     np.testing.assert_allclose(weights[0], 1.0)
-    np.testing.assert_allclose([weights[1, problem.train[1] == kind].sum() for kind in range(10)], weights[1].sum() / 10, rtol=1e-5)
+    np.testing.assert_allclose(
+        [weights[1, problem.train[1] == kind].sum() for kind in range(10)],
+        weights[1].sum() / 10,
+        rtol=1e-5,
+    )
     assert example_weights(problem, torch.zeros(2, 1)) is None
 
 
 @pytest.mark.parametrize("name", ["error", "log_loss", "balanced_error", "mse", "mae"])
 def test_trees_of_every_kind_learn(name):
     is_regression = name in {"mse", "mae"}
-    problem = regression("diabetes", 200, 200, 0, name) if is_regression else classification("wine", name, 90, 88, seed=0)
-    for model, config in ((forests.MODEL, FOREST), (leaves.MODEL, LEAVES), (boosting.MODEL, STUMPS)):
+    problem = (
+        regression("diabetes", 200, 200, 0, name)
+        if is_regression
+        else classification("wine", name, 90, 88, seed=0)
+    )
+    for model, config in (
+        (forests.MODEL, FOREST),
+        (leaves.MODEL, LEAVES),
+        (boosting.MODEL, STUMPS),
+    ):
         values = model.train(problem, [config], 9, 3)
         assert values.shape == (1, 9)
         assert values[0, -1] < values[0, 0]
@@ -112,9 +158,22 @@ def test_trees_of_every_kind_learn(name):
 
 
 def test_trees_that_see_more_cost_more():
-    wine, diabetes = classification("wine", "error", 90, 88, seed=0), regression("diabetes", 90, 88, 0)
-    for model, config in ((leaves.MODEL, LEAVES), (boosting.MODEL, STUMPS), (forests.MODEL, FOREST)):
-        assert model.cost_s(wine, {**config, "max_features": 0.2}) < model.cost_s(wine, {**config, "max_features": 0.9})
+    wine, diabetes = (
+        classification("wine", "error", 90, 88, seed=0),
+        regression("diabetes", 90, 88, 0),
+    )
+    for model, config in (
+        (leaves.MODEL, LEAVES),
+        (boosting.MODEL, STUMPS),
+        (forests.MODEL, FOREST),
+    ):
+        assert model.cost_s(wine, {**config, "max_features": 0.2}) < model.cost_s(
+            wine, {**config, "max_features": 0.9}
+        )
     for model, config in ((leaves.MODEL, LEAVES), (boosting.MODEL, STUMPS)):
-        assert model.cost_s(wine, config) > 2 * model.cost_s(diabetes, config), "three classes need three trees"
-    assert forests.MODEL.cost_s(wine, {**FOREST, "kind": "extra trees"}) < forests.MODEL.cost_s(wine, FOREST)
+        assert model.cost_s(wine, config) > 2 * model.cost_s(diabetes, config), (
+            "three classes need three trees"
+        )
+    assert forests.MODEL.cost_s(wine, {**FOREST, "kind": "extra trees"}) < forests.MODEL.cost_s(
+        wine, FOREST
+    )

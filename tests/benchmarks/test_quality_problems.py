@@ -50,7 +50,9 @@ def checked(name, make):
         np.testing.assert_allclose(problem.train[1].mean(axis=0), 0.0, atol=1e-4)
     if problem.shape != (0, 0):
         assert np.prod(problem.shape) == num_columns
-    for part, same in zip((*problem.train, *problem.valid), (*again.train, *again.valid), strict=True):
+    for part, same in zip(
+        (*problem.train, *problem.valid), (*again.train, *again.valid), strict=True
+    ):
         np.testing.assert_array_equal(part, same)
 
 
@@ -79,7 +81,10 @@ def test_half_of_the_pairs_are_the_same_digit():
 
 def test_digits_to_validate_sums_with_are_not_those_to_train_on():
     problem = pictures.digit_sums(400, 400, 1)
-    left = [{tuple(row.reshape(8, 16)[:, :8].round(3).ravel()) for row in part[0]} for part in (problem.train, problem.valid)]
+    left = [
+        {tuple(row.reshape(8, 16)[:, :8].round(3).ravel()) for row in part[0]}
+        for part in (problem.train, problem.valid)
+    ]
     assert not left[0] & left[1]
     assert len(left[0]) > 200
 

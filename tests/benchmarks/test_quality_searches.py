@@ -18,7 +18,10 @@ from benchmarks.quality.running import run_all
 from benchmarks.quality.trace import NUM_WORKERS, duration_s
 from tests.benchmarks.quality_tables import GRID, small_table
 
-CONFIGS = [{axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes} for config in GRID.configs()]
+CONFIGS = [
+    {axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes}
+    for config in GRID.configs()
+]
 OURS = [METHODS["ours-random"], METHODS["random"], Ours("", "OptunaSearch", "stopping")]
 
 
@@ -48,7 +51,9 @@ def told(search, **question):
 
 def share_at_work(trace, table):
     """Return which share of all workers' time went into epochs that were reported."""
-    return sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs) / (NUM_WORKERS * duration_s(table))
+    return sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs) / (
+        NUM_WORKERS * duration_s(table)
+    )
 
 
 def run(search):
@@ -96,9 +101,21 @@ def test_a_trial_that_is_told_to_stop_is_not_complete():
 
 
 def test_a_paused_trial_goes_on_where_it_stood():
-    search = Scripted([Order("a", CONFIGS[8], 9), *[Order(name, CONFIGS[0], 9) for name in "bcd"], Order("a", None, 3)], {("a", 1): PAUSE})
+    search = Scripted(
+        [
+            Order("a", CONFIGS[8], 9),
+            *[Order(name, CONFIGS[0], 9) for name in "bcd"],
+            Order("a", None, 3),
+        ],
+        {("a", 1): PAUSE},
+    )
     run_out(search)
-    assert [(epoch, cost_s) for _, trial, epoch, _, cost_s in search.heard if trial == "a"] == [(1, 1.0), (2, 2.0), (3, 3.0), (3, 3.0)]
+    assert [(epoch, cost_s) for _, trial, epoch, _, cost_s in search.heard if trial == "a"] == [
+        (1, 1.0),
+        (2, 2.0),
+        (3, 3.0),
+        (3, 3.0),
+    ]
 
 
 def test_no_more_workers_than_there_are():
@@ -109,9 +126,21 @@ def test_no_more_workers_than_there_are():
 
 
 def test_a_value_that_is_known_costs_nothing():
-    search = Scripted([Order("a", CONFIGS[8], 3), *[Order(name, CONFIGS[0], 5) for name in "bcd"], Order("a", None, 2)])
+    search = Scripted(
+        [
+            Order("a", CONFIGS[8], 3),
+            *[Order(name, CONFIGS[0], 5) for name in "bcd"],
+            Order("a", None, 2),
+        ]
+    )
     run_out(search)
-    assert [heard for heard in search.heard if heard[1] == "a"][-1] == ("complete", "a", 2, 0.5, 3.0)
+    assert [heard for heard in search.heard if heard[1] == "a"][-1] == (
+        "complete",
+        "a",
+        2,
+        0.5,
+        3.0,
+    )
 
 
 def test_a_search_that_asks_for_nothing_new_is_given_up():
@@ -134,7 +163,13 @@ def test_the_time_of_a_search_is_the_budget_of_all_workers():
 
 
 def test_questions_and_answers_are_lines_of_json(monkeypatch):
-    setting = {"method": "m", "space": GRID.described(), "max_epochs": 9, "num_workers": 4, "seed": 1}
+    setting = {
+        "method": "m",
+        "space": GRID.described(),
+        "max_epochs": 9,
+        "num_workers": 4,
+        "seed": 1,
+    }
     questions = [
         {"do": "begin", "setting": setting},
         {"do": "ask"},
@@ -143,7 +178,9 @@ def test_questions_and_answers_are_lines_of_json(monkeypatch):
         {"do": "ask"},
     ]
     answers = io.StringIO()
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(question) + "\n" for question in questions)))
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO("".join(json.dumps(question) + "\n" for question in questions))
+    )
     monkeypatch.setattr(sys, "stdout", answers)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     settings = []
@@ -157,7 +194,12 @@ def test_questions_and_answers_are_lines_of_json(monkeypatch):
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert all(line.pop("seconds") >= 0 for line in lines)
     assert list(lines[0]["versions"]) == ["numpy"]
-    assert lines[1:] == [{"trial": "a", "config": CONFIGS[0], "until": 1}, {"verdict": "continue"}, {}, {"wait": True}]
+    assert lines[1:] == [
+        {"trial": "a", "config": CONFIGS[0], "until": 1},
+        {"verdict": "continue"},
+        {},
+        {"wait": True},
+    ]
     assert (settings[0].method, settings[0].seed) == ("m", 1)
 
 
@@ -216,10 +258,24 @@ def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeyp
 def test_a_searcher_of_ours_may_be_named_with_arguments():
     assert method_of("random") is METHODS["random"]
     method = method_of("OptunaSearch(seed=3, study_name='s')")
-    assert (method.searcher, method.scheduler, method.arguments) == ("OptunaSearch", "promotion", {"seed": 3, "study_name": "s"})
+    assert (method.searcher, method.scheduler, method.arguments) == (
+        "OptunaSearch",
+        "promotion",
+        {"seed": 3, "study_name": "s"},
+    )
 
 
-@pytest.mark.parametrize("name", ["nobody", "OptunaSearch", "OptunaSearch(3)", "OptunaSearch(seed=open)", "os.remove(path='x')", "1 +"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nobody",
+        "OptunaSearch",
+        "OptunaSearch(3)",
+        "OptunaSearch(seed=open)",
+        "os.remove(path='x')",
+        "1 +",
+    ],
+)
 def test_a_name_that_means_nothing_is_refused(name):
     with pytest.raises(ValueError, match="a search must be one of random"):
         method_of(name)

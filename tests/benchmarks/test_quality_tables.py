@@ -8,7 +8,13 @@ import pytest
 from benchmarks.quality.grid import Axis, axes, log_axis
 from benchmarks.quality.makeup import foretelling, makeup_rows, task_rows
 from benchmarks.quality.networks import cost_s, train_networks
-from benchmarks.quality.problems import Problem, classification, with_distractors, with_label_noise, with_products
+from benchmarks.quality.problems import (
+    Problem,
+    classification,
+    with_distractors,
+    with_label_noise,
+    with_products,
+)
 from benchmarks.quality.report import PAGE
 from benchmarks.quality.table import WORST, Table, read_table, write_table
 from benchmarks.quality.tasks import DEVELOPMENT, NUM_EPOCHS, REPORTING, TASKS
@@ -16,7 +22,10 @@ from tests.benchmarks.quality_tables import GRID, small_table
 
 
 def test_every_grid_point_is_found_by_what_a_search_suggests():
-    suggested = [{axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes} for config in GRID.configs()]
+    suggested = [
+        {axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes}
+        for config in GRID.configs()
+    ]
     assert [GRID.index(config) for config in suggested] == list(range(len(GRID)))
 
 
@@ -29,7 +38,14 @@ def test_what_is_not_on_the_axis_is_refused(suggested):
 
 
 @pytest.mark.parametrize(
-    ("scale", "values"), [("cubic", (1, 2)), ("linear", (2, 1)), ("int", (1, 1)), ("log", (1, 2, 3)), ("int", (1, 2, 4))]
+    ("scale", "values"),
+    [
+        ("cubic", (1, 2)),
+        ("linear", (2, 1)),
+        ("int", (1, 1)),
+        ("log", (1, 2, 3)),
+        ("int", (1, 2, 4)),
+    ],
 )
 def test_an_axis_without_sense_is_refused(scale, values):
     with pytest.raises(ValueError, match="x must"):
@@ -37,7 +53,10 @@ def test_an_axis_without_sense_is_refused(scale, values):
 
 
 def test_searches_are_told_how_many_values_an_axis_has():
-    assert [axis.described() for axis in axes(("depth", "int", (1, 3, 5)), ("kind", "choice", ("a", "b")))] == [
+    assert [
+        axis.described()
+        for axis in axes(("depth", "int", (1, 3, 5)), ("kind", "choice", ("a", "b")))
+    ] == [
         {"name": "depth", "scale": "int", "low": 0, "high": 2},
         {"name": "kind", "scale": "choice", "values": ["a", "b"]},
     ]
@@ -49,7 +68,11 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     table = small_table()
     write_table(table, tmp_path)
     again = read_table("small", tmp_path)
-    assert (again.grid, again.versions, again.num_epochs) == (table.grid, table.versions, table.num_epochs)
+    assert (again.grid, again.versions, again.num_epochs) == (
+        table.grid,
+        table.versions,
+        table.num_epochs,
+    )
     np.testing.assert_allclose(again.values, table.values, atol=0.51e-4)
     np.testing.assert_allclose(again.costs_s, table.costs_s)
 
@@ -94,7 +117,9 @@ def test_no_task_is_for_tuning_and_for_reporting():
 
 
 def test_both_sets_have_tasks_of_every_family():
-    assert {task.model.family for task in DEVELOPMENT.values()} == {task.model.family for task in REPORTING.values()}
+    assert {task.model.family for task in DEVELOPMENT.values()} == {
+        task.model.family for task in REPORTING.values()
+    }
 
 
 def test_what_the_tasks_are_made_of_can_be_shown():
@@ -102,7 +127,10 @@ def test_what_the_tasks_are_made_of_can_be_shown():
     assert len({row.count("|") for row in rows}) == 1
     assert [row.split("`")[1] for row in rows[2:]] == list(TASKS)
     made_up = list(makeup_rows())
-    shown = {cells[0]: cells[1:] for cells in ([cell.strip() for cell in row.strip("|").split("|")] for row in made_up)}
+    shown = {
+        cells[0]: cells[1:]
+        for cells in ([cell.strip() for cell in row.strip("|").split("|")] for row in made_up)
+    }
     assert shown[""] == ["development", "reporting"]
     assert shown["tasks"] == ["10", "24"]
     assert shown["hyperparameters"] == ["3 / 6 / 8", "3 / 6 / 8"]
@@ -143,16 +171,25 @@ def test_networks_learn_and_may_diverge(problem):
     assert not values[1, -1] < 1.0
     assert values[2, -1] < values[2, 0]
     np.testing.assert_array_equal(values, train_networks(problem, configs, 4, seed=0))
-    assert float(np.float64(5e-324) * 1.0) > 0.0, "denormal numbers must be left to whoever computes in this process next"
+    assert float(np.float64(5e-324) * 1.0) > 0.0, (
+        "denormal numbers must be left to whoever computes in this process next"
+    )
 
 
 def test_wider_networks_and_smaller_batches_cost_more(problem):
-    costs_s = [cost_s(problem, config) for config in ({"width": 8}, {"width": 64}, {"width": 8, "batch_size": 4})]
+    costs_s = [
+        cost_s(problem, config)
+        for config in ({"width": 8}, {"width": 64}, {"width": 8, "batch_size": 4})
+    ]
     assert costs_s[0] < min(costs_s[1:])
 
 
 def test_problems_are_split_and_made_harder(problem):
-    assert (problem.train[0].shape, problem.valid[0].shape, problem.num_outputs) == ((60, 4), (60, 4), 3)
+    assert (problem.train[0].shape, problem.valid[0].shape, problem.num_outputs) == (
+        (60, 4),
+        (60, 4),
+        3,
+    )
     np.testing.assert_allclose(problem.train[0].mean(axis=0), 0.0, atol=1e-5)
     assert with_distractors(problem, 3, seed=0).valid[0].shape == (60, 7)
     assert with_products(problem).train[0].shape == (60, 14)

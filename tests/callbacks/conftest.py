@@ -35,7 +35,12 @@ def idle_writer() -> BatchWriter:
 @pytest.fixture
 def report() -> Callable[..., dict[str, Any]]:
     def make(trial: Trial, iteration: int, **metrics: Any) -> dict[str, Any]:
-        return {**metrics, "training_iteration": iteration, "trial_id": trial.trial_id, "config": trial.config}
+        return {
+            **metrics,
+            "training_iteration": iteration,
+            "trial_id": trial.trial_id,
+            "config": trial.config,
+        }
 
     return make
 

@@ -7,12 +7,21 @@ from tuner.core.trial import Ending, Failure, Status, Trial
 
 def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
     """Return a trial that has reported once; the higher its number, the better it is."""
-    trial = Trial(f"t{number:05d}", {"lr": 0.001 * (number + 1), "act": "relu", "data": "x", **config}, {"cpu": 1.0})
+    trial = Trial(
+        f"t{number:05d}",
+        {"lr": 0.001 * (number + 1), "act": "relu", "data": "x", **config},
+        {"cpu": 1.0},
+    )
     trial.local_path = f"/results/cifar/{trial.trial_id}"
     trial.attempt, trial.ending = 1, ending
     trial.move_to(status)
     loss = 0.5 - number / 100 if loss is None else loss
-    trial.last_result = {"val": {"loss": loss}, "acc": 0.5, "training_iteration": number + 1, "time_total_s": 101.0}
+    trial.last_result = {
+        "val": {"loss": loss},
+        "acc": 0.5,
+        "training_iteration": number + 1,
+        "time_total_s": 101.0,
+    }
     results = [{"val/loss": loss - 0.1, "acc": 0.5, "training_iteration": number}] if number else []
     results.append({"val/loss": loss, "acc": 0.5 + number / 100, "training_iteration": number + 1})
     trial.summarise(results[-1])
@@ -40,7 +49,12 @@ def progress_of(trials):
         name="cifar",
         metric="val/loss",
         mode="min",
-        num_trials_by_status={Status.RUNNING: 3, Status.TERMINATED: 6, Status.ERROR: 1, Status.PAUSED: 2},
+        num_trials_by_status={
+            Status.RUNNING: 3,
+            Status.TERMINATED: 6,
+            Status.ERROR: 1,
+            Status.PAUSED: 2,
+        },
         num_stopped_early=4,
         num_total=20,
         num_finished=7,

@@ -3,7 +3,13 @@
 import logging
 import threading
 
-from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink, _Breather, stretched
+from tuner.callbacks.files.background_writer import (
+    Addressee,
+    BatchWriter,
+    Sink,
+    _Breather,
+    stretched,
+)
 
 
 class Memory(Sink):
@@ -99,7 +105,9 @@ def test_a_sink_that_stays_behind_is_told_of_once_however_many_loggers_close_the
     with caplog.at_level(logging.WARNING, "tuner"):
         for _ in range(3):
             writer.close()
-    assert [record.getMessage().count("1 log files are incomplete") for record in caplog.records].count(1) == 1
+    assert [
+        record.getMessage().count("1 log files are incomplete") for record in caplog.records
+    ].count(1) == 1
     assert not any(record.exc_info for record in caplog.records)
 
 

@@ -30,13 +30,22 @@ def test_without_the_variable_there_is_nothing():
         ("no_such.Thing", "got 'no_such.Thing', which cannot be imported"),
         ("tuner.callbacks.Missing", "got 'tuner.callbacks.Missing', which cannot be imported"),
         ("math.sqrt", "got 'math.sqrt', which is no class of a callback"),
-        ("tuner.callbacks.ProgressReporter", "got 'tuner.callbacks.ProgressReporter', which is no class of a callback"),
+        (
+            "tuner.callbacks.ProgressReporter",
+            "got 'tuner.callbacks.ProgressReporter', which is no class of a callback",
+        ),
         ("tuner.callbacks.PolicyLog:", "write the whole path"),
-        ("tuner.callbacks.Console", r"cannot be constructed without arguments .*; pass it in RunConfig\(callbacks"),
+        (
+            "tuner.callbacks.Console",
+            r"cannot be constructed without arguments .*; pass it in RunConfig\(callbacks",
+        ),
     ],
 )
 def test_a_bad_name_is_told_with_the_remedy(text, complaint):
-    with pytest.raises(ValueError, match=rf"TUNER_CALLBACKS must name callbacks as package.module.Class .*{complaint}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"TUNER_CALLBACKS must name callbacks as package.module.Class .*{complaint}",
+    ):
         named(text)
 
 

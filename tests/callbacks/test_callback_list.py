@@ -91,7 +91,13 @@ def test_an_interrupt_of_the_user_is_not_caught():
 
 
 @pytest.mark.parametrize(
-    ("hook", "expected"), [("on_trial_result", True), ("on_trial_start", False), ("on_trial_complete", False), ("setup", False)]
+    ("hook", "expected"),
+    [
+        ("on_trial_result", True),
+        ("on_trial_start", False),
+        ("on_trial_complete", False),
+        ("setup", False),
+    ],
 )
 def test_a_logger_that_overrides_one_method_has_one_hook(hook, expected):
     assert overrides(Minimal(), hook) is expected
@@ -126,7 +132,10 @@ def test_a_hook_set_on_the_instance_counts():
     ],
 )
 def test_a_checkpoint_is_requested_only_by_a_callback(callbacks, result, expected):
-    assert CallbackList(callbacks).on_trial_result(result, iteration=1, trials=[], trial=None) == expected
+    assert (
+        CallbackList(callbacks).on_trial_result(result, iteration=1, trials=[], trial=None)
+        == expected
+    )
 
 
 def test_what_callbacks_write_into_a_result_is_written_into_a_copy():
@@ -141,11 +150,24 @@ def test_what_callbacks_write_into_a_result_is_written_into_a_copy():
             self.seen = result
 
     marker = object()  # what cannot be copied is shared
-    result = {"loss": 1.0, "val": {"loss": 2.0}, "sizes": [3.0], "config": {"lr": 0.1, "layers": ({"size": 4},), "model": marker}}
-    before, reader = copy.deepcopy({**result, "config": {**result["config"], "model": None}}), Reader()
+    result = {
+        "loss": 1.0,
+        "val": {"loss": 2.0},
+        "sizes": [3.0],
+        "config": {"lr": 0.1, "layers": ({"size": 4},), "model": marker},
+    }
+    before, reader = (
+        copy.deepcopy({**result, "config": {**result["config"], "model": None}}),
+        Reader(),
+    )
     CallbackList([Writer(), reader]).on_trial_result(result, iteration=1, trials=[], trial=None)
     assert {**result, "config": {**result["config"], "model": None}} == before
-    assert reader.seen["loss"] == reader.seen["val"]["loss"] == reader.seen["config"]["layers"][0]["size"] == -5.0
+    assert (
+        reader.seen["loss"]
+        == reader.seen["val"]["loss"]
+        == reader.seen["config"]["layers"][0]["size"]
+        == -5.0
+    )
     assert reader.seen["config"]["model"] is marker
 
 

@@ -34,7 +34,9 @@ def told(tmp_path):
 
     def read():
         points, params, others, keys, tags = [], {}, {}, set(), set()
-        for path in sorted((tmp_path / "demo" / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime):
+        for path in sorted(
+            (tmp_path / "demo" / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime
+        ):
             with zipfile.ZipFile(path) as archive:
                 head = json.loads(archive.read("experiment.json"))
                 messages = [json.loads(line) for line in archive.read("messages.json").splitlines()]
@@ -43,7 +45,13 @@ def told(tmp_path):
             for message in messages:
                 payload = message["payload"]
                 if message["type"] == "metric_msg":
-                    points.append((payload["metric"]["metricName"], payload["metric"]["step"], float(payload["metric"]["metricValue"])))
+                    points.append(
+                        (
+                            payload["metric"]["metricName"],
+                            payload["metric"]["step"],
+                            float(payload["metric"]["metricValue"]),
+                        )
+                    )
                 elif message["type"] == "parameter_msg":
                     params[payload["param"]["paramName"]] = payload["param"]["paramValue"]
                 elif message["type"] == "log_other":
@@ -62,7 +70,10 @@ def end(logger, trial):
 
 def test_a_trial_is_one_experiment_over_a_restore(start, told, make_trial, report):
     trial = make_trial(lr=0.1, net={"width": 2})
-    results = [report(trial, iteration, loss=iteration, timestamp=100 + iteration) for iteration in range(1, 6)]
+    results = [
+        report(trial, iteration, loss=iteration, timestamp=100 + iteration)
+        for iteration in range(1, 6)
+    ]
     first = start(tags=["mine"])
     first.log_trial_start(trial)
     for result in results[:2]:
@@ -78,7 +89,13 @@ def test_a_trial_is_one_experiment_over_a_restore(start, told, make_trial, repor
     second.log_trial_result(5, trial, report(trial, 5, loss=50, timestamp=200, **odd))
     end(second, trial)
     points, params, others, keys, tags = told()
-    assert [(step, value) for name, step, value in points if name == "loss"] == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
+    assert [(step, value) for name, step, value in points if name == "loss"] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+        (5, 50),
+    ]
     assert {name for name, *_ in points} >= {"nan", "up", "val/acc", "training_iteration"}
     assert (params["lr"], params["net/width"]) == (0.5, 2)
     assert (others["Name"], others["status"], others["text"]) == ("t00000", "FINISHED", "x")
@@ -87,6 +104,8 @@ def test_a_trial_is_one_experiment_over_a_restore(start, told, make_trial, repor
 
 
 def test_the_client_is_imported_when_it_is_needed():
-    code = "import sys, tuner.integration.comet, tuner.integration.mlflow, tuner.integration.wandb\n"
+    code = (
+        "import sys, tuner.integration.comet, tuner.integration.mlflow, tuner.integration.wandb\n"
+    )
     code += "assert not {'comet_ml', 'mlflow', 'wandb'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)

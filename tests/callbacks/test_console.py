@@ -13,7 +13,14 @@ from rich.cells import cell_len
 
 from tests.callbacks.scenes import trial_at
 from tuner.callbacks.console.console import Console
-from tuner.callbacks.console.console_view import Scene, best_line, headline, live_view, status_line, summary_view
+from tuner.callbacks.console.console_view import (
+    Scene,
+    best_line,
+    headline,
+    live_view,
+    status_line,
+    summary_view,
+)
 from tuner.callbacks.console.progress_table import trial_table
 from tuner.callbacks.console.view import rendered, texts
 from tuner.core.progress import Progress
@@ -42,7 +49,9 @@ def live_lines(progress, width, height=None, **scene):
 
 
 def summary_lines(progress, trials, path, width):
-    return texts(rendered(summary_view(Scene(progress, trials, experiment_path=path), width), width))
+    return texts(
+        rendered(summary_view(Scene(progress, trials, experiment_path=path), width), width)
+    )
 
 
 def table(trials, progress, width):
@@ -90,7 +99,9 @@ def test_no_line_is_wider_than_the_terminal_and_none_steers_it(progress, width):
     for trial in progress.leaders:
         trial.config = {**trial.config, f"名前{HOSTILE}": f"{trial.trial_id}{HOSTILE}\n" * 9}
         trial.last_result[HOSTILE] = 1.0
-    hostile = replace(progress, name=f"cifar{HOSTILE}\n" * 9, metric="val/loss", waiting_for=HOSTILE)
+    hostile = replace(
+        progress, name=f"cifar{HOSTILE}\n" * 9, metric="val/loss", waiting_for=HOSTILE
+    )
     for line in live_lines(hostile, width):
         assert cell_len(line) <= width
         assert line.isprintable()
@@ -106,7 +117,17 @@ def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_t
     def titles(width):
         return table(progress.leaders, progress, width)[0].split()
 
-    assert titles(120) == ["trial", "status", "ending", "iter", "val/loss", "best", "acc", "lr", "time"]
+    assert titles(120) == [
+        "trial",
+        "status",
+        "ending",
+        "iter",
+        "val/loss",
+        "best",
+        "acc",
+        "lr",
+        "time",
+    ]
     assert titles(75) == ["trial", "status", "ending", "iter", "val/loss", "best", "lr", "time"]
     assert titles(66) == ["trial", "status", "ending", "iter", "val/loss", "best", "time"]
     assert titles(10) == ["trial", "status", "ending", "iter", "val/loss"]
@@ -163,7 +184,9 @@ def test_the_time_left_follows_the_pace_and_the_budget(progress, settings, fract
 def test_before_the_first_result_there_is_no_best(progress, trials):
     fresh = Progress(name="cifar", metric="loss", mode="min", num_total=4)
     assert best_line(fresh).text == ""
-    assert live_lines(fresh, 80) == ["cifar  min loss  ────────────────────  0/4 trials  ? left  0s elapsed"]
+    assert live_lines(fresh, 80) == [
+        "cifar  min loss  ────────────────────  0/4 trials  ? left  0s elapsed"
+    ]
     assert summary_lines(fresh, [], None, 80) == ["cifar: 0/4 trials in 0s"]
 
 
@@ -199,7 +222,9 @@ def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
         "logging.getLogger('tuner').warning('something is odd')\n"
         "console.on_experiment_end(trials=[])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)
+    done = subprocess.run(  # noqa: S603  (our own code)
+        [sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2]
+    )
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
@@ -225,7 +250,9 @@ def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
 def test_the_progress_is_asked_for_twice_a_second_at_most(progress, trials):
     asked = []
     clock = Clock()
-    console = Console(lambda: asked.append(1) or progress, stream=io.StringIO(), is_terminal=False, clock=clock)
+    console = Console(
+        lambda: asked.append(1) or progress, stream=io.StringIO(), is_terminal=False, clock=clock
+    )
     for _ in range(100):
         clock.now += 0.01
         console.on_step_end(1, trials)
@@ -270,7 +297,9 @@ def test_that_a_trial_is_given_up_is_told_even_if_its_failure_was_told_before(pr
 def test_the_middle_of_a_long_traceback_is_left_to_the_file(progress, trials):
     stream = io.StringIO()
     console, _ = console_on(stream, progress)
-    console.on_trial_error(1, trials, failing(1, traceback="\n".join(f"line {number}" for number in range(200))))
+    console.on_trial_error(
+        1, trials, failing(1, traceback="\n".join(f"line {number}" for number in range(200)))
+    )
     lines = stream.getvalue().splitlines()
     assert len(lines) == 42
     assert "all of it is in error.txt" in lines[9]
@@ -291,7 +320,9 @@ def test_verbose_2_tells_how_each_trial_ended(progress, trials):
     stream = io.StringIO()
     console, _ = console_on(stream, progress, verbose=2)
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue() == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s\n"
+    assert (
+        stream.getvalue() == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s\n"
+    )
 
 
 def test_verbose_2_tells_the_last_value_of_a_metric_that_is_not_in_every_result(progress, trials):
@@ -299,16 +330,27 @@ def test_verbose_2_tells_the_last_value_of_a_metric_that_is_not_in_every_result(
     console, _ = console_on(stream, progress, verbose=2)
     trials[4].last_result = {"training_iteration": 7, "time_total_s": 101.0}
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue() == "t00004  stopped_early  iter 7  val/loss last 0.46 (iter 5)  1m41s\n"
+    assert (
+        stream.getvalue() == "t00004  stopped_early  iter 7  val/loss last 0.46 (iter 5)  1m41s\n"
+    )
 
 
 def test_verbose_2_tells_each_of_several_objectives(progress, trials):
     stream = io.StringIO()
-    several = replace(progress, metric=None, mode=None, best=None, several_objectives=(("val/loss", "min"), ("acc", "max")))
+    several = replace(
+        progress,
+        metric=None,
+        mode=None,
+        best=None,
+        several_objectives=(("val/loss", "min"), ("acc", "max")),
+    )
     console = Console(lambda: several, stream=stream, verbose=2)
     console.setup()
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue() == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  acc last 0.54  1m41s\n"
+    assert (
+        stream.getvalue()
+        == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  acc last 0.54  1m41s\n"
+    )
 
 
 @pytest.mark.parametrize("verbose", [-1, 3, None])
@@ -329,7 +371,9 @@ def test_on_a_terminal_the_table_is_redrawn_in_place_and_gives_way_to_the_summar
     console.on_experiment_end(trials)
     rest = stream.getvalue()[len(drawn) :]
     assert "\x1b[?25h" in rest
-    assert rest.endswith("\n".join(summary_lines(progress, trials, Path("/results/cifar"), 100)) + "\n")
+    assert rest.endswith(
+        "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 100)) + "\n"
+    )
 
 
 def test_lines_of_text_appear_above_the_live_table_unchanged(progress, trials):
@@ -385,7 +429,9 @@ def test_a_notice_is_wrapped_at_words_on_a_terminal_but_commands_and_log_files_a
     command = f"    Tuner.restore({'x' * 60!r}, train)"
     for is_terminal, expected in ((True, 4), (False, 2)):
         stream = io.StringIO()
-        console = Console(lambda: progress, stream=stream, is_terminal=is_terminal, width=30, clock=Clock())
+        console = Console(
+            lambda: progress, stream=stream, is_terminal=is_terminal, width=30, clock=Clock()
+        )
         console.print_notice(f"{sentence}\n{command}")
         *wrapped, whole = stream.getvalue().splitlines()
         assert (" ".join(wrapped), whole, len(wrapped) + 1) == (sentence, command, expected)
@@ -393,7 +439,14 @@ def test_a_notice_is_wrapped_at_words_on_a_terminal_but_commands_and_log_files_a
 
 
 def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(progress):
-    looks = iter([replace(progress, num_total=1000, num_finished=999, num_underway=0.0, elapsed_s=600.0 + s) for s in (0, 100, 200)])
+    looks = iter(
+        [
+            replace(
+                progress, num_total=1000, num_finished=999, num_underway=0.0, elapsed_s=600.0 + s
+            )
+            for s in (0, 100, 200)
+        ]
+    )
     stream, clock = io.StringIO(), Clock()
     console = Console(lambda: next(looks), stream=stream, is_terminal=False, width=100, clock=clock)
     console.setup()
@@ -401,13 +454,22 @@ def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(pro
         clock.now += 30.0
         console.on_step_end(1, [])
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("[")]
-    assert [line.split("  ")[-1] for line in lines] == ["best trial t00008 last 0.42 (iter 9)", "1m40s left", "3m20s left"]
+    assert [line.split("  ")[-1] for line in lines] == [
+        "best trial t00008 last 0.42 (iter 9)",
+        "1m40s left",
+        "3m20s left",
+    ]
 
 
 def test_several_objectives_are_named_and_their_front_is_shown(trials):
     front = trials[6:9]
     progress = Progress(
-        "cifar", num_total=10, num_finished=7, several_objectives=(("val/loss", "min"), ("acc", "max")), front=front, running=trials[:1]
+        "cifar",
+        num_total=10,
+        num_finished=7,
+        several_objectives=(("val/loss", "min"), ("acc", "max")),
+        front=front,
+        running=trials[:1],
     )
     lines = live_lines(progress, 120)
     assert lines[0].startswith("cifar  min val/loss, max acc  ")
@@ -415,13 +477,27 @@ def test_several_objectives_are_named_and_their_front_is_shown(trials):
     assert "iter  val/loss  acc" in lines[2]
     assert [line.split()[0] for line in lines[3:]] == ["t00000", "t00006", "t00007", "t00008"]
     summary = summary_lines(progress, trials, Path("/results/cifar"), 120)
-    assert summary[1] == "3 trials on the Pareto front: t00006, t00007, t00008 (min val/loss, max acc)"
+    assert (
+        summary[1] == "3 trials on the Pareto front: t00006, t00007, t00008 (min val/loss, max acc)"
+    )
     assert "3 trials on the Pareto front" in status_line(progress).text
 
 
 def test_values_stand_beside_the_parameters_they_were_reached_with(progress):
     trial, other = progress.leaders[:2]
-    trial.grafts = [Graft(1, trial.num_rows, trial.iteration, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)]
+    trial.grafts = [
+        Graft(
+            1,
+            trial.num_rows,
+            trial.iteration,
+            trial.config,
+            "t00009",
+            CheckpointRecord(0, 1),
+            1,
+            0,
+            None,
+        )
+    ]
     trial.config = {**trial.config, "lr": 77.0}
     heading, line, _ = (text.split() for text in table([trial, other], progress, 200))
     assert line[heading.index("lr")] == "0.009"

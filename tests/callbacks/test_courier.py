@@ -36,13 +36,22 @@ class Notebook(Tracker):
         self.story.append(("begin", trial.trial_id, begun.config))
 
     def log(self, trial, rows):
-        self.story.append(("log", trial.trial_id, [row.result["training_iteration"] for row in rows]))
+        self.story.append(
+            ("log", trial.trial_id, [row.result["training_iteration"] for row in rows])
+        )
 
     def end(self, trial, ended):
         self.story.append(("end", trial.trial_id, str(ended.outcome)))
 
     def recall(self, trial, recalled):
-        self.story.append(("recall", trial.trial_id, [row.result["training_iteration"] for row in recalled.rows], recalled.ended))
+        self.story.append(
+            (
+                "recall",
+                trial.trial_id,
+                [row.result["training_iteration"] for row in recalled.rows],
+                recalled.ended,
+            )
+        )
 
     def leave(self):
         self.story.append("leave")
@@ -74,7 +83,9 @@ def run(logger, trial, report, iterations=(1, 2), experiment_path="/x/demo"):
     callbacks.call("setup", experiment_path=experiment_path, experiment_id="abc", metric="loss")
     callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
     for iteration in iterations:
-        callbacks.on_trial_result(report(trial, iteration, loss=1.0), iteration=iteration, trials=[trial], trial=trial)
+        callbacks.on_trial_result(
+            report(trial, iteration, loss=1.0), iteration=iteration, trials=[trial], trial=trial
+        )
     trial.move_to(Status.TERMINATED)
     trial.ending = Ending.COMPLETED
     callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
@@ -92,14 +103,18 @@ def test_everything_is_delivered_in_order_and_the_thread_ends(make_trial, report
     assert (logger.facts.name, logger.facts.run_id(make_trial())) == ("demo", "abc-t00000")
 
 
-def test_what_passes_is_tried_again_with_one_notice_that_tells_no_password(make_trial, report, caplog):
+def test_what_passes_is_tried_again_with_one_notice_that_tells_no_password(
+    make_trial, report, caplog
+):
     errors = [Unreachable("no route to http://me:secret@host/x") for _ in range(3)]
     logger = Logger(Notebook(*errors))
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     assert logger.book.story[-1] == "leave"
     (record,) = caplog.records
-    assert "Notebook cannot be reached (Unreachable: no route to http://host/x)" in record.getMessage()
+    assert (
+        "Notebook cannot be reached (Unreachable: no route to http://host/x)" in record.getMessage()
+    )
 
 
 def test_what_does_not_pass_switches_the_callback_off(make_trial, report, caplog):
@@ -118,10 +133,15 @@ def test_the_end_does_not_wait_for_a_tracker_that_hangs(make_trial, report, capl
         run(logger, make_trial(), report)
     gate.set()
     (record,) = caplog.records
-    assert "Notebook has not received 2 results; the experiment's own files hold all of them" in record.getMessage()
+    assert (
+        "Notebook has not received 2 results; the experiment's own files hold all of them"
+        in record.getMessage()
+    )
 
 
-def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(make_trial, report, caplog, monkeypatch):
+def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
+    make_trial, report, caplog, monkeypatch
+):
     monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
     monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._GLANCE_S", 0.001)
 
@@ -149,7 +169,9 @@ class Working:
 
 
 @pytest.mark.parametrize(("busy_s", "num_left"), [(20.0, 0), (40.0, 5)])
-def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(monkeypatch, busy_s, num_left):
+def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(
+    monkeypatch, busy_s, num_left
+):
     monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
     courier = Courier(Notebook(), "Notebook", patience_s=1e6)
     courier._busy_since_s = time.monotonic() - busy_s
@@ -171,7 +193,10 @@ def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, capl
         gate.set()
         logger.on_experiment_end(trials=[])
     assert logger.book.story[2] == ("log", "t00000", [1, 2, 3])
-    assert ["does not keep up" in caplog.records[0].getMessage(), "not received 7 results" in caplog.records[1].getMessage()] == [
+    assert [
+        "does not keep up" in caplog.records[0].getMessage(),
+        "not received 7 results" in caplog.records[1].getMessage(),
+    ] == [
         True,
         True,
     ]
@@ -202,7 +227,10 @@ def test_a_restored_trial_is_recalled_up_to_what_it_reports_again(make_trial, re
     logger, trial = Logger(Notebook()), make_trial()
     trial.checkpoints = [CheckpointRecord(0, 3)]
     logger.setup()
-    logger.catch_up([trial, unstarted := make_trial("t00001")], lambda _: [report(trial, iteration) for iteration in range(1, 6)])
+    logger.catch_up(
+        [trial, unstarted := make_trial("t00001")],
+        lambda _: [report(trial, iteration) for iteration in range(1, 6)],
+    )
     unstarted.attempt = 0
     logger.on_experiment_end(trials=[])
     assert logger.book.story[1] == ("recall", "t00000", [1, 2, 3], None)
@@ -231,7 +259,9 @@ def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):
 
 def test_rows_after_the_last_that_is_known(make_trial, report):
     trial = make_trial()
-    rows = [Row(report(trial, iteration), at) for iteration, at in ((1, 10.0), (2, 10.9), (3, 12.0))]
+    rows = [
+        Row(report(trial, iteration), at) for iteration, at in ((1, 10.0), (2, 10.9), (3, 12.0))
+    ]
     assert rows_after(rows, None) == rows
     assert rows_after(rows, (10, 2)) == rows[2:]
     assert rows_after(rows, (11, 7)) == rows[2:]  # of an attempt that no longer counts
@@ -239,6 +269,25 @@ def test_rows_after_the_last_that_is_known(make_trial, report):
 
 
 def test_measured_are_numbers_booleans_and_texts():
-    given = {"a": 1, "b": True, "c": "x", "d": [1], "e": None, "f": 10**400, "g": -(2**60), "pid": 3, "training_iteration": 2, "h": 0.5}
+    given = {
+        "a": 1,
+        "b": True,
+        "c": "x",
+        "d": [1],
+        "e": None,
+        "f": 10**400,
+        "g": -(2**60),
+        "pid": 3,
+        "training_iteration": 2,
+        "h": 0.5,
+    }
     shown = measured(given)
-    assert shown == {"a": 1, "b": True, "c": "x", "f": float("inf"), "g": -(2.0**60), "training_iteration": 2, "h": 0.5}
+    assert shown == {
+        "a": 1,
+        "b": True,
+        "c": "x",
+        "f": float("inf"),
+        "g": -(2.0**60),
+        "training_iteration": 2,
+        "h": 0.5,
+    }

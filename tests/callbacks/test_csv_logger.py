@@ -28,9 +28,18 @@ def logger(idle_writer):
 def test_golden_file(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)
-    first = {"val": {"loss": 0.5, "n": {"k": 1}}, "loss": 0.25, "note": 'a, "b"', "done": False, "timestamp": 17, "acc": math.nan}
+    first = {
+        "val": {"loss": 0.5, "n": {"k": 1}},
+        "loss": 0.25,
+        "note": 'a, "b"',
+        "done": False,
+        "timestamp": 17,
+        "acc": math.nan,
+    }
     logger.log_trial_result(1, trial, report(trial, 1, **first))
-    logger.log_trial_result(2, trial, report(trial, 2, loss=math.inf, checkpoint_dir_name=None, late=7))
+    logger.log_trial_result(
+        2, trial, report(trial, 2, loss=math.inf, checkpoint_dir_name=None, late=7)
+    )
     logger.on_experiment_end(trials=[])
     assert (Path(trial.local_path) / "progress.csv").read_bytes().decode() == (
         "loss,note,acc,timestamp,done,training_iteration,trial_id,val/loss,val/n/k,checkpoint_dir_name,late\r\n"
@@ -39,7 +48,9 @@ def test_golden_file(logger, make_trial, report):
     )
 
 
-def test_a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell(logger, make_trial, report):
+def test_a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell(
+    logger, make_trial, report
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     for iteration in range(1, 7):
@@ -53,12 +64,16 @@ def test_a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cel
     assert frame["training_iteration"].tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one(make_trial, report):
+def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one(
+    make_trial, report
+):
     trial = make_trial()
     first = CSVLoggerCallback()
     first.log_trial_start(trial)
     for iteration in (1, 2, 3):
-        first.log_trial_result(iteration, trial, report(trial, iteration, b=iteration, a=-iteration))
+        first.log_trial_result(
+            iteration, trial, report(trial, iteration, b=iteration, a=-iteration)
+        )
     first.on_experiment_end(trials=[])
     with (Path(trial.local_path) / "progress.csv").open("ab") as file:
         file.write(b"4,-4,")
@@ -68,7 +83,9 @@ def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one
     second.log_trial_result(3, trial, report(trial, 3, a=-30, c="new"))
     second.log_trial_result(4, trial, report(trial, 4, b=40))
     second.on_experiment_end(trials=[])
-    assert [(row["training_iteration"], row["b"], row["a"], row["c"]) for row in cells_of(trial)] == [
+    assert [
+        (row["training_iteration"], row["b"], row["a"], row["c"]) for row in cells_of(trial)
+    ] == [
         ("1", "1", "-1", ""),
         ("2", "2", "-2", ""),
         ("3", "", "-30", "new"),
@@ -99,7 +116,9 @@ def test_a_retry_from_the_beginning_finds_its_columns_anew(logger, make_trial, r
     assert "old" not in row
 
 
-@pytest.mark.parametrize("text", ["=1+1", "a\rb", "a\nb", "a\r\nb", '"', ",", " padded ", "\x1b[31m", "x" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "a\rb", "a\nb", "a\r\nb", '"', ",", " padded ", "\x1b[31m", "x" * 100_000]
+)
 def test_texts_come_back_as_they_were(logger, make_trial, report, text):
     trial = make_trial()
     logger.log_trial_start(trial)
@@ -116,7 +135,9 @@ def test_a_text_too_long_for_csv_readers_is_cut(logger, make_trial, report):
     assert cells_of(trial)[0]["text"] == "y" * 100_000 + "..."
 
 
-@pytest.mark.parametrize("value", [["x"], [1, 2], Path("a"), Verdict.STOP, np.float64(0.5), 10**30, b"x"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [["x"], [1, 2], Path("a"), Verdict.STOP, np.float64(0.5), 10**30, b"x"], ids=repr
+)
 def test_what_is_neither_number_nor_text_is_written_as_its_text(logger, make_trial, report, value):
     trial = make_trial()
     logger.log_trial_start(trial)
@@ -133,12 +154,16 @@ def test_a_lone_empty_cell_is_a_row(logger, make_trial):
     assert cells_of(trial) == [{"loss": ""}]
 
 
-def test_a_number_too_long_for_csv_readers_is_quoted_like_any_text_when_it_is_cut(logger, make_trial, report):
+def test_a_number_too_long_for_csv_readers_is_quoted_like_any_text_when_it_is_cut(
+    logger, make_trial, report
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, text="-" + "1" * 200_000))
     logger.on_experiment_end(trials=[])
-    assert b"\"'-" + b"1" * 99_999 + b'..."' in (Path(trial.local_path) / "progress.csv").read_bytes()
+    assert (
+        b"\"'-" + b"1" * 99_999 + b'..."' in (Path(trial.local_path) / "progress.csv").read_bytes()
+    )
 
 
 def test_half_a_character_does_not_stop_the_logger(logger, make_trial, report):
@@ -161,23 +186,50 @@ def test_a_torn_row_is_no_row(tmp_path, torn):
 
 
 PLAIN = ["a", "b", "c", "ünï"]
-TEXTS = ["", "null", "a,b", "[", "]", "],[", "\\", '"', "True", "-", "-0.5", "1e-5", " ", "\u2028", "a\tb"]
+TEXTS = [
+    "",
+    "null",
+    "a,b",
+    "[",
+    "]",
+    "],[",
+    "\\",
+    '"',
+    "True",
+    "-",
+    "-0.5",
+    "1e-5",
+    " ",
+    "\u2028",
+    "a\tb",
+]
 texts = st.one_of(st.sampled_from(TEXTS), st.text(st.characters(codec="utf-8"), max_size=5))
 values = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), texts)
 names = st.sampled_from([*PLAIN, "=d", "e,f", 'g"', "h\r\n", ""])
-metrics = st.dictionaries(names, st.one_of(values, st.dictionaries(names, values, max_size=2)), max_size=5)
+metrics = st.dictionaries(
+    names, st.one_of(values, st.dictionaries(names, values, max_size=2)), max_size=5
+)
 plain_metrics = st.dictionaries(st.sampled_from(PLAIN), values, max_size=4)
 
 
 def holds(row, result):
     flat = {}
     for key, value in result.items():
-        flat.update({f"{key}/{inner}": leaf for inner, leaf in value.items()} if isinstance(value, dict) else {key: value})
-    return flat.keys() <= row.keys() and all(is_in(cell, flat.get(column)) for column, cell in row.items())
+        flat.update(
+            {f"{key}/{inner}": leaf for inner, leaf in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+    return flat.keys() <= row.keys() and all(
+        is_in(cell, flat.get(column)) for column, cell in row.items()
+    )
 
 
 @settings(deadline=None, max_examples=100)
-@given(batches=st.lists(st.lists(metrics | plain_metrics, min_size=1, max_size=3), max_size=5), is_restarted=st.booleans())
+@given(
+    batches=st.lists(st.lists(metrics | plain_metrics, min_size=1, max_size=3), max_size=5),
+    is_restarted=st.booleans(),
+)
 def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_restarted):
     trial = Trial("t00000", {}, {})
     trial.local_path = str(tmp_path_factory.mktemp("trial"))
@@ -197,4 +249,6 @@ def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_resta
     logger.on_experiment_end(trials=[])
     rows = cells_of(trial) if written else []
     assert len(rows) == len(written)
-    assert [(row, result) for row, result in zip(rows, written, strict=True) if not holds(row, result)] == []
+    assert [
+        (row, result) for row, result in zip(rows, written, strict=True) if not holds(row, result)
+    ] == []

@@ -68,7 +68,13 @@ def test_all_is_known_if_looks_are_frequent_enough():
 
 def test_of_what_came_since_the_last_look_the_latest_ten_are_known():
     assert curve_after([30]).averages(20) == [float(number) for number in range(20, 30)]
-    assert curve_after([2, 14]).averages(20) == [0.0, 1.0, 1.0, 1.0, *(float(number) for number in range(4, 14))]
+    assert curve_after([2, 14]).averages(20) == [
+        0.0,
+        1.0,
+        1.0,
+        1.0,
+        *(float(number) for number in range(4, 14)),
+    ]
 
 
 @pytest.fixture

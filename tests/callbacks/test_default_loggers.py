@@ -2,19 +2,31 @@
 
 import threading
 
-from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, default_loggers
+from tuner.callbacks import (
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    TBXLoggerCallback,
+    default_loggers,
+)
 from tuner.callbacks.callback_list import CallbackList
 
 
 def test_the_defaults_are_the_three_file_loggers():
-    assert [type(logger) for logger in default_loggers()] == [JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback]
+    assert [type(logger) for logger in default_loggers()] == [
+        JsonLoggerCallback,
+        CSVLoggerCallback,
+        TBXLoggerCallback,
+    ]
 
 
 def test_a_class_that_the_user_gave_is_not_added_again():
     class Mine(CSVLoggerCallback):
         pass
 
-    assert [type(logger) for logger in default_loggers([Mine()])] == [JsonLoggerCallback, TBXLoggerCallback]
+    assert [type(logger) for logger in default_loggers([Mine()])] == [
+        JsonLoggerCallback,
+        TBXLoggerCallback,
+    ]
 
 
 def test_they_share_one_thread_which_ends_with_the_experiment(make_trial, report):

@@ -76,7 +76,10 @@ def test_notices_stand_beside_the_table_of_a_notebook(progress, trials):
     console.on_step_end(1, trials)
     console.print_notice("restored 7 trials")
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue().splitlines() == ["restored 7 trials", "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s"]
+    assert stream.getvalue().splitlines() == [
+        "restored 7 trials",
+        "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s",
+    ]
     assert len(show.outputs) == 1
 
 
@@ -102,7 +105,11 @@ def test_everything_of_the_users_is_escaped(progress, trials):
     trials[0].config = {**trials[0].config, evil: evil}
     trials[0].last_result[evil] = 1.0
     failed = failed_trial(5, message=evil)
-    scene = Scene(replace(progress, name=evil, metric="val/loss", waiting_for=evil), trials, {"t00005": failed})
+    scene = Scene(
+        replace(progress, name=evil, metric="val/loss", waiting_for=evil),
+        trials,
+        {"t00005": failed},
+    )
     html = html_of(live_view(scene, 150), 150)
     assert "<script" not in html
     assert "&lt;script&gt;" in html
@@ -111,7 +118,16 @@ def test_everything_of_the_users_is_escaped(progress, trials):
 def test_html_is_well_formed_and_needs_nothing_else(progress, trials):
     html = html_of(live_view(Scene(progress, trials, {"t00009": trials[9]}), 150), 150)
     root = ET.fromstring(html)  # noqa: S314  (our own text)
-    assert {element.tag for element in root.iter()} == {"div", "span", "table", "thead", "tbody", "tr", "th", "td"}
+    assert {element.tag for element in root.iter()} == {
+        "div",
+        "span",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    }
     progress_table, failures = root.findall("table")
     assert len(progress_table.findall("tbody/tr")) == 8
     assert [cell.text for cell in failures.iter("td")] == [
@@ -124,9 +140,16 @@ def test_html_is_well_formed_and_needs_nothing_else(progress, trials):
 
 @pytest.mark.parametrize(
     ("shell", "is_notebook"),
-    [(None, False), (types.SimpleNamespace(), False), (types.SimpleNamespace(kernel=None), False), (types.SimpleNamespace(kernel=1), True)],
+    [
+        (None, False),
+        (types.SimpleNamespace(), False),
+        (types.SimpleNamespace(kernel=None), False),
+        (types.SimpleNamespace(kernel=1), True),
+    ],
 )
-def test_a_notebook_is_where_a_kernel_runs_and_ipython_on_a_terminal_is_none(monkeypatch, shell, is_notebook):
+def test_a_notebook_is_where_a_kernel_runs_and_ipython_on_a_terminal_is_none(
+    monkeypatch, shell, is_notebook
+):
     def display(): ...
 
     ipython, parts = types.ModuleType("IPython"), types.ModuleType("IPython.display")
@@ -143,9 +166,16 @@ def test_where_ipython_was_never_imported_there_is_no_notebook(monkeypatch):
 
 @pytest.mark.parametrize(
     ("term", "encoding", "can"),
-    [("xterm", "utf-8", True), ("dumb", "utf-8", False), ("unknown", "utf-8", False), ("xterm", "ascii", False)],
+    [
+        ("xterm", "utf-8", True),
+        ("dumb", "utf-8", False),
+        ("unknown", "utf-8", False),
+        ("xterm", "ascii", False),
+    ],
 )
-def test_a_terminal_is_drawn_on_that_can_move_its_cursor_and_show_bars(monkeypatch, term, encoding, can):
+def test_a_terminal_is_drawn_on_that_can_move_its_cursor_and_show_bars(
+    monkeypatch, term, encoding, can
+):
     monkeypatch.setenv("TERM", term)
     stream = Terminal()
     monkeypatch.setattr(Terminal, "encoding", encoding)
@@ -166,8 +196,13 @@ def test_no_color_is_respected(monkeypatch, no_color):
 
 
 def test_the_view_leaves_room_for_failures_on_a_low_terminal(progress, trials):
-    failed = {f"t{number:05d}": failed_trial(number, is_over=number % 2 == 0, message="x" * number) for number in range(40)}
-    scene = Scene(replace(progress, running=[trial_at(number) for number in range(9, 40)]), trials, failed)
+    failed = {
+        f"t{number:05d}": failed_trial(number, is_over=number % 2 == 0, message="x" * number)
+        for number in range(40)
+    }
+    scene = Scene(
+        replace(progress, running=[trial_at(number) for number in range(9, 40)]), trials, failed
+    )
     lines = [line.text for line in rendered(live_view(scene, 80, 24), 80)]
     assert len(lines) == 24 - 2
     (heading,) = [number for number, line in enumerate(lines) if line.startswith("failed ")]
@@ -178,14 +213,20 @@ def test_the_view_leaves_room_for_failures_on_a_low_terminal(progress, trials):
 
 
 @pytest.mark.parametrize("height", [1, 5, 10, 24])
-def test_the_view_is_never_higher_than_the_terminal_by_more_than_its_fixed_lines(progress, trials, height):
+def test_the_view_is_never_higher_than_the_terminal_by_more_than_its_fixed_lines(
+    progress, trials, height
+):
     scene = Scene(progress, trials, {"t00009": trials[9]})
     assert len(rendered(live_view(scene, 80, height), 80)) <= max(height - 1, 7)
 
 
 def test_failures_of_one_cause_share_a_row_with_their_number(progress, trials):
-    failed = [failed_trial(number) for number in range(9, 40)] + [failed_trial(50, message="something else")]
-    lines = [line.text for line in rendered(summary_view(Scene(progress, [*trials, *failed]), 100), 100)]
+    failed = [failed_trial(number) for number in range(9, 40)] + [
+        failed_trial(50, message="something else")
+    ]
+    lines = [
+        line.text for line in rendered(summary_view(Scene(progress, [*trials, *failed]), 100), 100)
+    ]
     (heading,) = [number for number, line in enumerate(lines) if line.startswith("failed ")]
     assert lines[heading].split() == ["failed", "trials", "attempt", "error", "log"]
     assert lines[heading + 1].split()[:4] == ["t00009", "32", "1,", "gave"]

@@ -31,7 +31,11 @@ def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
     segments = segments_of(entries)
     assert [entry for segment in segments for entry in segment.entries] == entries
     assert [segment.begin is None for segment in segments[1:]] == [False] * (len(segments) - 1)
-    assert len(segments) == max(sum(isinstance(entry, Begin) for entry in entries) + (not isinstance([*entries, BEGIN][0], Begin)), 0)
+    assert len(segments) == max(
+        sum(isinstance(entry, Begin) for entry in entries)
+        + (not isinstance([*entries, BEGIN][0], Begin)),
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,15 +58,32 @@ def test_only_plain_values_have_a_shape(result, has_shape):
 
 
 def test_rows_with_the_same_names_and_classes_follow_each_other_in_a_block():
-    plain, other, swapped, odd = {"a": 1.0, "b": 2}, {"a": 3.0, "b": 4.0}, {"b": 4, "a": 3.0}, {"a": math.nan, "b": 2}
+    plain, other, swapped, odd = (
+        {"a": 1.0, "b": 2},
+        {"a": 3.0, "b": 4.0},
+        {"b": 4, "a": 3.0},
+        {"a": math.nan, "b": 2},
+    )
     results = [plain, {"a": 5.0, "b": 6}, other, swapped, odd, odd, plain]
     rows = [Row(result, float(number)) for number, result in enumerate(results)]
     blocks = blocks_of(rows)
     assert [row for block in blocks for row in block.rows] == rows
     assert [len(block.rows) for block in blocks] == [2, 1, 1, 2, 1]
-    assert [block.shape and block.shape.names for block in blocks] == [("a", "b"), ("a", "b"), ("b", "a"), None, ("a", "b")]
+    assert [block.shape and block.shape.names for block in blocks] == [
+        ("a", "b"),
+        ("a", "b"),
+        ("b", "a"),
+        None,
+        ("a", "b"),
+    ]
     assert blocks[0].shape is blocks[-1].shape is not blocks[1].shape
-    assert [block.values for block in blocks] == [[(1.0, 2), (5.0, 6)], [(3.0, 4.0)], [(4, 3.0)], [], [(1.0, 2)]]
+    assert [block.values for block in blocks] == [
+        [(1.0, 2), (5.0, 6)],
+        [(3.0, 4.0)],
+        [(4, 3.0)],
+        [],
+        [(1.0, 2)],
+    ]
     assert blocks_of([]) == []
 
 
@@ -78,11 +99,16 @@ def test_the_blocks_of_a_segment_are_found_once():
 
 
 @given(
-    values=st.dictionaries(st.text(max_size=2), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.none())),
+    values=st.dictionaries(
+        st.text(max_size=2),
+        st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.none()),
+    ),
     data=st.data(),
 )
 def test_values_are_picked_by_their_names(values, data):
-    names = tuple(data.draw(st.permutations(sorted(values))))[: data.draw(st.integers(0, len(values)))]
+    names = tuple(data.draw(st.permutations(sorted(values))))[
+        : data.draw(st.integers(0, len(values)))
+    ]
     (block,) = blocks_of([Row(values, 0.0)])
     if block.shape:  # huge floats may have an infinite sum
         assert block.shape.picked(names)(block.values[0]) == tuple(values[name] for name in names)
@@ -93,7 +119,12 @@ def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):
     trial = make_trial()
     trial.attempt, trial.superseded_attempt, trial.resumed_iteration = 3, 2, 7
     begin = begin_of(trial)
-    assert (begin.is_first, begin.resumed_iteration, begin.resumed_step, begin.num_earlier) == (False, -1, -1, 0)
+    assert (begin.is_first, begin.resumed_iteration, begin.resumed_step, begin.num_earlier) == (
+        False,
+        -1,
+        -1,
+        0,
+    )
 
 
 def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folder_it_needs(tmp_path):

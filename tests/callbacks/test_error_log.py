@@ -12,7 +12,11 @@ from tuner.core.trial import Failure
 
 def test_failures_are_appended_by_attempt_without_colour_codes(make_trial):
     trial, log = make_trial(), ErrorLog()
-    trial.failures.append(Failure("ValueError", "bad \x1b[31mred\x1b[0m value", "Traceback:\n  \x1b]0;title\x07line\n"))
+    trial.failures.append(
+        Failure(
+            "ValueError", "bad \x1b[31mred\x1b[0m value", "Traceback:\n  \x1b]0;title\x07line\n"
+        )
+    )
     log.on_trial_recover(1, [], trial)
     trial.attempt = 2
     log.on_trial_start(1, [], trial)
@@ -26,7 +30,9 @@ def test_failures_are_appended_by_attempt_without_colour_codes(make_trial):
     )  # fmt: skip
 
 
-def test_a_trial_that_failed_before_it_was_laid_out_has_its_file_in_the_experiment(make_trial, tmp_path):
+def test_a_trial_that_failed_before_it_was_laid_out_has_its_file_in_the_experiment(
+    make_trial, tmp_path
+):
     trial, log = make_trial("t00009"), ErrorLog()
     trial.local_path = ""
     trial.failures.append(Failure("ValueError", "needs 3 GPUs, there are 2"))

@@ -25,7 +25,9 @@ def strict(text):
 
 
 def rows_of(trial):
-    return [strict(line) for line in (Path(trial.local_path) / "result.json").read_text().splitlines()]
+    return [
+        strict(line) for line in (Path(trial.local_path) / "result.json").read_text().splitlines()
+    ]
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def logger(idle_writer):
 def test_golden_files(logger, make_trial, report):
     trial = make_trial(lr=0.1, act="relu", path=Path("/data"), nested={"b": math.inf, "a": (1, 2)})
     logger.log_trial_start(trial)
-    logger.log_trial_result(1, trial, report(trial, 1, loss=0.5, val={"loss": math.nan, "acc": 0.9}))
+    logger.log_trial_result(
+        1, trial, report(trial, 1, loss=0.5, val={"loss": math.nan, "acc": 0.9})
+    )
     logger.log_trial_result(2, trial, report(trial, 2, loss=-math.inf, val={"loss": 0.25}))
     logger.on_experiment_end(trials=[trial])
     directory = Path(trial.local_path)
@@ -46,8 +50,12 @@ def test_golden_files(logger, make_trial, report):
     )
     config = '"config":{"lr":0.1,"act":"relu","path":"/data","nested":{"b":"Infinity","a":[1,2]}}'
     assert (directory / "result.json").read_text() == (
-        '{"loss":0.5,"val":{"loss":"NaN","acc":0.9},"training_iteration":1,"trial_id":"t00000",' + config + "}\n"
-        '{"loss":"-Infinity","val":{"loss":0.25},"training_iteration":2,"trial_id":"t00000",' + config + "}\n"
+        '{"loss":0.5,"val":{"loss":"NaN","acc":0.9},"training_iteration":1,"trial_id":"t00000",'
+        + config
+        + "}\n"
+        '{"loss":"-Infinity","val":{"loss":0.25},"training_iteration":2,"trial_id":"t00000",'
+        + config
+        + "}\n"
     )
 
 
@@ -99,11 +107,22 @@ def test_a_retry_replaces_the_rows_that_it_reports_again(logger, make_trial, rep
     for iteration in range(4, 7):
         logger.log_trial_result(iteration, trial, report(trial, iteration, attempt=2))
     logger.on_experiment_end(trials=[])
-    assert [(row["training_iteration"], row["attempt"]) for row in rows_of(trial)] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+    assert [(row["training_iteration"], row["attempt"]) for row in rows_of(trial)] == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 2),
+    ]
 
 
-@pytest.mark.parametrize("torn", [b'{"training_iteration": 2, "lo', b"\x00\x00\x00", b'{"training_iteration": 1}'])
-def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(make_trial, report, torn):
+@pytest.mark.parametrize(
+    "torn", [b'{"training_iteration": 2, "lo', b"\x00\x00\x00", b'{"training_iteration": 1}']
+)
+def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(
+    make_trial, report, torn
+):
     trial = make_trial()
     first = JsonLoggerCallback()
     first.log_trial_start(trial)
@@ -117,7 +136,10 @@ def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(make_
     second.log_trial_start(trial)
     second.log_trial_result(2, trial, report(trial, 2, again=True))
     second.on_experiment_end(trials=[])
-    assert [(row["training_iteration"], row.get("again")) for row in rows_of(trial)] == [(1, None), (2, True)]
+    assert [(row["training_iteration"], row.get("again")) for row in rows_of(trial)] == [
+        (1, None),
+        (2, True),
+    ]
 
 
 def test_a_retry_from_the_beginning_leaves_nothing_of_the_first_attempt(logger, make_trial, report):
@@ -127,13 +149,17 @@ def test_a_retry_from_the_beginning_leaves_nothing_of_the_first_attempt(logger, 
     trial.attempt = 2
     logger.log_trial_start(trial)
     logger.writer.flush()
-    assert [row["attempt"] for row in rows_of(trial)] == [1]  # as in the table, until it is reported again
+    assert [row["attempt"] for row in rows_of(trial)] == [
+        1
+    ]  # as in the table, until it is reported again
     logger.log_trial_result(1, trial, report(trial, 1, attempt=2))
     logger.on_experiment_end(trials=[])
     assert [row["attempt"] for row in rows_of(trial)] == [2]
 
 
-def test_a_resumed_trial_keeps_all_rows_up_to_its_pause_without_reading_them(logger, make_trial, report, monkeypatch):
+def test_a_resumed_trial_keeps_all_rows_up_to_its_pause_without_reading_them(
+    logger, make_trial, report, monkeypatch
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
@@ -179,7 +205,9 @@ def test_what_callbacks_change_after_the_logger_is_not_written(logger, make_tria
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 40])
-def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger, make_trial, report, monkeypatch, num_bytes):
+def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(
+    logger, make_trial, report, monkeypatch, num_bytes
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
@@ -203,7 +231,9 @@ def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger,
     assert [row["training_iteration"] for row in rows_of(trial)] == [1, 2, 3]
 
 
-def test_a_defect_met_in_the_background_switches_this_logger_off_only(make_trial, report, caplog, monkeypatch):
+def test_a_defect_met_in_the_background_switches_this_logger_off_only(
+    make_trial, report, caplog, monkeypatch
+):
     trial = make_trial()
     logger = JsonLoggerCallback()
     callbacks = CallbackList([logger])
@@ -216,7 +246,9 @@ def test_a_defect_met_in_the_background_switches_this_logger_off_only(make_trial
     logger.writer.close()
 
 
-def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_trial, report, tmp_path, caplog):
+def test_a_link_planted_in_the_place_of_a_file_is_not_followed(
+    logger, make_trial, report, tmp_path, caplog
+):
     trial = make_trial()
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -240,12 +272,20 @@ def test_trials_that_have_ended_are_forgotten(logger, make_trial):
     logger.on_experiment_end(trials=[])
 
 
-texts = st.sampled_from(["", "},{", '"', "\\", "a", "\ud800", "ünï", "null", "}\n{"]) | st.text(max_size=3)
+texts = st.sampled_from(["", "},{", '"', "\\", "a", "\ud800", "ünï", "null", "}\n{"]) | st.text(
+    max_size=3
+)
 values = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), texts)
 plain = st.dictionaries(st.sampled_from(["a", "b", "},{"]), values, max_size=3)
 
 
-@given(results=st.lists(plain | st.dictionaries(texts, values | st.lists(plain, max_size=2), max_size=3), min_size=1, max_size=5))
+@given(
+    results=st.lists(
+        plain | st.dictionaries(texts, values | st.lists(plain, max_size=2), max_size=3),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_lines_made_together_are_those_made_one_by_one(results):
     rows = [Row({**result, "training_iteration": 1}, 0.0) for result in results]
     expected = b"".join(json_bytes(row.result)[:-1] + b',"config":{}}\n' for row in rows)

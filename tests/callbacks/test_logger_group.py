@@ -14,13 +14,22 @@ from tuner.storage.strict_json import to_bytes
 
 @pytest.fixture
 def three(idle_writer):
-    return [JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer), TBXLoggerCallback(idle_writer)]
+    return [
+        JsonLoggerCallback(idle_writer),
+        CSVLoggerCallback(idle_writer),
+        TBXLoggerCallback(idle_writer),
+    ]
 
 
 def run(callbacks, trial, report, *, num_reports=2):
     callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
     for iteration in range(1, num_reports + 1):
-        callbacks.on_trial_result(report(trial, iteration, loss=1 / iteration), iteration=iteration, trials=[trial], trial=trial)
+        callbacks.on_trial_result(
+            report(trial, iteration, loss=1 / iteration),
+            iteration=iteration,
+            trials=[trial],
+            trial=trial,
+        )
 
 
 def end(callbacks, trial):
@@ -34,7 +43,9 @@ def told(trial):
     header, lines = read_table(Path(trial.local_path) / "progress.csv")
     lines_of_json = (Path(trial.local_path) / "result.json").read_text().splitlines()
     rows = [json.loads(line) for line in lines_of_json]
-    return [int(line[header.index("training_iteration")]) for line in lines], [(row["training_iteration"], row["config"]) for row in rows]
+    return [int(line[header.index("training_iteration")]) for line in lines], [
+        (row["training_iteration"], row["config"]) for row in rows
+    ]
 
 
 def test_one_entry_stands_for_all_of_them(three, idle_writer, make_trial, report):
@@ -78,7 +89,9 @@ class Doubts(Callback):
 
 
 @pytest.mark.parametrize(("is_first", "loss"), [(True, 9.0), (False, 0.5)])
-def test_the_text_of_a_result_counts_where_nobody_can_have_changed_it(three, make_trial, report, is_first, loss):
+def test_the_text_of_a_result_counts_where_nobody_can_have_changed_it(
+    three, make_trial, report, is_first, loss
+):
     trial = make_trial()
     callbacks = CallbackList([Doubts(), *three] if is_first else [*three, Doubts()])
     callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
@@ -91,12 +104,21 @@ def test_the_text_of_a_result_counts_where_nobody_can_have_changed_it(three, mak
     callbacks.call("on_experiment_end", trials=[trial])
     header, lines = read_table(Path(trial.local_path) / "progress.csv")
     assert [float(line[header.index("loss")]) for line in lines] == [loss] * 3
-    assert [row["loss"] for row in map(json.loads, (Path(trial.local_path) / "result.json").read_text().splitlines())] == [loss] * 3
+    assert [
+        row["loss"]
+        for row in map(
+            json.loads, (Path(trial.local_path) / "result.json").read_text().splitlines()
+        )
+    ] == [loss] * 3
 
 
-def test_a_defect_of_one_switches_off_that_one_and_costs_the_others_nothing(three, make_trial, report, monkeypatch, caplog):
+def test_a_defect_of_one_switches_off_that_one_and_costs_the_others_nothing(
+    three, make_trial, report, monkeypatch, caplog
+):
     callbacks, trial = CallbackList(three), make_trial()
-    monkeypatch.setattr("tuner.callbacks.files.tensorboard_logger._EventFile.write_segment", lambda *_: 1 / 0)
+    monkeypatch.setattr(
+        "tuner.callbacks.files.tensorboard_logger._EventFile.write_segment", lambda *_: 1 / 0
+    )
     run(callbacks, trial, report)
     three[0].writer.flush()
     result = report(trial, 3)
@@ -109,7 +131,9 @@ def test_a_defect_of_one_switches_off_that_one_and_costs_the_others_nothing(thre
     assert told(trial) == ([1, 2, 3, 4], [(iteration, trial.config) for iteration in (1, 2, 3, 4)])
 
 
-def test_a_file_that_cannot_even_be_opened_is_a_defect_of_its_logger(three, make_trial, report, monkeypatch, caplog):
+def test_a_file_that_cannot_even_be_opened_is_a_defect_of_its_logger(
+    three, make_trial, report, monkeypatch, caplog
+):
     callbacks, trial = CallbackList(three), make_trial()
     monkeypatch.setattr(three[0], "open_file", lambda _: 1 / 0)
     run(callbacks, trial, report)
@@ -120,8 +144,13 @@ def test_a_file_that_cannot_even_be_opened_is_a_defect_of_its_logger(three, make
     assert len(read_table(Path(trial.local_path) / "progress.csv")[1]) == 2
 
 
-def test_when_all_have_a_defect_nobody_is_told_any_more(idle_writer, make_trial, report, monkeypatch):
-    callbacks, trial = CallbackList([JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer)]), make_trial()
+def test_when_all_have_a_defect_nobody_is_told_any_more(
+    idle_writer, make_trial, report, monkeypatch
+):
+    callbacks, trial = (
+        CallbackList([JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer)]),
+        make_trial(),
+    )
     monkeypatch.setattr("tuner.callbacks.files.trial_file.TrialFile.cut", lambda *_: 1 / 0)
     run(callbacks, trial, report, num_reports=1)
     idle_writer.flush()
@@ -151,7 +180,9 @@ def test_another_callback_between_two_is_told_between_them(idle_writer, make_tri
             result["marked"] = 1
 
     trial = make_trial()
-    callbacks = CallbackList([JsonLoggerCallback(idle_writer), Marking(), CSVLoggerCallback(idle_writer)])
+    callbacks = CallbackList(
+        [JsonLoggerCallback(idle_writer), Marking(), CSVLoggerCallback(idle_writer)]
+    )
     run(callbacks, trial, report)
     end(callbacks, trial)
     callbacks.call("on_experiment_end", trials=[trial])

@@ -19,7 +19,10 @@ def csv_iterations(home):
 
 
 def json_iterations(home):
-    return [json.loads(line)["training_iteration"] for line in (home / "result.json").read_text().splitlines()]
+    return [
+        json.loads(line)["training_iteration"]
+        for line in (home / "result.json").read_text().splitlines()
+    ]
 
 
 def event_iterations(home):
@@ -27,7 +30,11 @@ def event_iterations(home):
     return [step for step, _ in shown(records(path.read_bytes()))]
 
 
-READERS = {CSVLoggerCallback: csv_iterations, JsonLoggerCallback: json_iterations, TBXLoggerCallback: event_iterations}
+READERS = {
+    CSVLoggerCallback: csv_iterations,
+    JsonLoggerCallback: json_iterations,
+    TBXLoggerCallback: event_iterations,
+}
 
 
 @pytest.fixture(params=READERS)
@@ -46,12 +53,16 @@ def told(logger):
     return read
 
 
-def test_what_is_not_written_yet_stands_before_what_follows_it(logger, told, make_trial, report, monkeypatch):
+def test_what_is_not_written_yet_stands_before_what_follows_it(
+    logger, told, make_trial, report, monkeypatch
+):
     trial = make_trial()
     trial.move_to(Status.TERMINATED)
     trial.ending = Ending.INTERRUPTED
     with monkeypatch.context() as patch:
-        patch.setattr(trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space")))
+        patch.setattr(
+            trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space"))
+        )
         logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
         logger.writer.write_batch()
     trial.move_to(Status.RUNNING)
@@ -81,7 +92,9 @@ def test_what_a_driver_has_left_of_which_no_journal_knows_is_superseded(logger, 
     assert told(begin(2, type(logger)(logger.writer))) == [1, 2]
 
 
-def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_has_written(logger, told, begin, make_trial, tmp_path):
+def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_has_written(
+    logger, told, begin, make_trial, tmp_path
+):
     """A power cut has taken its journal."""
     told(begin(5))
     again = type(logger)(logger.writer)
@@ -93,7 +106,10 @@ def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_h
     logger.writer.flush()
     assert not Path(trial.local_path, "result.json").exists()
     assert not Path(trial.local_path, "progress.csv").exists()
-    assert all(list(shown(records(path.read_bytes()))) == [] for path in Path(trial.local_path).glob("events.*"))
+    assert all(
+        list(shown(records(path.read_bytes()))) == []
+        for path in Path(trial.local_path).glob("events.*")
+    )
 
 
 def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tmp_path):
@@ -106,7 +122,9 @@ def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tm
     assert not Path(trial.local_path).exists()
 
 
-def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger, told, begin, monkeypatch):
+def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(
+    logger, told, begin, monkeypatch
+):
     trial = begin(2)
     Path(trial.local_path).mkdir()  # as its worker does
     for module in (csv_logger, json_logger, tensorboard_logger):
@@ -126,8 +144,12 @@ def test_what_somebody_else_has_put_in_the_place_of_a_new_file_is_replaced(told,
     assert told(trial) == [1, 2]
 
 
-@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "link"])
-def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waited_for(logger, told, begin, report, place):
+@pytest.mark.parametrize(
+    "place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "link"]
+)
+def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waited_for(
+    logger, told, begin, report, place
+):
     trial = begin(3)
     told(trial)
     trial.num_rows, trial.last_result = 3, report(trial, 3)
@@ -184,7 +206,11 @@ def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report
         assert event_iterations(Path(trial.local_path)) == []
 
 
-@pytest.mark.parametrize("later", [{"timestamp": 1_700_000_009}, {"time_total_s": 2.25}], ids=["timestamp", "time_total_s"])
+@pytest.mark.parametrize(
+    "later",
+    [{"timestamp": 1_700_000_009}, {"time_total_s": 2.25}],
+    ids=["timestamp", "time_total_s"],
+)
 def test_a_row_of_an_attempt_that_is_over_is_not_the_last_result(logger, make_trial, report, later):
     trial = make_trial()
     logger.log_trial_start(trial)
@@ -211,9 +237,14 @@ def test_zeros_are_no_records():
 
 def test_points_behind_a_restart_take_the_place_of_those_before_it():
     encoder = EventEncoder()
-    first, second, third, again = encoder.scalars(("loss",), [(1.0, step, (1.0,)) for step in (1, 2, 300, 2)])
+    first, second, third, again = encoder.scalars(
+        ("loss",), [(1.0, step, (1.0,)) for step in (1, 2, 300, 2)]
+    )
     assert shown([first, second, third, encoder.restart(1.0, 2), again]) == [(1, first), (2, again)]
-    assert shown([first, encoder.restart(1.0, 0), encoder.session_start(1.0, {"lr": 1.0}, "loss")]) == []
+    assert (
+        shown([first, encoder.restart(1.0, 0), encoder.session_start(1.0, {"lr": 1.0}, "loss")])
+        == []
+    )
     assert shown(encoder.scalars(("loss",), [(1.0, 0, (1.0,))]))[0][0] == 0
 
 
@@ -231,7 +262,9 @@ def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, re
     assert json.loads(path.read_text()) == {"lr": 0.1}
 
 
-def test_a_trial_that_has_never_started_has_no_files_before_it_starts(logger, told, make_trial, report, monkeypatch):
+def test_a_trial_that_has_never_started_has_no_files_before_it_starts(
+    logger, told, make_trial, report, monkeypatch
+):
     trial = make_trial()
     logger.setup(experiment_path=str(Path(trial.local_path).parent))
     trial.attempt = 0
@@ -240,7 +273,9 @@ def test_a_trial_that_has_never_started_has_no_files_before_it_starts(logger, to
     assert not Path(trial.local_path).exists()
 
     trial.attempt = 1
-    monkeypatch.setattr(tensorboard_logger.time, "time", lambda: 2_000_000_000.0)  # a file of its own has another name by now
+    monkeypatch.setattr(
+        tensorboard_logger.time, "time", lambda: 2_000_000_000.0
+    )  # a file of its own has another name by now
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
     assert told(trial) == [1]

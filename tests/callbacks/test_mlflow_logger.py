@@ -50,7 +50,10 @@ def start(uri, tmp_path):
 def runs(uri):
     def read(experiment="demo"):
         client = mlflow.MlflowClient(uri)
-        return client.search_runs([client.get_experiment_by_name(experiment).experiment_id], order_by=["attributes.run_name"])
+        return client.search_runs(
+            [client.get_experiment_by_name(experiment).experiment_id],
+            order_by=["attributes.run_name"],
+        )
 
     return read
 
@@ -65,7 +68,10 @@ class TestContract(CallbackContract):
 
 
 def curve(uri, run, name):
-    return [(point.step, point.value) for point in mlflow.MlflowClient(uri).get_metric_history(run.info.run_id, name)]
+    return [
+        (point.step, point.value)
+        for point in mlflow.MlflowClient(uri).get_metric_history(run.info.run_id, name)
+    ]
 
 
 def end(logger, *trials, failed=False):
@@ -77,34 +83,71 @@ def end(logger, *trials, failed=False):
 
 
 def test_a_trial_is_one_run_with_parameters_and_curves(start, runs, uri, make_trial, report):
-    logger, good, bad = start(tags={"who": "me"}), make_trial("t00000", lr=0.1, net={"width": 2}), make_trial("t00001", lr=0.2)
+    logger, good, bad = (
+        start(tags={"who": "me"}),
+        make_trial("t00000", lr=0.1, net={"width": 2}),
+        make_trial("t00001", lr=0.2),
+    )
     for trial in (good, bad):
         logger.log_trial_start(trial)
         for iteration in (1, 2):
-            odd = {"nan": math.nan, "up": math.inf, "ok": True, "text": "x", "list": [1], "top@5": 1, "huge": 10**400}
-            logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd))
+            odd = {
+                "nan": math.nan,
+                "up": math.inf,
+                "ok": True,
+                "text": "x",
+                "list": [1],
+                "top@5": 1,
+                "huge": 10**400,
+            }
+            logger.log_trial_result(
+                iteration,
+                trial,
+                report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd),
+            )
     bad.move_to(Status.ERROR)
     bad.ending = Ending.FAILED
     logger.log_trial_end(bad, failed=True)
     end(logger, good)
     first, second = runs()
-    assert [(run.info.run_name, run.info.status) for run in (first, second)] == [("t00000", "FINISHED"), ("t00001", "FAILED")]
+    assert [(run.info.run_name, run.info.status) for run in (first, second)] == [
+        ("t00000", "FINISHED"),
+        ("t00001", "FAILED"),
+    ]
     assert first.data.params == {"lr": "0.1", "net/width": "2"}
-    assert first.data.tags.items() >= {"who": "me", "trial_id": "t00000", "experiment_name": "demo"}.items()
+    assert (
+        first.data.tags.items()
+        >= {"who": "me", "trial_id": "t00000", "experiment_name": "demo"}.items()
+    )
     assert curve(uri, first, "loss") == [(1, 1.0), (2, 0.5)]
     assert curve(uri, first, "val/acc") == [(1, 0.5), (2, 0.5)]
     metrics = first.data.metrics
-    assert sorted(metrics) == ["huge", "loss", "nan", "ok", "timestamp", "top_5", "training_iteration", "up", "val/acc"]
+    assert sorted(metrics) == [
+        "huge",
+        "loss",
+        "nan",
+        "ok",
+        "timestamp",
+        "top_5",
+        "training_iteration",
+        "up",
+        "val/acc",
+    ]
     assert math.isnan(metrics["nan"])
     assert metrics["ok"] == 1.0
     assert metrics["up"] == metrics["huge"] > 1e300  # the largest number that the store has
 
 
-def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, runs, uri, make_trial, report):
+def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(
+    start, runs, uri, make_trial, report
+):
     trial = make_trial()
     first = start()
     first.log_trial_start(trial)
-    results = [report(trial, iteration, loss=iteration, timestamp=100 + iteration) for iteration in range(1, 6)]
+    results = [
+        report(trial, iteration, loss=iteration, timestamp=100 + iteration)
+        for iteration in range(1, 6)
+    ]
     for result in results[:2]:
         first.log_trial_result(result["training_iteration"], trial, result)
     first.on_experiment_end(trials=[trial])
@@ -145,7 +188,9 @@ def test_what_an_exploit_changes_becomes_a_tag(start, runs, make_trial, report):
     end(logger, trial)
     (run,) = runs()
     assert run.data.params == {"lr": "0.1", "width": "2"}
-    assert {name: value for name, value in run.data.tags.items() if name.startswith("config/")} == {"config/lr": "0.5"}
+    assert {name: value for name, value in run.data.tags.items() if name.startswith("config/")} == {
+        "config/lr": "0.5"
+    }
 
 
 def test_more_than_one_request_holds(start, runs, uri, make_trial, report):
@@ -159,9 +204,14 @@ def test_more_than_one_request_holds(start, runs, uri, make_trial, report):
     assert len(curve(uri, run, "loss")) == 1200
 
 
-def test_the_directory_is_copied_and_parameters_wait_if_that_is_wanted(start, runs, make_trial, monkeypatch):
+def test_the_directory_is_copied_and_parameters_wait_if_that_is_wanted(
+    start, runs, make_trial, monkeypatch
+):
     monkeypatch.setattr("tuner.callbacks.trackers.mlflow_logger._SETTLING_S", 0.0)
-    trial, logger = make_trial(), start(save_artifact=True, log_params_on_trial_end=True, experiment_name="mine")
+    trial, logger = (
+        make_trial(),
+        start(save_artifact=True, log_params_on_trial_end=True, experiment_name="mine"),
+    )
     Path(trial.local_path).mkdir()
     Path(trial.local_path, "result.json").write_text("{}\n")
     logger.log_trial_start(trial)
@@ -171,7 +221,9 @@ def test_the_directory_is_copied_and_parameters_wait_if_that_is_wanted(start, ru
     assert Path(run.info.artifact_uri, "result.json").read_text() == "{}\n"
 
 
-def test_a_directory_that_cannot_be_copied_holds_nothing_up(start, runs, make_trial, monkeypatch, caplog):
+def test_a_directory_that_cannot_be_copied_holds_nothing_up(
+    start, runs, make_trial, monkeypatch, caplog
+):
     monkeypatch.setattr("tuner.callbacks.trackers.mlflow_logger._SETTLING_S", 0.0)
     trial, logger = make_trial(), start(save_artifact=True)
     Path(trial.local_path).mkdir()
@@ -188,10 +240,31 @@ def test_the_token_is_for_the_environment_alone(start, monkeypatch, tmp_path, ma
     logger, trial = start(tracking_token="s3cret-token"), make_trial()  # noqa: S106  (not one)
     logger.log_trial_start(trial)
     end(logger, trial)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret-token" in path.read_bytes()]
+    assert not [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and b"s3cret-token" in path.read_bytes()
+    ]
 
 
-@pytest.mark.parametrize("name", ["val/loss", "top@5 (%)", "/a//b/..", ".", "..", "a/./b", "a/", "", "x" * 300, "a\nb", "../x", "..a", "/"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "val/loss",
+        "top@5 (%)",
+        "/a//b/..",
+        ".",
+        "..",
+        "a/./b",
+        "a/",
+        "",
+        "x" * 300,
+        "a\nb",
+        "../x",
+        "..a",
+        "/",
+    ],
+)
 def test_every_name_becomes_one_that_mlflow_takes(name):
     _validate_metric_name(legal_name(name))
 
@@ -210,5 +283,7 @@ def test_a_store_is_made_whole_or_not_at_all(tmp_path):
 
 
 def test_without_the_library_the_extra_is_named():
-    with pytest.raises(ImportError, match=r'mlflow_of_old is not installed; pip install "tuner-hpo\[mlflow\]"'):
+    with pytest.raises(
+        ImportError, match=r'mlflow_of_old is not installed; pip install "tuner-hpo\[mlflow\]"'
+    ):
         need_library("mlflow_of_old", "mlflow")

@@ -19,7 +19,18 @@ STATUS = "[11m40s]  cifar  7/20 trials"
 class Stage:
     """A console with a reporter, and a clock for both."""
 
-    def __init__(self, monkeypatch, reporter, *, trials=None, show=None, is_terminal=False, width=120, progress=None, verbose=1):
+    def __init__(
+        self,
+        monkeypatch,
+        reporter,
+        *,
+        trials=None,
+        show=None,
+        is_terminal=False,
+        width=120,
+        progress=None,
+        verbose=1,
+    ):
         self.now = 1000.0
         self.stream = io.StringIO()
         self.trials = trials or some_trials()
@@ -35,7 +46,12 @@ class Stage:
             show=show,
             clock=lambda: self.now,
         )
-        self.console.setup(experiment_path=Path("/results/cifar"), metric="val/loss", mode="min", total_num_samples=20)
+        self.console.setup(
+            experiment_path=Path("/results/cifar"),
+            metric="val/loss",
+            mode="min",
+            total_num_samples=20,
+        )
 
     def pass_time(self, seconds, step=0.5):
         for _ in range(int(seconds / step)):
@@ -55,7 +71,9 @@ def tables_of(monkeypatch):
     """Return a function that returns what a reporter with these arguments shows at the end of a second, as lists of words."""
 
     def tables(*, stage=None, **options):
-        watched = Stage(monkeypatch, CLIReporter(print_intermediate_tables=True, **options), **(stage or {}))
+        watched = Stage(
+            monkeypatch, CLIReporter(print_intermediate_tables=True, **options), **(stage or {})
+        )
         watched.pass_time(1.0)
         return [line.split() for line in watched.lines]
 
@@ -64,20 +82,52 @@ def tables_of(monkeypatch):
 
 def rows(lines, word="trial"):
     start = next(index for index, line in enumerate(lines) if line[0] == word)
-    end = next((index for index, line in enumerate(lines) if index > start and line[0] in ("failed", "in", "and")), None)
+    end = next(
+        (
+            index
+            for index, line in enumerate(lines)
+            if index > start and line[0] in ("failed", "in", "and")
+        ),
+        None,
+    )
     return lines[start:end]
 
 
 def test_columns_are_those_that_were_named(tables_of):
     heading, first, *_ = rows(tables_of(metric_columns=["acc"], parameter_columns=["data"]))
-    assert heading == ["trial", "status", "ending", "iter", "val/loss", "best", "acc", "data", "time"]
+    assert heading == [
+        "trial",
+        "status",
+        "ending",
+        "iter",
+        "val/loss",
+        "best",
+        "acc",
+        "data",
+        "time",
+    ]
     assert first == ["t00000", "RUNNING", "-", "1", "0.5", "0.5@1", "0.5", "x", "1m41s"]
 
 
 def test_columns_may_have_titles_of_their_own(tables_of):
-    columns = {"training_iteration": "epoch", "val/loss": "loss", "time_total_s": "seconds", "absent": "absent"}
+    columns = {
+        "training_iteration": "epoch",
+        "val/loss": "loss",
+        "time_total_s": "seconds",
+        "absent": "absent",
+    }
     heading, first, *_ = rows(tables_of(metric_columns=columns, parameter_columns={"lr": "rate"}))
-    assert heading == ["trial", "status", "ending", "loss", "best", "epoch", "seconds", "absent", "rate"]
+    assert heading == [
+        "trial",
+        "status",
+        "ending",
+        "loss",
+        "best",
+        "epoch",
+        "seconds",
+        "absent",
+        "rate",
+    ]
     assert first == ["t00000", "RUNNING", "-", "0.5", "0.5@1", "1", "101", "-", "0.001"]
 
 
@@ -116,7 +166,14 @@ def test_a_column_cannot_be_added_twice():
 def test_at_most_so_many_trials_are_listed_the_best_among_them(tables_of):
     listed = [row[0] for row in rows(tables_of(max_progress_rows=4))[1:]]
     assert listed == ["t00000", "t00001", "t00002", "t00008"]
-    assert [row[0] for row in rows(tables_of(max_progress_rows=9))[1:]] == [*listed, "t00007", "t00006", "t00005", "t00004", "t00009"]
+    assert [row[0] for row in rows(tables_of(max_progress_rows=9))[1:]] == [
+        *listed,
+        "t00007",
+        "t00006",
+        "t00005",
+        "t00004",
+        "t00009",
+    ]
     assert not any(line[0] == "trial" for line in tables_of(max_progress_rows=0))
 
 
@@ -140,9 +197,16 @@ def test_a_trial_that_was_tried_again_and_ended_well_is_no_failure_any_more(monk
 
 
 def test_long_titles_and_values_are_cut(tables_of):
-    trials = [trial_at(number, a_very_long_name=f"a_very_long_value_{number}") for number in range(2)]
-    stage = {"trials": trials, "progress": replace(progress_of(some_trials()), running=trials, leaders=())}
-    heading, first, *_ = rows(tables_of(max_column_length=7, parameter_columns=["a_very_long_name"], stage=stage))
+    trials = [
+        trial_at(number, a_very_long_name=f"a_very_long_value_{number}") for number in range(2)
+    ]
+    stage = {
+        "trials": trials,
+        "progress": replace(progress_of(some_trials()), running=trials, leaders=()),
+    }
+    heading, first, *_ = rows(
+        tables_of(max_column_length=7, parameter_columns=["a_very_long_name"], stage=stage)
+    )
     assert (heading[-2], first[-2]) == ("a_v…ame", "a_v…e_0")
 
 
@@ -151,13 +215,26 @@ def test_so_many_metrics_are_inferred(tables_of):
     for trial in trials:
         trial.last_result.update(dict.fromkeys("bcdef", 1.0))
     stage = {"trials": trials}
-    assert rows(tables_of(infer_limit=0, stage=stage))[0] == ["trial", "status", "ending", "iter", "val/loss", "best", "lr", "time"]
+    assert rows(tables_of(infer_limit=0, stage=stage))[0] == [
+        "trial",
+        "status",
+        "ending",
+        "iter",
+        "val/loss",
+        "best",
+        "lr",
+        "time",
+    ]
     assert rows(tables_of(infer_limit=5, stage=stage))[0][6:11] == ["acc", "b", "c", "d", "e"]
 
 
 def test_trials_are_sorted_by_metric_if_that_is_wanted(tables_of):
     assert [row[0] for row in rows(tables_of())[1:4]] == ["t00000", "t00001", "t00002"]
-    assert [row[0] for row in rows(tables_of(sort_by_metric=True))[1:4]] == ["t00002", "t00001", "t00000"]
+    assert [row[0] for row in rows(tables_of(sort_by_metric=True))[1:4]] == [
+        "t00002",
+        "t00001",
+        "t00000",
+    ]
 
 
 def test_the_metric_of_the_reporter_says_which_trials_are_best(tables_of):
@@ -182,7 +259,9 @@ def test_elsewhere_than_on_terminals_a_report_is_a_line_every_few_seconds(monkey
 
 
 @pytest.mark.parametrize(("period_s", "num_reports"), [(0, 40), (0.1, 40), (2, 10), (30, 1)])
-def test_reports_come_as_often_as_was_asked_but_never_more_than_twice_a_second(monkeypatch, period_s, num_reports):
+def test_reports_come_as_often_as_was_asked_but_never_more_than_twice_a_second(
+    monkeypatch, period_s, num_reports
+):
     stage = Stage(monkeypatch, CLIReporter(max_report_frequency=period_s))
     stage.pass_time(20.0, step=0.125)
     assert len(stage.lines) == num_reports
@@ -300,7 +379,9 @@ def test_a_reporter_of_the_users_takes_the_place_of_everything_but_notices(monke
 
 
 @pytest.mark.parametrize("where", ["setup", "should_report", "report"])
-def test_a_reporter_that_raises_is_told_once_and_the_usual_display_takes_its_place(monkeypatch, where):
+def test_a_reporter_that_raises_is_told_once_and_the_usual_display_takes_its_place(
+    monkeypatch, where
+):
     monkeypatch.setattr(logging.getLogger("tuner"), "propagate", False)
     stage = Stage(monkeypatch, Own(fails=where))
     stage.pass_time(60.0)
@@ -340,8 +421,16 @@ def test_without_an_experiment_there_is_nothing_to_show():
         ({"mode": "up"}, ValueError, "mode must be 'min', 'max' or None, got 'up'"),
         ({"max_progress_rows": -1}, ValueError, "max_progress_rows must be at least 0, got -1"),
         ({"max_column_length": 0}, ValueError, "max_column_length must be at least 1, got 0"),
-        ({"max_report_frequency": float("nan")}, ValueError, "max_report_frequency must be at least 0, got nan"),
-        ({"metric_columns": "loss"}, TypeError, "metric_columns must be a list of names or a dictionary of titles by name, got 'loss'"),
+        (
+            {"max_report_frequency": float("nan")},
+            ValueError,
+            "max_report_frequency must be at least 0, got nan",
+        ),
+        (
+            {"metric_columns": "loss"},
+            TypeError,
+            "metric_columns must be a list of names or a dictionary of titles by name, got 'loss'",
+        ),
         ({"parameter_columns": [1]}, TypeError, "parameter_columns must be a list of names"),
     ],
 )

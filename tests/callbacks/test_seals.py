@@ -85,7 +85,9 @@ def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
     assert not Seals(str(book), "monday").holds(Told(*told), now(paths))
 
 
-@pytest.mark.parametrize("change", [lambda path: path.write_text("1234"), lambda path: path.write_text("123456")])
+@pytest.mark.parametrize(
+    "change", [lambda path: path.write_text("1234"), lambda path: path.write_text("123456")]
+)
 @pytest.mark.parametrize("number", [0, 1])
 def test_files_of_another_size_are_not_held(book, paths, change, number):
     Seals(str(book), "monday").add(TOLD, now(paths))
@@ -96,7 +98,9 @@ def test_files_of_another_size_are_not_held(book, paths, change, number):
 def test_files_of_another_trial_are_not_held(book, paths, tmp_path):
     Seals(str(book), "monday").add(TOLD, now(paths))
     (tmp_path / "t00000").rename(tmp_path / "t00001")
-    assert not Seals(str(book), "monday").holds(TOLD, now([path.replace("t00000", "t00001") for path in paths]))
+    assert not Seals(str(book), "monday").holds(
+        TOLD, now([path.replace("t00000", "t00001") for path in paths])
+    )
 
 
 def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_path):
@@ -129,7 +133,9 @@ def test_of_no_files_nothing_is_said(book, paths):
     assert not Seals(str(book), "monday").holds(TOLD, [])
 
 
-@pytest.mark.parametrize("odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object])
+@pytest.mark.parametrize(
+    "odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object]
+)
 def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
     Seals(str(book), "monday").add(Told(3, 3, odd, 0.25), now(paths))
     assert Seals(str(book), "monday").holds(Told(3, 3, odd, 0.25), now(paths))
@@ -138,7 +144,14 @@ def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
 def test_little_is_not_written_down(book, paths, monkeypatch):
     monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 25)
     book_of = Seals(str(book), "monday")
-    assert [book_of.add(Told(number), now(paths)) > 0 for number in range(6)] == [False, False, True, False, False, True]
+    assert [book_of.add(Told(number), now(paths)) > 0 for number in range(6)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(6))
 
 
@@ -148,7 +161,12 @@ def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
     book.write_bytes(book.read_bytes()[:-3])
     for number in range(2, 4):
         Seals(str(book), "monday").add(Told(number), now(paths))
-    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(4)] == [True, False, False, True]
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(4)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
@@ -162,10 +180,17 @@ def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
 def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
     book_of = Seals(str(book), "monday")
     with monkeypatch.context() as patch:
-        patch.setattr(append, "_write_all", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        patch.setattr(
+            append,
+            "_write_all",
+            lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+        )
         assert book_of.add(Told(0), now(paths)) == 0
     book_of.add(Told(1), now(paths))
-    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(2)] == [False, True]
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(2)] == [
+        False,
+        True,
+    ]
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
@@ -277,7 +302,10 @@ def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, re
     trial.move_to(Status.RUNNING)
     trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
     logger.log_trial_start(trial)
-    trial.last_result, trial.num_rows = report(trial, 4, loss=0.5, timestamp=1_700_000_004, time_total_s=1.0), 4
+    trial.last_result, trial.num_rows = (
+        report(trial, 4, loss=0.5, timestamp=1_700_000_004, time_total_s=1.0),
+        4,
+    )
     logger.log_trial_result(4, trial, trial.last_result)
     logger.writer.flush()
     assert not begun().is_sealed(trial)
@@ -301,7 +329,11 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
     logger, trial = begun(), make_trial()
     logger.log_trial_start(trial)
     with monkeypatch.context() as patch:
-        patch.setattr(trial_file, "append", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+        patch.setattr(
+            trial_file,
+            "append",
+            lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")),
+        )
         for iteration in (1, 2):
             logger.log_trial_result(iteration, trial, report(trial, iteration))
             logger.writer.write_batch()
@@ -315,7 +347,9 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
     assert not begun().is_complete(trial)
 
 
-def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(begun, finish, opened, report, machine_start):
+def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(
+    begun, finish, opened, report, machine_start
+):
     class Asked:
         @staticmethod
         def of(trial_id):
@@ -362,7 +396,9 @@ def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish,
 def test_the_book_says_what_it_seals_in_a_way_that_people_can_read(begun, finish, tmp_path):
     logger = begun()
     trial = finish(logger)
-    head, line = map(json.loads, (tmp_path / "logged" / type(logger).__name__).read_text().splitlines())
+    head, line = map(
+        json.loads, (tmp_path / "logged" / type(logger).__name__).read_text().splitlines()
+    )
     told, *files = line
     assert (head, told) == ("monday", [3, 3, 1_700_000_003, 0.75])
     assert [(tmp_path / name).stat().st_size for name, _ in files] == [size for _, size in files]

@@ -31,7 +31,11 @@ from tuner.core.trial import CheckpointRecord, Ending, Status
 @pytest.fixture
 def logger(idle_writer):
     logger = TBXLoggerCallback(idle_writer)
-    logger.setup(metric="loss", mode="min", space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"})
+    logger.setup(
+        metric="loss",
+        mode="min",
+        space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"},
+    )
     return logger
 
 
@@ -51,7 +55,10 @@ def curve(trial, tag):
 def served(trial, tag, accumulator=None):
     accumulator = accumulator or Served(trial.local_path, tensor_size_guidance={"scalars": 0})
     accumulator.Reload()
-    return [(event.step, round(float(tensor_util.make_ndarray(event.tensor_proto)), 4)) for event in accumulator.Tensors(tag)]
+    return [
+        (event.step, round(float(tensor_util.make_ndarray(event.tensor_proto)), 4))
+        for event in accumulator.Tensors(tag)
+    ]
 
 
 def hparams(trial, tag):
@@ -69,8 +76,16 @@ def test_curves_have_the_users_names_and_the_training_iteration_as_step(logger, 
     trial = make_trial()
     logger.log_trial_start(trial)
     for iteration in (1, 2):
-        extra = {"val": {"acc": iteration / 10}, "is_good": True, "time_total_s": 1.5, "timestamp": 17, "pid": 4}
-        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, **extra))
+        extra = {
+            "val": {"acc": iteration / 10},
+            "is_good": True,
+            "time_total_s": 1.5,
+            "timestamp": 17,
+            "pid": 4,
+        }
+        logger.log_trial_result(
+            iteration, trial, report(trial, iteration, loss=1 / iteration, **extra)
+        )
     finish(logger, trial)
     assert sorted(read(trial).Tags()["scalars"]) == ["is_good", "loss", "time_total_s", "val/acc"]
     assert curve(trial, "loss") == [(1, 1.0), (2, 0.5)]
@@ -80,7 +95,15 @@ def test_curves_have_the_users_names_and_the_training_iteration_as_step(logger, 
 def test_what_is_no_number_is_left_out_and_huge_ones_are_infinite(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)
-    odd = {"nan": math.nan, "text": "x", "list": [1], "none": None, "f32": np.float32(0.5), "huge": 10**400, "inf": -math.inf}
+    odd = {
+        "nan": math.nan,
+        "text": "x",
+        "list": [1],
+        "none": None,
+        "f32": np.float32(0.5),
+        "huge": 10**400,
+        "inf": -math.inf,
+    }
     logger.log_trial_result(1, trial, report(trial, 1, loss=1.0, **odd))
     finish(logger, trial)
     assert sorted(read(trial).Tags()["scalars"]) == ["f32", "huge", "inf", "loss"]
@@ -101,8 +124,13 @@ def test_hyperparameters_are_there_from_the_start_and_only_the_searched_ones(log
     trial = make_trial(lr=0.1, net={"width": 2}, data="x")
     logger.log_trial_start(trial)
     logger.writer.flush()
-    start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
-    assert {name: value.number_value for name, value in start.hparams.items()} == {"lr": 0.1, "net/width": 2.0}
+    start = metadata.parse_session_start_info_plugin_data(
+        hparams(trial, metadata.SESSION_START_INFO_TAG)
+    )
+    assert {name: value.number_value for name, value in start.hparams.items()} == {
+        "lr": 0.1,
+        "net/width": 2.0,
+    }
     experiment = metadata.parse_experiment_plugin_data(hparams(trial, metadata.EXPERIMENT_TAG))
     assert [info.name for info in experiment.hparam_infos] == ["lr", "net/width"]
     assert [info.name.tag for info in experiment.metric_infos] == ["loss"]
@@ -116,12 +144,26 @@ def test_without_a_space_all_hyperparameters_are_shown_with_their_types(idle_wri
     trial = make_trial(flag=True, act="relu", n=3, layers=[1, 2], nothing=None, limit=math.inf)
     logger.log_trial_start(trial)
     logger.on_experiment_end(trials=[])
-    start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
-    shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
-    assert shown == {"flag": True, "act": "relu", "n": 3.0, "layers": "[1,2]", "nothing": "null", "limit": "Infinity"}
+    start = metadata.parse_session_start_info_plugin_data(
+        hparams(trial, metadata.SESSION_START_INFO_TAG)
+    )
+    shown = {
+        name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()
+    }
+    assert shown == {
+        "flag": True,
+        "act": "relu",
+        "n": 3.0,
+        "layers": "[1,2]",
+        "nothing": "null",
+        "limit": "Infinity",
+    }
 
 
-@pytest.mark.parametrize(("failed", "expected"), [(False, SessionStatus.STATUS_SUCCESS), (True, SessionStatus.STATUS_FAILURE)])
+@pytest.mark.parametrize(
+    ("failed", "expected"),
+    [(False, SessionStatus.STATUS_SUCCESS), (True, SessionStatus.STATUS_FAILURE)],
+)
 def test_the_end_says_how_the_trial_ended(logger, make_trial, failed, expected):
     trial = make_trial()
     logger.log_trial_start(trial)
@@ -140,7 +182,9 @@ def test_an_interrupted_trial_has_no_end(logger, make_trial):
     assert metadata.SESSION_END_INFO_TAG not in read(trial).summary_metadata
 
 
-def test_a_retry_goes_on_in_the_same_file_and_replaces_what_it_reports_again(logger, make_trial, report):
+def test_a_retry_goes_on_in_the_same_file_and_replaces_what_it_reports_again(
+    logger, make_trial, report
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     for iteration in range(1, 6):
@@ -156,7 +200,9 @@ def test_a_retry_goes_on_in_the_same_file_and_replaces_what_it_reports_again(log
     assert end.status == SessionStatus.STATUS_SUCCESS
 
 
-def test_a_retry_from_the_beginning_replaces_everything_but_the_hyperparameters(logger, make_trial, report):
+def test_a_retry_from_the_beginning_replaces_everything_but_the_hyperparameters(
+    logger, make_trial, report
+):
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, loss=1, old=1))
@@ -178,7 +224,9 @@ def test_a_new_driver_goes_on_in_the_old_file_even_if_that_is_torn(make_trial, r
     first = TBXLoggerCallback()
     first.log_trial_start(trial)
     for iteration in (1, 2, 3):
-        first.log_trial_result(iteration, trial, report(trial, iteration, loss=iteration, **steps_at(iteration)))
+        first.log_trial_result(
+            iteration, trial, report(trial, iteration, loss=iteration, **steps_at(iteration))
+        )
     finish(first, trial, failed=True)
     (path,) = Path(trial.local_path).glob("events.*")
     with path.open("ab") as file:
@@ -246,7 +294,11 @@ def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
 @given(
     at=st.floats(1.0, 1e10),
     step=st.integers(0, 2**63 - 1),
-    values=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200), st.floats(allow_nan=False), max_size=5),
+    values=st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=200),
+        st.floats(allow_nan=False),
+        max_size=5,
+    ),
 )
 @example(at=1.0, step=0, values={"x": 1.0})
 @example(at=1.0, step=127, values={"x" * 118: 1.0, "x" * 119: 1.0})
@@ -261,25 +313,43 @@ def test_a_record_of_curves_is_what_the_message_types_make_of_it(at, step, value
 
 
 hyperparameters = st.one_of(
-    st.booleans(), st.integers(), st.floats(), st.text(st.characters(codec="utf-8"), max_size=200), st.lists(st.integers(), max_size=2)
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(st.characters(codec="utf-8"), max_size=200),
+    st.lists(st.integers(), max_size=2),
 )
 
 
 @given(
     at=st.floats(1.0, 1e10),
-    params=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=200), hyperparameters, max_size=5),
+    params=st.dictionaries(
+        st.text(st.characters(codec="utf-8"), max_size=200), hyperparameters, max_size=5
+    ),
     has_failed=st.booleans(),
 )
 @example(at=1.0, params={"huge": 10**400, "nothing": math.nan}, has_failed=False)
 def test_the_records_of_a_session_are_what_the_message_types_make_of_it(at, params, has_failed):
     encoder = EventEncoder()
-    data = encoder.session_start(at, params, "loss") + encoder.session_end(at, has_failed=has_failed) + encoder.version(at)
+    data = (
+        encoder.session_start(at, params, "loss")
+        + encoder.session_end(at, has_failed=has_failed)
+        + encoder.version(at)
+    )
     table, start, end, version = (Event.FromString(record[12:-4]) for record in records(data))
     assert version == Event(wall_time=at, file_version="brain.Event:2")
     contents = []
-    for event, tag in ((table, "experiment"), (start, "session_start_info"), (end, "session_end_info")):
+    for event, tag in (
+        (table, "experiment"),
+        (start, "session_start_info"),
+        (end, "session_end_info"),
+    ):
         [value] = event.summary.value
-        assert (event.wall_time, value.tag, value.metadata.plugin_data.plugin_name) == (at, f"_hparams_/{tag}", "hparams")
+        assert (event.wall_time, value.tag, value.metadata.plugin_data.plugin_name) == (
+            at,
+            f"_hparams_/{tag}",
+            "hparams",
+        )
         contents.append(HParamsPluginData.FromString(value.metadata.plugin_data.content))
     assert [info.name for info in contents[0].experiment.hparam_infos] == list(params)
     expected = HParamsPluginData()
@@ -297,7 +367,9 @@ def test_the_records_of_a_session_are_what_the_message_types_make_of_it(at, para
                 slot.string_value = encode_json(value).strip('"')
     assert contents[1] == expected
     status = SessionStatus.STATUS_FAILURE if has_failed else SessionStatus.STATUS_SUCCESS
-    assert contents[2] == HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=at))
+    assert contents[2] == HParamsPluginData(
+        session_end_info=SessionEndInfo(status=status, end_time_secs=at)
+    )
 
 
 def is_representable(value):
@@ -310,7 +382,12 @@ def is_representable(value):
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 10**12])
 def test_a_restart_is_what_the_message_types_make_of_it(step):
     record = EventEncoder().restart(5.0, step)
-    assert record[12:-4] == Event(wall_time=5.0, step=step, session_log=SessionLog(status=SessionLog.START)).SerializeToString()
+    assert (
+        record[12:-4]
+        == Event(
+            wall_time=5.0, step=step, session_log=SessionLog(status=SessionLog.START)
+        ).SerializeToString()
+    )
 
 
 def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):
@@ -388,16 +465,28 @@ def test_half_a_character_does_not_stop_the_logger(make_trial, report, idle_writ
 
 
 def test_searched_names_are_those_of_words_and_of_lists_that_hold_one():
-    space = {"a": uniform(0, 1), "b": 3, "c": {"d": grid_search([1]), "e": sample_from(lambda: 3)}, "f": "text", "g": [1, uniform(0, 1)]}
+    space = {
+        "a": uniform(0, 1),
+        "b": 3,
+        "c": {"d": grid_search([1]), "e": sample_from(lambda: 3)},
+        "f": "text",
+        "g": [1, uniform(0, 1)],
+    }
     assert list(searched_names(space)) == ["a", "c/d", "c/e", "g"]
 
 
 def test_searched_names_of_a_conditional_space_are_those_of_all_options_constants_included():
-    space = {"a": choice([{"name": "x", "b": uniform(0, 1)}, [3], "none"]), "c": only_if({"a": 0}, {"d": 1, "e": uniform(0, 1)}), "f": 3}
+    space = {
+        "a": choice([{"name": "x", "b": uniform(0, 1)}, [3], "none"]),
+        "c": only_if({"a": 0}, {"d": 1, "e": uniform(0, 1)}),
+        "f": 3,
+    }
     assert list(searched_names(space)) == ["a/name", "a/b", "a", "c/d", "c/e"]
 
 
-def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_trial, report, monkeypatch, caplog):
+def test_without_tensorboardx_there_is_one_notice_and_no_file(
+    idle_writer, make_trial, report, monkeypatch, caplog
+):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
@@ -408,12 +497,19 @@ def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_
         logger.log_trial_start(trial)
         logger.log_trial_result(1, trial, report(trial, 1, loss=1))
         finish(logger, trial)
-    assert [record.getMessage().count("pip install tensorboardX") for record in caplog.records] == [1]
+    assert [record.getMessage().count("pip install tensorboardX") for record in caplog.records] == [
+        1
+    ]
     assert not Path(trial.local_path).exists()
 
 
-@pytest.mark.parametrize(("companion", "check"), [("torch", "torch.ones(1).item() == 1"), ("comet_ml", "comet_ml.Experiment")])
-def test_what_tensorboardx_would_like_to_have_is_not_imported_and_can_be_imported_afterwards(companion, check):
+@pytest.mark.parametrize(
+    ("companion", "check"),
+    [("torch", "torch.ones(1).item() == 1"), ("comet_ml", "comet_ml.Experiment")],
+)
+def test_what_tensorboardx_would_like_to_have_is_not_imported_and_can_be_imported_afterwards(
+    companion, check
+):
     if find_spec(companion) is None:
         pytest.skip(f"{companion} is not installed")
     code = (

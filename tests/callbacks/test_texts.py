@@ -16,7 +16,9 @@ from tuner.callbacks.log_records import Row, Segment, blocks_of
 from tuner.core.result import CONFIG, TIMESTEPS_TOTAL, TRAINING_ITERATION
 from tuner.storage.strict_json import loads, to_bytes
 
-pytestmark = pytest.mark.skipif(not texts.IS_COMPILED, reason="no compiler was there when tuner was installed")
+pytestmark = pytest.mark.skipif(
+    not texts.IS_COMPILED, reason="no compiler was there when tuner was installed"
+)
 
 PLAIN = {"loss": float, "step": int, "note": str, "is_best": bool, "gap": type(None)}
 VALUES = (
@@ -27,15 +29,28 @@ VALUES = (
     | st.floats()
     | st.floats(-10, 10)
     | st.text(max_size=5)
-    | st.sampled_from(["=1", "-1", "+", "@a", "a,b", "[", "]", 'say "so"', "null", "a b", "", "5", "\\", "\n"])
+    | st.sampled_from(
+        ["=1", "-1", "+", "@a", "a,b", "[", "]", 'say "so"', "null", "a b", "", "5", "\\", "\n"]
+    )
 )
-NAMES = st.sampled_from(["loss", "acc", "a/b", "a,b", "é", "", "=x", CONFIG, TIMESTEPS_TOTAL, 'q"q'])
+NAMES = st.sampled_from(
+    ["loss", "acc", "a/b", "a,b", "é", "", "=x", CONFIG, TIMESTEPS_TOTAL, 'q"q']
+)
 RESULTS = st.builds(
-    lambda iteration, result: {TRAINING_ITERATION: iteration, **result},  # which the driver counts itself
+    lambda iteration, result: {
+        TRAINING_ITERATION: iteration,
+        **result,
+    },  # which the driver counts itself
     st.integers(-1, 1 << 40),
-    st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=2) | st.lists(VALUES, max_size=2), max_size=5),
+    st.dictionaries(
+        NAMES,
+        VALUES | st.dictionaries(NAMES, VALUES, max_size=2) | st.lists(VALUES, max_size=2),
+        max_size=5,
+    ),
 )
-MANY = st.lists(RESULTS, max_size=4).flatmap(lambda few: st.lists(st.sampled_from(few), max_size=8) if few else st.just([]))
+MANY = st.lists(RESULTS, max_size=4).flatmap(
+    lambda few: st.lists(st.sampled_from(few), max_size=8) if few else st.just([])
+)
 
 
 def layout(**class_of):
@@ -52,15 +67,24 @@ def spelled(result):
 
 def both(results):
     """Return the rows of the results with their texts, and without."""
-    return [spelled(result) for result in results], [Row(loads(to_bytes(result)), 1.5) for result in results]
+    return [spelled(result) for result in results], [
+        Row(loads(to_bytes(result)), 1.5) for result in results
+    ]
 
 
 @given(MANY)
 def test_blocks_hold_the_same_rows_in_the_same_shapes(results):
     rows, parsed = both(results)
-    found = [(block.shape and block.shape.names, [row.result for row in block.rows]) for block in blocks_of(rows)]
+    found = [
+        (block.shape and block.shape.names, [row.result for row in block.rows])
+        for block in blocks_of(rows)
+    ]
     joined = [(shape, row) for shape, of_block in found for row in of_block]
-    expected = [(block.shape and block.shape.names, row.result) for block in blocks_of(parsed) for row in block.rows]
+    expected = [
+        (block.shape and block.shape.names, row.result)
+        for block in blocks_of(parsed)
+        for row in block.rows
+    ]
     assert repr(joined) == repr(expected)  # NaN is not equal to itself
 
 
@@ -68,7 +92,10 @@ def test_blocks_hold_the_same_rows_in_the_same_shapes(results):
 @example([{"loss": 1.0, "note": "null"}, {"loss": 0.00001, "note": "[1]"}])
 def test_lines_of_json_say_the_same(results):
     rows, parsed = both(results)
-    lines, expected = (json_logger._lines_of(blocks_of(some), b',"config":{}}\n', iter).splitlines() for some in (rows, parsed))
+    lines, expected = (
+        json_logger._lines_of(blocks_of(some), b',"config":{}}\n', iter).splitlines()
+        for some in (rows, parsed)
+    )
     assert [json.loads(line) for line in lines] == [json.loads(line) for line in expected]
 
 
@@ -78,7 +105,9 @@ def test_lines_of_json_say_the_same(results):
 def test_lines_of_a_table_say_the_same(results):
     rows, parsed = both(results)
     columns = tuple(dict.fromkeys(name for row in parsed for name in row.flat))
-    made, expected = (csv_logger._lines_of(blocks_of(some), columns, iter) for some in (rows, parsed))
+    made, expected = (
+        csv_logger._lines_of(blocks_of(some), columns, iter) for some in (rows, parsed)
+    )
     assert [*map(_numbers, _cells(made))] == [*map(_numbers, _cells(expected))]
 
 
@@ -88,7 +117,12 @@ def _cells(data):
 
 def _numbers(line):
     """Return a line of which numbers that are spelled differently are the same."""
-    return [repr(float(cell)) if any(digit in cell for digit in "0123456789") and _is_number(cell) else cell for cell in line]
+    return [
+        repr(float(cell))
+        if any(digit in cell for digit in "0123456789") and _is_number(cell)
+        else cell
+        for cell in line
+    ]
 
 
 def _is_number(cell):
@@ -108,7 +142,11 @@ def test_records_of_events_are_the_same(results):
     for some in both(results):
         logger = TBXLoggerCallback(BatchWriter(has_thread=False))
         file = logger.open_file("/nowhere")
-        written.append(b"".join(record for block in blocks_of(some) for record in file._records_of(block, iter)))
+        written.append(
+            b"".join(
+                record for block in blocks_of(some) for record in file._records_of(block, iter)
+            )
+        )
     assert written[0] == written[1]
 
 
@@ -125,7 +163,10 @@ def test_what_is_alike_is_counted_up_to_the_first_that_is_not():
     assert own.num_alike([], 0) == 0
 
 
-@given(st.binary(max_size=60) | st.text('{}[]":,\\0159.eE+-truefalsn $', max_size=60).map(str.encode), st.integers(0, 60))
+@given(
+    st.binary(max_size=60) | st.text('{}[]":,\\0159.eE+-truefalsn $', max_size=60).map(str.encode),
+    st.integers(0, 60),
+)
 @example(b'{"loss":1.5,"step":3,"note":"', 60)
 @example(b'{"loss":-,"step":3,"note":"x","is_best":true,"gap":null}', 60)
 @example(b'{"loss":1.5,"step":3,"note":"x","is_best":t', 60)
@@ -142,20 +183,44 @@ def test_nothing_that_is_torn_is_taken_for_a_result(noise, size):
 def test_a_table_has_the_columns_that_are_asked_for():
     own = layout(**PLAIN)
     text = b'{"loss":1.5,"step":3,"note":"x y","is_best":true,"gap":null}'
-    assert own.table([text, text], ("gap", "note", "loss", "is_best", "step")) == b",x y,1.5,True,3\r\n,x y,1.5,True,3\r\n"
+    assert (
+        own.table([text, text], ("gap", "note", "loss", "is_best", "step"))
+        == b",x y,1.5,True,3\r\n,x y,1.5,True,3\r\n"
+    )
     assert own.table([], ("loss",)) == b""
 
 
 @pytest.mark.parametrize("note", ["a,b", "=1", "+1", "-1", "@1"])
 def test_a_cell_that_has_to_be_quoted_is_left_to_those_who_can(note):
-    assert layout(note=str, step=int).table([to_bytes({"note": note, "step": 1})], ("note", "step")) is None
+    assert (
+        layout(note=str, step=int).table([to_bytes({"note": note, "step": 1})], ("note", "step"))
+        is None
+    )
 
 
 def test_so_is_a_curve_that_does_not_fit():
     own = layout(**PLAIN)
     head, names = b"head", {"loss": b"tag"}
-    assert own.events([b'{"loss":1e39,"step":3,"note":"","is_best":true,"gap":null}'], [1.0], "step", names, head) is None
-    assert own.events([b'{"loss":1.0,"step":0,"note":"","is_best":true,"gap":null}'], [1.0], "step", names, head) is None
+    assert (
+        own.events(
+            [b'{"loss":1e39,"step":3,"note":"","is_best":true,"gap":null}'],
+            [1.0],
+            "step",
+            names,
+            head,
+        )
+        is None
+    )
+    assert (
+        own.events(
+            [b'{"loss":1.0,"step":0,"note":"","is_best":true,"gap":null}'],
+            [1.0],
+            "step",
+            names,
+            head,
+        )
+        is None
+    )
     assert own.events([], [], "nothing", names, head) is None
 
 

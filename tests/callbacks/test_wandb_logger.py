@@ -53,8 +53,15 @@ def written(tmp_path):
     """Return a function that reads the records of one kind of a trial's run, all its sessions together."""
 
     def read(kind, trial_id="t00000"):
-        paths = sorted((tmp_path / "demo" / "wandb").glob(f"offline-run-*/run-abc-{trial_id}.wandb"))
-        return [getattr(record, kind) for path in paths for record in records(path) if record.WhichOneof("record_type") == kind]
+        paths = sorted(
+            (tmp_path / "demo" / "wandb").glob(f"offline-run-*/run-abc-{trial_id}.wandb")
+        )
+        return [
+            getattr(record, kind)
+            for path in paths
+            for record in records(path)
+            if record.WhichOneof("record_type") == kind
+        ]
 
     return read
 
@@ -69,7 +76,10 @@ class TestContract(CallbackContract):
 
 
 def rows(history):
-    return [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row.item} for row in history]
+    return [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row.item}
+        for row in history
+    ]
 
 
 def end(logger, *trials, ending=Ending.COMPLETED):
@@ -86,12 +96,21 @@ def leave(logger):
     wandb.teardown()
 
 
-def test_a_trial_is_one_run_with_configuration_and_curves(start, written, make_trial, report, tmp_path):
-    logger, trial = start(project="digits", api_key=KEY, tags=["first"], config={"host": "here"}), make_trial(lr=0.1, net={"width": 2})
+def test_a_trial_is_one_run_with_configuration_and_curves(
+    start, written, make_trial, report, tmp_path
+):
+    logger, trial = (
+        start(project="digits", api_key=KEY, tags=["first"], config={"host": "here"}),
+        make_trial(lr=0.1, net={"width": 2}),
+    )
     logger.log_trial_start(trial)
     for iteration in (1, 2):
         odd = {"nan": math.nan, "up": math.inf, "ok": True, "text": "x", "list": [1]}
-        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd))
+        logger.log_trial_result(
+            iteration,
+            trial,
+            report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd),
+        )
     end(logger, trial)
     run, *_ = written("run")
     assert (run.run_id, run.project, run.display_name, run.run_group, list(run.tags)) == (
@@ -104,16 +123,28 @@ def test_a_trial_is_one_run_with_configuration_and_curves(start, written, make_t
     config = {update.key: json.loads(update.value_json) for update in run.config.update}
     assert config.items() >= {"lr": 0.1, "net/width": 2, "host": "here"}.items()
     first, second = rows(written("history"))
-    assert (first["loss"], second["loss"], first["val/acc"], first["_step"], second["_step"]) == (1, 0.5, 0.5, 1, 2)
+    assert (first["loss"], second["loss"], first["val/acc"], first["_step"], second["_step"]) == (
+        1,
+        0.5,
+        0.5,
+        1,
+        2,
+    )
     assert math.isnan(first["nan"])
     assert (first["up"], first["ok"], first["text"]) == (math.inf, True, "x")
     assert "list" not in first
-    assert [metric.step_metric for metric in written("metric") if metric.glob_name == "*"] == ["training_iteration"]
+    assert [metric.step_metric for metric in written("metric") if metric.glob_name == "*"] == [
+        "training_iteration"
+    ]
     assert [exit_.exit_code for exit_ in written("exit")] == [0]
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
+    ]
 
 
-@pytest.mark.parametrize(("ending", "code"), [(Ending.FAILED, 1), (Ending.INTERRUPTED, 255), (Ending.STOPPED_EARLY, 0)])
+@pytest.mark.parametrize(
+    ("ending", "code"), [(Ending.FAILED, 1), (Ending.INTERRUPTED, 255), (Ending.STOPPED_EARLY, 0)]
+)
 def test_a_run_ends_as_its_trial_does(start, written, make_trial, ending, code):
     logger, trial = start(), make_trial()
     logger.log_trial_start(trial)
@@ -141,9 +172,14 @@ def test_what_a_retry_reports_again_is_not_lost(start, written, make_trial, repo
     ]
 
 
-def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, written, make_trial, report, tmp_path):
+def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(
+    start, written, make_trial, report, tmp_path
+):
     trial = make_trial()
-    results = [report(trial, iteration, loss=iteration, timestamp=100 + iteration) for iteration in range(1, 6)]
+    results = [
+        report(trial, iteration, loss=iteration, timestamp=100 + iteration)
+        for iteration in range(1, 6)
+    ]
     first = start()
     first.log_trial_start(trial)
     for result in results[:2]:
@@ -181,11 +217,18 @@ def test_an_exploit_changes_the_configuration(start, written, make_trial):
     trial.config, trial.attempt = {"lr": 0.5}, 2
     logger.log_trial_start(trial)
     end(logger, trial)
-    changed = [json.loads(update.value_json) for config in written("config") for update in config.update if update.key == "lr"]
+    changed = [
+        json.loads(update.value_json)
+        for config in written("config")
+        for update in config.update
+        if update.key == "lr"
+    ]
     assert changed == [0.5]
 
 
-def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(start, written, make_trial, report):
+def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(
+    start, written, make_trial, report
+):
     trial, tracker = make_trial(), start()._courier._tracker
     tracker.connect()
     for iteration in (1, 2):
@@ -196,7 +239,9 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(start, 
         trial.attempt = 2
         tracker.rest()
         assert tracker._runs == {}
-    tracker.log(trial, [Row(report(trial, 3, loss=3), 0.0)])  # it was reported just before the pause
+    tracker.log(
+        trial, [Row(report(trial, 3, loss=3), 0.0)]
+    )  # it was reported just before the pause
     tracker.leave()
     wandb.teardown()
     assert [row["_step"] for row in rows(written("history"))] == [1, 2, 3]
@@ -205,10 +250,19 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(start, 
 def test_metrics_can_be_left_out_and_the_configuration_logged(start, written, make_trial, report):
     logger, trial = start(excludes=["val", "b/c"], log_config=True), make_trial(lr=0.1)
     logger.log_trial_start(trial)
-    logger.log_trial_result(1, trial, report(trial, 1, loss=1, val={"x": 1, "y": 2}, b={"c": 1, "d": 2}, valid=3))
+    logger.log_trial_result(
+        1, trial, report(trial, 1, loss=1, val={"x": 1, "y": 2}, b={"c": 1, "d": 2}, valid=3)
+    )
     end(logger, trial)
     (row,) = rows(written("history"))
-    assert {name for name in row if not name.startswith("_")} == {"loss", "b/d", "valid", "training_iteration", "timestamp", "config/lr"}
+    assert {name for name in row if not name.startswith("_")} == {
+        "loss",
+        "b/d",
+        "valid",
+        "training_iteration",
+        "timestamp",
+        "config/lr",
+    }
 
 
 def test_checkpoints_are_uploaded_if_that_is_wanted(start, written, make_trial, tmp_path):
@@ -221,7 +275,10 @@ def test_checkpoints_are_uploaded_if_that_is_wanted(start, written, make_trial, 
     logger.on_checkpoint(0, [], trial, Checkpoint(tmp_path / "gone"))
     end(logger, trial)
     (artifact,) = written("artifact")
-    assert (artifact.name, sorted(artifact.aliases)) == ("checkpoint_t00000", ["checkpoint_000000", "latest"])
+    assert (artifact.name, sorted(artifact.aliases)) == (
+        "checkpoint_t00000",
+        ["checkpoint_000000", "latest"],
+    )
 
 
 def test_a_key_comes_from_one_place(tmp_path):
@@ -230,9 +287,13 @@ def test_a_key_comes_from_one_place(tmp_path):
     assert WandbLoggerCallback(api_key_file=str(tmp_path / "key"))._options.api_key == KEY
     with pytest.raises(ValueError, match="must not both be given"):
         WandbLoggerCallback(api_key=KEY, api_key_file=str(tmp_path / "key"))
-    with pytest.raises(ValueError, match=r"api_key_file must be a file with the key, got .*empty', which is empty"):
+    with pytest.raises(
+        ValueError, match=r"api_key_file must be a file with the key, got .*empty', which is empty"
+    ):
         WandbLoggerCallback(api_key_file=str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match=r"api_key_file must be a file with the key, got .*nowhere"):
+    with pytest.raises(
+        ValueError, match=r"api_key_file must be a file with the key, got .*nowhere"
+    ):
         WandbLoggerCallback(api_key_file=str(tmp_path / "nowhere"))
 
 
@@ -251,7 +312,9 @@ def test_a_torn_log_tells_what_is_whole(start, make_trial, report, tmp_path):
     logger, trial = start(), make_trial()
     logger.log_trial_start(trial)
     for iteration in range(1, 301):  # more than a block of the file
-        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=iteration, timestamp=100 + iteration))
+        logger.log_trial_result(
+            iteration, trial, report(trial, iteration, loss=iteration, timestamp=100 + iteration)
+        )
     end(logger, trial)
     directory = tmp_path / "demo" / "wandb"
     whole = trace_of(directory, "abc-t00000")

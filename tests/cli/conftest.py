@@ -24,15 +24,26 @@ def train(config):
     for step in range(start + 1, NUM_ITERATIONS + 1):
         if config["kind"] == "fails" and step == 3:
             raise ValueError("half-way")
-        loss = float("nan") if config["kind"] == "nan" and step == NUM_ITERATIONS else config["lr"] * abs(step - 2.5) + 1 / 8
+        loss = (
+            float("nan")
+            if config["kind"] == "nan" and step == NUM_ITERATIONS
+            else config["lr"] * abs(step - 2.5) + 1 / 8
+        )
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "state.json").write_text(json.dumps(step))
-            tune.report({"loss": loss, "val": {"acc": config["lr"]}}, checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                {"loss": loss, "val": {"acc": config["lr"]}},
+                checkpoint=tune.Checkpoint.from_directory(directory),
+            )
 
 
 def run(storage_path, name, *, num_samples=1, space=None, metric="loss", scheduler=None, **more):
     """Run an experiment in this process and return its directory."""
-    space = {"lr": tune.grid_search([0.5, 0.25, 2.0]), "kind": "plain", "depth": 3} if space is None else space
+    space = (
+        {"lr": tune.grid_search([0.5, 0.25, 2.0]), "kind": "plain", "depth": 3}
+        if space is None
+        else space
+    )
     tuner = tune.Tuner(
         train,
         param_space=space,
@@ -44,7 +55,13 @@ def run(storage_path, name, *, num_samples=1, space=None, metric="loss", schedul
             search_alg=BasicVariantGenerator(),
         ),
         run_config=tune.RunConfig(
-            name=name, storage_path=storage_path, verbose=0, executor="inline", durability="process", resources={"cpu": 1}, **more
+            name=name,
+            storage_path=storage_path,
+            verbose=0,
+            executor="inline",
+            durability="process",
+            resources={"cpu": 1},
+            **more,
         ),
     )
     return Path(tuner.fit().experiment_path)
@@ -84,7 +101,9 @@ def call():
 
     def call(*arguments, code=0):
         done = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        assert done.exit_code == code, f"{done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+        assert done.exit_code == code, (
+            f"{done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+        )
         assert "Traceback" not in done.stderr
         return done
 

@@ -41,11 +41,25 @@ def modules_loaded_by(*arguments):
 def test_the_help_imports_nothing_that_it_does_not_need():
     loaded = modules_loaded_by("--help")
     assert "tuner.cli.app" in loaded
-    assert loaded.isdisjoint({"numpy", "pandas", "rich", "optuna", "torch", "tuner.storage", "tuner.core", "schedulers", "searchers"})
+    assert loaded.isdisjoint(
+        {
+            "numpy",
+            "pandas",
+            "rich",
+            "optuna",
+            "torch",
+            "tuner.storage",
+            "tuner.core",
+            "schedulers",
+            "searchers",
+        }
+    )
 
 
 def test_looking_at_experiments_imports_neither_pandas_nor_a_search_library(plain):
-    assert modules_loaded_by("show", plain).isdisjoint({"pandas", "optuna", "torch", "plotly", "tensorboardX"})
+    assert modules_loaded_by("show", plain).isdisjoint(
+        {"pandas", "optuna", "torch", "plotly", "tensorboardX"}
+    )
 
 
 def test_the_version_is_told(call):
@@ -65,19 +79,28 @@ def test_the_version_is_told(call):
         (("show", "plain", "--columns", "momentum"), "there is no column 'momentum'"),
         (("show", "plain", "--format", "xml"), "none of table, csv and json"),
         (("show", "plain", "--rows"), "--rows needs TRIAL"),
-        (("show", "plain", "9"), "there is no trial '9' in plain; there are t00000, t00001, t00002"),
+        (
+            ("show", "plain", "9"),
+            "there is no trial '9' in plain; there are t00000, t00001, t00002",
+        ),
         (("explain", "plain", "t0"), "the beginning of 3 trials"),
         (("prune", "plain", "--yes", "--dry-run"), "must not both be given"),
         (("export", "plain", "-o", "table.xls"), ".parquet"),
         (("export", "plain", "--to", "parquet"), "needs a file"),
-        (("export", "plain", "-o", "nowhere/table.csv"), "folder 'nowhere' does not exist; make it, or choose another path"),
+        (
+            ("export", "plain", "-o", "nowhere/table.csv"),
+            "folder 'nowhere' does not exist; make it, or choose another path",
+        ),
         (("report", "plain", "-o", "nowhere/report.html"), "folder 'nowhere' does not exist"),
         (("show", "plain", "-f", "nowhere/table.csv"), "folder 'nowhere' does not exist"),
         (("show", "plain", "--filter", "loss => 3"), "write >= for =>"),
         (("show", "plain", "--filter", "loss =< 3"), "write <= for =<"),
         (("show", "plain", "0", "--sort", "loss"), "need --rows where TRIAL is given"),
         (("show", "plain", "0", "--columns", "iter"), "need --rows where TRIAL is given"),
-        (("show", "plain", "--metric", "nope"), "no trial has reported 'nope'; reported were loss, val/acc"),
+        (
+            ("show", "plain", "--metric", "nope"),
+            "no trial has reported 'nope'; reported were loss, val/acc",
+        ),
         (("report", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
         (("compare", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
         (("dash", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
@@ -100,7 +123,9 @@ def test_what_cannot_be_read_is_told_in_one_line_and_ends_with_3(call, plain):
 
 
 def test_a_directory_without_an_experiment_says_where_to_look(call, plain):
-    assert f"tuner ls {plain.parent} shows those below it" in call("show", plain.parent, code=2).stderr
+    assert (
+        f"tuner ls {plain.parent} shows those below it" in call("show", plain.parent, code=2).stderr
+    )
 
 
 @pytest.mark.parametrize("text", ["1", "t00001", "t00001 "[:6]])
@@ -118,7 +143,9 @@ def test_a_trial_is_named_by_its_id_or_number(call, plain, text):
         (["show", "plain", "--format", "c"], "csv"),
     ],
 )
-def test_the_shell_completes_commands_experiments_trials_options_and_formats(call, plain, monkeypatch, typed, expected):
+def test_the_shell_completes_commands_experiments_trials_options_and_formats(
+    call, plain, monkeypatch, typed, expected
+):
     monkeypatch.setenv("_TUNER_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", " ".join(["tuner", *typed]))
     monkeypatch.setenv("COMP_CWORD", str(len(typed)))
@@ -132,8 +159,14 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(enco
 def test_the_guide_has_a_section_for_each_command_with_all_its_options(name):
     (section,) = [part for part in GUIDE.split("\n## ") if part.startswith(f"`tuner {name}`\n")]
     command = main.get_command(click.Context(main), name)
-    options = [next(text for text in option.opts if text.startswith("--")) for option in command.params if isinstance(option, click.Option)]
-    assert [option for option in options if f"`{option}" not in section and f" {option} " not in section] == []
+    options = [
+        next(text for text in option.opts if text.startswith("--"))
+        for option in command.params
+        if isinstance(option, click.Option)
+    ]
+    assert [
+        option for option in options if f"`{option}" not in section and f" {option} " not in section
+    ] == []
 
 
 def test_the_guide_has_every_exit_code():

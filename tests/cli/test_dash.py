@@ -37,24 +37,41 @@ def test_the_dashboard_shows_the_trials_and_may_not_delete_them(plain):
 def test_importances_are_those_of_the_results_also_where_trials_were_stopped_early(storage):
     pytest.importorskip("optuna_dashboard")
     space = {"lr": tune.loguniform(1e-3, 1.0), "kind": "plain", "depth": tune.randint(1, 9)}
-    path = run(storage, "cut", num_samples=40, space=space, scheduler=tune.schedulers.ASHAScheduler(max_t=4, grace_period=1))
+    path = run(
+        storage,
+        "cut",
+        num_samples=40,
+        space=space,
+        scheduler=tune.schedulers.ASHAScheduler(max_t=4, grace_period=1),
+    )
     application = dashboard._application(path, Objective())
-    states = [trial["state"] for trial in json.loads(asked(application, "/api/studies/0")[1])["trials"]]
+    states = [
+        trial["state"] for trial in json.loads(asked(application, "/api/studies/0")[1])["trials"]
+    ]
     assert states.count("Pruned") > states.count("Complete")
     status, body = asked(application, "/api/studies/0/param_importances")
     [told] = json.loads(body)["param_importances"]
     expected = tune.ResultGrid.from_directory(path).get_param_importances()
     assert status.startswith("200")
-    assert {one["name"]: one["importance"] for one in told} == {name: expected[name] for name in ("lr", "depth")}
-    assert {one["name"]: one["distribution"] for one in told} == {"lr": "FloatDistribution", "depth": "IntDistribution"}
+    assert {one["name"]: one["importance"] for one in told} == {
+        name: expected[name] for name in ("lr", "depth")
+    }
+    assert {one["name"]: one["distribution"] for one in told} == {
+        "lr": "FloatDistribution",
+        "depth": "IntDistribution",
+    }
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_without_enough_trials_the_page_is_told_why_there_are_no_importances(plain):
     pytest.importorskip("optuna_dashboard")
-    status, body = asked(dashboard._application(plain, Objective()), "/api/studies/0/param_importances")
+    status, body = asked(
+        dashboard._application(plain, Objective()), "/api/studies/0/param_importances"
+    )
     assert status.startswith("400")
-    assert "at least 20 trials with a finite value at iteration 4, got 3" in json.loads(body)["reason"]
+    assert (
+        "at least 20 trials with a finite value at iteration 4, got 3" in json.loads(body)["reason"]
+    )
 
 
 def test_without_the_extra_it_is_named(call, plain, monkeypatch):
@@ -68,7 +85,10 @@ def test_a_port_that_is_taken_is_told(call, plain, monkeypatch):
 
     monkeypatch.setattr(dashboard, "_application", lambda *_: None)
     monkeypatch.setattr(dashboard, "make_server", refuse)
-    assert "port 8080 cannot be listened to (Address already in use); --port 0" in call("dash", "plain", code=2).stderr
+    assert (
+        "port 8080 cannot be listened to (Address already in use); --port 0"
+        in call("dash", "plain", code=2).stderr
+    )
 
 
 def test_a_request_that_would_change_something_is_answered_with_the_reason():

@@ -13,7 +13,11 @@ from tuner.storage.lock import ExperimentLock
 
 def findings(call, *arguments, code):
     found = json.loads(call("doctor", *arguments, "-f", "json", code=code).stdout)
-    return {record["subject"]: record for record in found if record["level"] != "ok"} if code else found
+    return (
+        {record["subject"]: record for record in found if record["level"] != "ok"}
+        if code
+        else found
+    )
 
 
 def journal_of(experiment):
@@ -23,7 +27,14 @@ def journal_of(experiment):
 
 def test_a_sound_experiment_is_told_part_by_part_and_ends_with_0(call, plain):
     found = findings(call, "plain", "--deep", code=0)
-    assert [record["subject"] for record in found] == ["declaration", "lock", "journal", "snapshot", "checkpoints", "experiment"]
+    assert [record["subject"] for record in found] == [
+        "declaration",
+        "lock",
+        "journal",
+        "snapshot",
+        "checkpoints",
+        "experiment",
+    ]
     assert all(record["level"] == "ok" and record["remedy"] is None for record in found)
     assert call("doctor", "plain").stdout.splitlines()[0].startswith("ok ")
 
@@ -74,7 +85,10 @@ def test_a_damaged_snapshot_is_a_warning(call, plain):
     (snapshot,) = (plain / "snapshot").iterdir()
     flip_a_bit(snapshot, 200)
     found = findings(call, "plain", code=1)
-    assert (found["snapshot"]["level"], found["snapshot"]["remedy"]) == ("warning", "delete it: the journal still holds everything")
+    assert (found["snapshot"]["level"], found["snapshot"]["remedy"]) == (
+        "warning",
+        "delete it: the journal still holds everything",
+    )
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
@@ -124,7 +138,12 @@ def test_without_a_script_the_program_that_is_printed_continues_the_experiment(c
     (segment,) = (plain / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join(lines[: len(lines) // 2]))
-    for name in ("snapshot", "t00000", "t00001", "t00002"):  # they tell more than half of the journal
+    for name in (
+        "snapshot",
+        "t00000",
+        "t00001",
+        "t00002",
+    ):  # they tell more than half of the journal
         shutil.rmtree(plain / name)
     done = call("resume", "plain")
     assert done.stderr.endswith("interrupted; trials go on from their latest checkpoints\n")
@@ -137,19 +156,32 @@ def test_without_a_script_the_program_that_is_printed_continues_the_experiment(c
 
 
 def test_what_could_only_be_described_stands_in_the_program(call, make, storage):
-    path = make.run(storage, "functions", space={"lr": tune.grid_search([1.0]), "kind": "plain", "loss": abs}, stop=lambda *_: False)
+    path = make.run(
+        storage,
+        "functions",
+        space={"lr": tune.grid_search([1.0]), "kind": "plain", "loss": abs},
+        stop=lambda *_: False,
+    )
     (path / "environment.json").unlink()
     done = call("resume", path, code=1)
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1] == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
-    assert "param_space is what was given as param_space before\nstop is what was given as stop before\n" in done.stderr
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
+    )
+    assert (
+        "param_space is what was given as param_space before\nstop is what was given as stop before\n"
+        in done.stderr
+    )
     assert "finished; nothing is left to run" in done.stderr
 
 
 def test_a_script_that_is_known_is_run_again(call, plain):
     *_, printed = call("resume", "plain", code=1).stderr.splitlines()
     assert re.fullmatch(rf"TUNER_RESUME={re.escape(str(plain))} \S+ .*", printed)
-    (plain / "environment.json").write_text(json.dumps([{"script": "/gone/train.py", "arguments": []}]))
+    (plain / "environment.json").write_text(
+        json.dumps([{"script": "/gone/train.py", "arguments": []}])
+    )
     done = call("resume", "plain", code=1)
     assert "\nimport tuner as tune\n" in done.stderr
     assert "its script /gone/train.py is not there any more" in done.stderr
@@ -159,7 +191,10 @@ def test_a_script_that_is_known_is_run_again(call, plain):
 def test_no_command_is_printed_while_a_driver_runs_the_experiment(call, plain):
     with ExperimentLock(plain):
         done = call("resume", "plain", code=1)
-    assert (done.stdout, done.stderr) == ("", "running; wait for its driver, or end it, before you continue it\n")
+    assert (done.stdout, done.stderr) == (
+        "",
+        "running; wait for its driver, or end it, before you continue it\n",
+    )
 
 
 def test_a_trial_is_not_run_again_where_no_script_is_known(call, plain):
@@ -171,10 +206,20 @@ def test_a_trial_is_not_run_again_where_no_script_is_known(call, plain):
 
 def test_a_trial_with_anothers_checkpoint_is_refused_before_the_script_starts(call, make, storage):
     scheduler = PopulationBasedTraining(
-        time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"lr": [0.25, 0.5, 1.0]}, synch=True
+        time_attr="training_iteration",
+        perturbation_interval=1,
+        hyperparam_mutations={"lr": [0.25, 0.5, 1.0]},
+        synch=True,
     )
-    path = make.run(storage, "population", space={"lr": tune.grid_search([0.5, 4.0]), "kind": "plain"}, scheduler=scheduler)
-    (cloned, *_) = [trial.trial_id for trial in tune.ResultGrid.from_directory(path).trials if trial.grafts]
+    path = make.run(
+        storage,
+        "population",
+        space={"lr": tune.grid_search([0.5, 4.0]), "kind": "plain"},
+        scheduler=scheduler,
+    )
+    (cloned, *_) = [
+        trial.trial_id for trial in tune.ResultGrid.from_directory(path).trials if trial.grafts
+    ]
     told = call("rerun", "population", cloned, code=2).stderr
     assert len(told.splitlines()) == 1
     assert f"trial {cloned} cannot be trained again alone" in told

@@ -13,7 +13,10 @@ from tuner.storage.lock import ExperimentLock
 
 
 def listed(call, *arguments, code=0):
-    return {record["name"]: record for record in json.loads(call("ls", *arguments, "-f", "json", code=code).stdout)}
+    return {
+        record["name"]: record
+        for record in json.loads(call("ls", *arguments, "-f", "json", code=code).stdout)
+    }
 
 
 def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
@@ -30,7 +33,16 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
 
 def test_the_table_has_a_heading_and_a_line_for_each(call, plain, odd):
     heading, *lines = call("ls").stdout.splitlines()
-    assert heading.split()[:8] == ["name", "state", "trials", "best", "trial", "metric", "last", "best"]
+    assert heading.split()[:8] == [
+        "name",
+        "state",
+        "trials",
+        "best",
+        "trial",
+        "metric",
+        "last",
+        "best",
+    ]
     assert [line.split()[0] for line in lines] == ["odd", "plain"]
 
 
@@ -52,7 +64,14 @@ def test_an_experiment_that_somebody_drives_is_running(call, plain):
 
 
 def test_the_lock_decides_where_its_owner_is_of_a_machine_before_its_last_start(call, plain):
-    owner = {"pid": 1, "host": socket.gethostname(), "boot_id": "another", "started": "long ago", "epoch": 1, "ticks": 1}
+    owner = {
+        "pid": 1,
+        "host": socket.gethostname(),
+        "boot_id": "another",
+        "started": "long ago",
+        "epoch": 1,
+        "ticks": 1,
+    }
     (plain / "lock").write_text(json.dumps(owner))
     assert listed(call)["plain"]["state"] == "finished"
 
@@ -91,13 +110,30 @@ def test_the_latest_to_change_comes_first(call, plain, odd):
     for number, name in enumerate(["plain", "odd"]):
         for path in (odd.parent / name / "journal").iterdir():
             os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == ["odd", "plain"]
-    assert [record["name"] for record in json.loads(call("ls", "-f", "json", "--sort", "name").stdout)] == ["odd", "plain"]
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == [
+        "odd",
+        "plain",
+    ]
+    assert [
+        record["name"] for record in json.loads(call("ls", "-f", "json", "--sort", "name").stdout)
+    ] == ["odd", "plain"]
     for path in (plain / "journal").iterdir():
         os.utime(path)
-    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == ["plain", "odd"]
-    assert next(record["name"] for record in json.loads(call("ls", "-f", "json", "--filter", "changed < 1d").stdout)) == "plain"
-    assert [record["name"] for record in json.loads(call("ls", "-f", "json", "--sort", "best trial,run_for").stdout)]
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == [
+        "plain",
+        "odd",
+    ]
+    assert (
+        next(
+            record["name"]
+            for record in json.loads(call("ls", "-f", "json", "--filter", "changed < 1d").stdout)
+        )
+        == "plain"
+    )
+    assert [
+        record["name"]
+        for record in json.loads(call("ls", "-f", "json", "--sort", "best trial,run_for").stdout)
+    ]
 
 
 @pytest.mark.parametrize("width", range(30, 160, 5))

@@ -44,11 +44,20 @@ if __name__ == "__main__":
 
 def python(*arguments, cwd, **more):
     environment = os.environ | {"HOME": str(cwd), "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=environment, text=True, stdin=subprocess.DEVNULL, **more)  # noqa: S603
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        **more,
+    )
 
 
 def tuner(*arguments, cwd, code=0):
-    process = python("-m", "tuner", *arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = python(
+        "-m", "tuner", *arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     out, err = process.communicate()
     assert process.returncode == code, out + err
     return out if code == 0 else err
@@ -71,7 +80,9 @@ def state_of(cwd):
     return json.loads(tuner("ls", ".", "-f", "json", cwd=cwd))[0]["state"]
 
 
-def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_after_a_prune(driver, tmp_path):
+def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_after_a_prune(
+    driver, tmp_path
+):
     assert state_of(tmp_path) == "running"
     (trial,) = json.loads(tuner("show", "held", "-f", "json", cwd=tmp_path))
     assert (trial["status"], trial["training_iteration"], trial["loss"]) == ("RUNNING", 3, 1 / 3)
@@ -79,7 +90,9 @@ def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_af
     assert "driven by process" in tuner("doctor", "held", cwd=tmp_path)
     assert "is driven by process" in tuner("prune", "held", "--yes", cwd=tmp_path, code=3)
 
-    following = python("-m", "tuner", "tail", "held", "0", "-f", "-n", "2", cwd=tmp_path, stdout=subprocess.PIPE)
+    following = python(
+        "-m", "tuner", "tail", "held", "0", "-f", "-n", "2", cwd=tmp_path, stdout=subprocess.PIPE
+    )
     assert following.stdout.readline() == "step 2\n"
     driver.send_signal(signal.SIGKILL)
     driver.wait()
@@ -89,19 +102,32 @@ def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_af
     assert state_of(tmp_path) == "interrupted"
     assert "held prints how to continue it" in tuner("doctor", "held", cwd=tmp_path)
     tuner("prune", "held", "--keep-best", "0", "--yes", cwd=tmp_path)
-    assert [path.name for path in (tmp_path / "held").glob("t*/checkpoint_*")] == ["checkpoint_000002"]
+    assert [path.name for path in (tmp_path / "held").glob("t*/checkpoint_*")] == [
+        "checkpoint_000002"
+    ]
     (tmp_path / "ready").unlink()
     assert python("driver.py", "restore", cwd=tmp_path).wait() == 0
     assert state_of(tmp_path) == "finished"
     (trial,) = json.loads(tuner("show", "held", "-f", "json", cwd=tmp_path))
     assert (trial["training_iteration"], trial["loss"], trial["attempt"]) == (4, 1 / 4, 2)
-    assert "has lost checkpoint 1: deleted by tuner prune" in tuner("explain", "held", "0", cwd=tmp_path)
+    assert "has lost checkpoint 1: deleted by tuner prune" in tuner(
+        "explain", "held", "0", cwd=tmp_path
+    )
     assert (tmp_path / "held" / "t00000" / "stdout").read_text().count("step 3") == 1
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(plain):
     process = python(
-        "-m", "tuner", "export", str(plain), "--rows", "--to", "json", cwd=plain.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        "-m",
+        "tuner",
+        "export",
+        str(plain),
+        "--rows",
+        "--to",
+        "json",
+        cwd=plain.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     process.stdout.close()
     assert process.stderr.read() == ""
@@ -110,7 +136,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(plain):
 
 
 def test_ctrl_c_ends_it_with_130(driver, tmp_path):
-    following = python("-m", "tuner", "tail", "held", "0", "-f", "-n", "1", cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    following = python(
+        "-m",
+        "tuner",
+        "tail",
+        "held",
+        "0",
+        "-f",
+        "-n",
+        "1",
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert following.stdout.readline() == "step 3\n"
     following.send_signal(signal.SIGINT)
     _, complaint = following.communicate()

@@ -29,9 +29,17 @@ def restored(experiment, train, **more):
 
 def test_without_yes_nothing_is_deleted_and_the_room_is_told(call, plain):
     before = checkpoints_of(plain)
-    records = {record["what"]: record for record in json.loads(call("prune", "plain", "--keep-best", "1", "-f", "json").stdout)}
-    assert (records["checkpoints kept"]["number"], records["checkpoints superseded"]["number"]) == (1, 11)
-    assert records["all"]["size_bytes"] == sum(record["size_bytes"] for what, record in records.items() if what != "all")
+    records = {
+        record["what"]: record
+        for record in json.loads(call("prune", "plain", "--keep-best", "1", "-f", "json").stdout)
+    }
+    assert (records["checkpoints kept"]["number"], records["checkpoints superseded"]["number"]) == (
+        1,
+        11,
+    )
+    assert records["all"]["size_bytes"] == sum(
+        record["size_bytes"] for what, record in records.items() if what != "all"
+    )
     assert "--yes deletes" in call("prune", "plain", "--dry-run").stdout
     assert checkpoints_of(plain) == before
 
@@ -75,7 +83,9 @@ def leave_unfinished(experiment, monkeypatch):
         snapshot.unlink()
     (segment,) = (experiment / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
-    second = [number for number, line in enumerate(lines) if b'"k":"result","id":"t00002"' in line][1]
+    second = [number for number, line in enumerate(lines) if b'"k":"result","id":"t00002"' in line][
+        1
+    ]
     segment.write_bytes(b"".join(lines[: second + 1]))
 
 
@@ -83,7 +93,11 @@ def test_a_restored_experiment_knows_what_is_gone(call, plain, make):
     before = restored(plain, make.train).get_results()
     call("prune", "plain", "--keep-best", "1", "--yes")
     grid = restored(plain, make.train).get_results()
-    assert [result.checkpoint and result.checkpoint.path for result in grid] == [None, str(plain / "t00001" / "checkpoint_000002"), None]
+    assert [result.checkpoint and result.checkpoint.path for result in grid] == [
+        None,
+        str(plain / "t00001" / "checkpoint_000002"),
+        None,
+    ]
     assert grid[0].best_checkpoints == []
     assert [result.metrics for result in grid] == [result.metrics for result in before]
     assert grid.get_best_result().config == before.get_best_result().config
@@ -96,14 +110,18 @@ def test_a_pruned_experiment_goes_on_with_more_trials(call, plain, make):
     assert [result.status for result in grid] == ["TERMINATED"] * 6
     assert checkpoints_of(plain)["t00001"] == [2]
     assert checkpoints_of(plain)["t00005"] == [0, 1, 2, 3]
-    assert "has lost checkpoint 0: deleted by tuner prune on" in call("explain", "plain", "1").stdout
+    assert (
+        "has lost checkpoint 0: deleted by tuner prune on" in call("explain", "plain", "1").stdout
+    )
 
 
 def test_every_checkpoint_that_goes_is_in_the_journal_before_and_its_end_is_marked(call, plain):
     before = checkpoints_of(plain)
     call("prune", "plain", "--keep-last", "--yes")
     *_, end = records = list(read(plain))
-    lost = [(record["id"], record["index"]) for record in records if record["k"] == "checkpoint_lost"]
+    lost = [
+        (record["id"], record["index"]) for record in records if record["k"] == "checkpoint_lost"
+    ]
     assert lost == [(trial, index) for trial, indices in before.items() for index in indices[:-1]]
     assert end["k"] == "close"
     assert records[-1]["t"] >= records[0]["t"]
@@ -130,7 +148,10 @@ def test_nothing_is_deleted_while_a_driver_runs(call, plain):
 
 def test_the_best_of_an_experiment_without_a_metric_cannot_be_kept(call, make, storage):
     path = make.run(storage, "aimless", metric=None)
-    assert "does not say what is optimised" in call("prune", "aimless", "--keep-best", "1", "--yes", code=2).stderr
+    assert (
+        "does not say what is optimised"
+        in call("prune", "aimless", "--keep-best", "1", "--yes", code=2).stderr
+    )
     call("prune", "aimless", "--yes")
     assert set(map(tuple, checkpoints_of(path).values())) == {(3,)}
 
@@ -151,7 +172,9 @@ def test_one_that_is_interrupted_half_way_is_finished_by_the_next(call, plain, m
         done = call("prune", "plain", "--keep-last", "--yes", code=3)
     assert done.stderr.count("could not be deleted") == 9
     assert checkpoints_of(plain)["t00000"] == [0, 1, 2, 3]
-    assert [result.checkpoint.path[-6:] for result in restored(plain, make.train).get_results()] == ["000003"] * 3
+    assert [
+        result.checkpoint.path[-6:] for result in restored(plain, make.train).get_results()
+    ] == ["000003"] * 3
     assert "unrecorded" in call("doctor", "plain", code=1).stdout
     assert "deleted 9" in call("prune", "plain", "--keep-last", "--yes").stdout
     assert set(map(tuple, checkpoints_of(plain).values())) == {(3,)}
@@ -193,18 +216,27 @@ def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, stor
             mode="min",
             seed=1,
             scheduler=PopulationBasedTraining(
-                "training_iteration", perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0, 1)}
+                "training_iteration",
+                perturbation_interval=2,
+                hyperparam_mutations={"lr": tune.uniform(0, 1)},
             ),
         ),
         run_config=tune.RunConfig(
-            name="clones", storage_path=storage, stop={"training_iteration": 8}, verbose=0, executor="inline", resources={"cpu": 4}
+            name="clones",
+            storage_path=storage,
+            stop={"training_iteration": 8},
+            verbose=0,
+            executor="inline",
+            resources={"cpu": 4},
         ),
     ).fit()
     exploit = b'"k":"exploit"'
     (segment,) = (storage / "clones" / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if exploit in line)
-    segment.write_bytes(b"".join(lines[: first + 1]))  # the power failed when the decision stood there and nothing else
+    segment.write_bytes(
+        b"".join(lines[: first + 1])
+    )  # the power failed when the decision stood there and nothing else
     monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     for snapshot in (storage / "clones" / "snapshot").iterdir():
         snapshot.unlink()
@@ -213,4 +245,7 @@ def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, stor
     grid = restored(storage / "clones", Member).fit()
     assert [result.metrics["training_iteration"] for result in grid] == [8, 8, 8, 8]
     assert any(trial.grafts for trial in grid.trials)
-    assert not any("has lost" in line and "deleted by" not in line for line in call("explain", "clones", "0").stdout.splitlines())
+    assert not any(
+        "has lost" in line and "deleted by" not in line
+        for line in call("explain", "clones", "0").stdout.splitlines()
+    )

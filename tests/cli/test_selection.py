@@ -47,7 +47,13 @@ def test_what_is_no_condition_is_refused(text):
 
 @pytest.mark.parametrize(
     ("sort", "is_descending", "expected"),
-    [(["loss"], False, "cab"), (["loss"], True, "acb"), (["lr"], True, "bca"), (["kind", "loss"], False, "acb"), (["done"], False, "bac")],
+    [
+        (["loss"], False, "cab"),
+        (["loss"], True, "acb"),
+        (["lr"], True, "bca"),
+        (["kind", "loss"], False, "acb"),
+        (["done"], False, "bac"),
+    ],
 )
 def test_lines_are_sorted_with_what_is_unknown_last(sort, is_descending, expected):
     assert ids(Selection(sort=sort, is_descending=is_descending).of(RECORDS)) == expected
@@ -67,12 +73,16 @@ def test_a_name_means_the_column_before_the_hyperparameter():
 def test_columns_are_the_usual_ones_that_have_values_unless_they_are_named():
     usual = [Column("id", "name"), Column("kind"), Column("error")]
     assert [column.key for column in Selection().columns_among(usual, RECORDS)] == ["id", "kind"]
-    assert [column.heading for column in Selection(columns=["id", "lr"]).columns_among(usual, RECORDS)] == ["name", "config/lr"]
+    assert [
+        column.heading for column in Selection(columns=["id", "lr"]).columns_among(usual, RECORDS)
+    ] == ["name", "config/lr"]
     assert len(Selection(columns=["all"]).columns_among(usual, RECORDS)) == 5
 
 
 def test_json_is_strict_whatever_it_holds():
-    text = as_json([{"a": math.inf, "b": (1, -math.inf), "c": {"d": math.nan, 1: None}, "e": print}])
+    text = as_json(
+        [{"a": math.inf, "b": (1, -math.inf), "c": {"d": math.nan, 1: None}, "e": print}]
+    )
     assert '"Infinity"' in text
     assert '"-Infinity"' in text
     assert '"NaN"' in text
@@ -80,13 +90,24 @@ def test_json_is_strict_whatever_it_holds():
 
 
 def test_csv_has_every_key_of_any_record():
-    assert as_csv([{"a": 1, "b": "x,y"}, {"c": [1, 2], "a": math.nan}]) == 'a,b,c\n1,"x,y",\nNaN,,"[1, 2]"\n'
+    assert (
+        as_csv([{"a": 1, "b": "x,y"}, {"c": [1, 2], "a": math.nan}])
+        == 'a,b,c\n1,"x,y",\nNaN,,"[1, 2]"\n'
+    )
     assert as_csv([]) == ""
 
 
 def test_columns_that_do_not_fit_are_left_out_the_higher_ranks_first():
-    columns = [Column("id"), Column("kind", rank=2), Column("loss", rank=1), Column("config/lr", "learning rate", rank=1)]
-    shown = {width: [column.key for column in fitting(RECORDS, columns, width)] for width in (80, 24, 12, 3)}
+    columns = [
+        Column("id"),
+        Column("kind", rank=2),
+        Column("loss", rank=1),
+        Column("config/lr", "learning rate", rank=1),
+    ]
+    shown = {
+        width: [column.key for column in fitting(RECORDS, columns, width)]
+        for width in (80, 24, 12, 3)
+    }
     assert shown == {
         80: ["id", "kind", "loss", "config/lr"],
         24: ["id", "loss", "config/lr"],
@@ -96,7 +117,9 @@ def test_columns_that_do_not_fit_are_left_out_the_higher_ranks_first():
 
 
 def test_wide_characters_count_for_what_they_take():
-    first, second, third = plain_lines([{"id": "日本", "n": 1}, {"id": "abcd", "n": 2}], [Column("id"), Column("n")])
+    first, second, third = plain_lines(
+        [{"id": "日本", "n": 1}, {"id": "abcd", "n": 2}], [Column("id"), Column("n")]
+    )
     assert (first, second, third) == ("id    n", "日本  1", "abcd  2")
 
 

@@ -17,7 +17,9 @@ def walk(storage):
         Walker,
         param_space={"by": 1, "how": {"far": 2}},
         tune_config=tune.TuneConfig(scheduler=FIFOScheduler(), search_alg=BasicVariantGenerator()),
-        run_config=tune.RunConfig(name="walk", storage_path=storage, verbose=0, resources={"cpu": 2}),
+        run_config=tune.RunConfig(
+            name="walk", storage_path=storage, verbose=0, resources={"cpu": 2}
+        ),
     )
     handle = tuner.start()
     wait_until(lambda: statuses(handle).get("t00000") == "RUNNING")
@@ -32,14 +34,22 @@ def statuses(handle):
 
 
 def test_a_trial_is_laid_aside_forked_and_goes_on(call, walk):
-    assert call("pause", "walk", "0").stdout == "t00000 is laid aside; tuner resume walk t00000 lets it go on\n"
+    assert (
+        call("pause", "walk", "0").stdout
+        == "t00000 is laid aside; tuner resume walk t00000 lets it go on\n"
+    )
     wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
     assert "paused by hand already" in call("pause", "walk", "0", code=2).stderr
-    assert call("fork", "walk", "t00000", "--set", "by=0", "--set", "how/far=3").stdout == "f00000\n"
+    assert (
+        call("fork", "walk", "t00000", "--set", "by=0", "--set", "how/far=3").stdout == "f00000\n"
+    )
     assert call("resume", "walk", "0").stdout == "t00000 goes on as soon as there is room for it\n"
     wait_until(lambda: statuses(walk) == {"t00000": "RUNNING", "f00000": "RUNNING"})
     assert walk.results()[1].config == {"by": 0, "how": {"far": 3}}
-    assert call("stop", "walk", "f00000").stdout == "f00000 ends with its next report, or at once if it is not running\n"
+    assert (
+        call("stop", "walk", "f00000").stdout
+        == "f00000 ends with its next report, or at once if it is not running\n"
+    )
     wait_until(lambda: statuses(walk)["f00000"] == "TERMINATED")
 
 
@@ -55,7 +65,10 @@ def test_an_experiment_is_stopped(call, walk):
     [
         (("stop", "walk", "7"), "there is no trial '7' in walk"),
         (("resume", "walk", "0"), "trial t00000 is RUNNING and not paused"),
-        (("fork", "walk", "0", "--set", "speed=1"), "has no hyperparameter 'speed'; it has by, how/far"),
+        (
+            ("fork", "walk", "0", "--set", "speed=1"),
+            "has no hyperparameter 'speed'; it has by, how/far",
+        ),
         (("fork", "walk", "0", "--set", "speed"), "--set must be NAME=VALUE, got 'speed'"),
     ],
 )

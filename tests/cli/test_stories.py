@@ -25,9 +25,14 @@ def printed(plain):
 
 
 def test_the_last_lines_of_both_files_are_shown(call, printed):
-    assert call("tail", "plain", "1", "-n", "2").stdout == "line 28\nline 29\n==> stderr <==\ncareful"
+    assert (
+        call("tail", "plain", "1", "-n", "2").stdout == "line 28\nline 29\n==> stderr <==\ncareful"
+    )
     assert len(call("tail", "plain", "1", "--file", "stdout").stdout.splitlines()) == 10
-    assert call("tail", "plain", "1", "-n", "99", "--file", "stdout").stdout.splitlines()[0] == "line 0"
+    assert (
+        call("tail", "plain", "1", "-n", "99", "--file", "stdout").stdout.splitlines()[0]
+        == "line 0"
+    )
 
 
 def test_long_lines_are_shown_whole(call, printed):
@@ -47,9 +52,13 @@ def test_the_table_of_trials_is_exported_as_the_grid_has_it(call, plain):
     expected = tune.ResultGrid.from_directory(plain).get_dataframe()
     assert expected.pop("error").isna().all()  # None there, an empty cell here
     pd.testing.assert_frame_equal(
-        pd.read_csv(io.StringIO(call("export", "plain").stdout)).drop(columns="error"), expected, check_dtype=False
+        pd.read_csv(io.StringIO(call("export", "plain").stdout)).drop(columns="error"),
+        expected,
+        check_dtype=False,
     )
-    assert [row["loss"] for row in json.loads(call("export", "plain", "--to", "json").stdout)] == expected["loss"].tolist()
+    assert [
+        row["loss"] for row in json.loads(call("export", "plain", "--to", "json").stdout)
+    ] == expected["loss"].tolist()
 
 
 def test_all_results_are_exported_trial_after_trial(call, plain, tmp_path):
@@ -67,10 +76,22 @@ def test_values_that_are_missing_or_no_numbers_are_strict_json(call, odd):
 def test_parquet_is_written(call, plain, tmp_path):
     pytest.importorskip("pyarrow")
     call("export", "plain", "-o", tmp_path / "trials.parquet")
-    assert pd.read_parquet(tmp_path / "trials.parquet")["trial_id"].tolist() == ["t00000", "t00001", "t00002"]
+    assert pd.read_parquet(tmp_path / "trials.parquet")["trial_id"].tolist() == [
+        "t00000",
+        "t00001",
+        "t00002",
+    ]
     call("export", "plain", "--rows", "-o", tmp_path / "curves.parquet")
-    assert pd.read_parquet(tmp_path / "curves.parquet")["loss"].tolist()[4:8] == [0.5, 0.25, 0.25, 0.5]
-    assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["curves.parquet", "trials.parquet"]
+    assert pd.read_parquet(tmp_path / "curves.parquet")["loss"].tolist()[4:8] == [
+        0.5,
+        0.25,
+        0.25,
+        0.5,
+    ]
+    assert sorted(path.name for path in tmp_path.glob("*.parquet")) == [
+        "curves.parquet",
+        "trials.parquet",
+    ]
 
 
 def test_a_report_is_written(call, plain, tmp_path):
@@ -80,15 +101,34 @@ def test_a_report_is_written(call, plain, tmp_path):
 
 
 def test_what_if_replays_with_the_scheduler_and_arguments_that_are_given(call, plain):
-    arguments = ["what-if", "plain", "--scheduler", "asha", "--arg", "max_t=4", "--arg", "type=stopping", "--slots", "2"]
+    arguments = [
+        "what-if",
+        "plain",
+        "--scheduler",
+        "asha",
+        "--arg",
+        "max_t=4",
+        "--arg",
+        "type=stopping",
+        "--slots",
+        "2",
+    ]
     assert "AsyncHyperBandScheduler(max_t=4, type='stopping')" in call(*arguments).stdout
     told = json.loads(call(*arguments, "-f", "json").stdout, parse_constant=pytest.fail)
     assert told["scheduler"].startswith("AsyncHyperBandScheduler")
-    assert json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout)["metric"] == "val/acc"
+    assert (
+        json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout)[
+            "metric"
+        ]
+        == "val/acc"
+    )
 
 
 def test_what_if_refuses_what_the_scheduler_does_not_know(call, plain):
-    assert "max_tt" in call("what-if", "plain", "--scheduler", "asha", "--arg", "max_tt=27", code=2).stderr
+    assert (
+        "max_tt"
+        in call("what-if", "plain", "--scheduler", "asha", "--arg", "max_tt=27", code=2).stderr
+    )
 
 
 def test_a_library_that_is_missing_is_told_in_one_line(call, plain, monkeypatch):

@@ -58,7 +58,11 @@ class TestConsole(CallbackContract):
 @pytest.mark.usefixtures("capfd")
 class TestConsoleWithReporter(CallbackContract):
     def make_callback(self):
-        return Console(lambda: Progress("contract"), 2, reporter=CLIReporter(print_intermediate_tables=True, max_report_frequency=0))
+        return Console(
+            lambda: Progress("contract"),
+            2,
+            reporter=CLIReporter(print_intermediate_tables=True, max_report_frequency=0),
+        )
 
 
 class Noting(LoggerCallback):

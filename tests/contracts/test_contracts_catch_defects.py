@@ -41,7 +41,11 @@ class CountsCalls(Scheduler):
 
 class DrawsChanceOfItsOwn(Scheduler):
     def on_trial_result(self, trial, result):
-        return [Stop(trial.trial_id, Reason("test", {"draw": next(CALLS)}))] if result["training_iteration"] == 9 else ()
+        return (
+            [Stop(trial.trial_id, Reason("test", {"draw": next(CALLS)}))]
+            if result["training_iteration"] == 9
+            else ()
+        )
 
 
 class TrustsTheMetric(Scheduler):
@@ -211,7 +215,9 @@ class AddsWhatIsNotThere(Wrapped):
 
 class ForgetsWhatDepends(Wrapped):
     def suggest(self, trial_id):
-        return {name: value for name, value in super().suggest(trial_id).items() if name != "warmup"}
+        return {
+            name: value for name, value in super().suggest(trial_id).items() if name != "warmup"
+        }
 
 
 class ForgetsConstantsOfBranches(Wrapped):
@@ -269,7 +275,10 @@ class WaitsForNothing(Wrapped):
         (WaitsForNothing, "test_suggestions_lie_in_the_space"),
         (AddsWhatIsNotThere, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
         (ForgetsWhatDepends, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
-        (ForgetsConstantsOfBranches, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
+        (
+            ForgetsConstantsOfBranches,
+            "test_a_conditional_space_is_searched_or_refused_with_the_space",
+        ),
         (DrawsForItself, "test_the_same_seed_gives_the_same_suggestions"),
         (SharesAConfiguration, "test_no_suggestion_shares_anything_with_another"),
         (ComesBack, "test_finished_stays_finished"),

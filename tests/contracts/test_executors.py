@@ -51,20 +51,26 @@ class ExitsTwice(Spoilt):
 
 class ForgetsTheStart(Spoilt):
     def wait(self, timeout_s):
-        return [event for event in self.good.wait(timeout_s) if type(event).__name__ != "WorkerStarted"] or self.good.wait(0.0)
+        return [
+            event for event in self.good.wait(timeout_s) if type(event).__name__ != "WorkerStarted"
+        ] or self.good.wait(0.0)
 
 
 class CallsEveryExitCompleted(Spoilt):
     def wait(self, timeout_s):
         return [
-            WorkerExited(event.trial_id, event.attempt, Outcome.COMPLETED) if isinstance(event, WorkerExited) else event
+            WorkerExited(event.trial_id, event.attempt, Outcome.COMPLETED)
+            if isinstance(event, WorkerExited)
+            else event
             for event in self.good.wait(timeout_s)
         ]
 
 
 class StopsNobody(Spoilt):
     def carry_out(self, commands):
-        self.good.carry_out([command for command in commands if getattr(command, "verdict", None) != "stop"])
+        self.good.carry_out(
+            [command for command in commands if getattr(command, "verdict", None) != "stop"]
+        )
 
     def wait(self, timeout_s):
         return self.good.wait(timeout_s) or [WorkerExited("t00000", 1, Outcome.KILLED)]

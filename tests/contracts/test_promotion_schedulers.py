@@ -14,23 +14,35 @@ class TestPromotion(SchedulerContract):
 class TestPromotionInBracketsByTime(SchedulerContract):
     def make_scheduler(self):
         return ASHAScheduler(
-            "time_total_s", max_t=150.0, grace_period=10, reduction_factor=2, brackets=3, stop_last_trials=False, type="promotion"
+            "time_total_s",
+            max_t=150.0,
+            grace_period=10,
+            reduction_factor=2,
+            brackets=3,
+            stop_last_trials=False,
+            type="promotion",
         )
 
 
 class TestPromotionByCost(SchedulerContract):
     def make_scheduler(self):
-        return ASHAScheduler(type="promotion", max_t=16, reduction_factor=2, cost_attr="time_total_s")
+        return ASHAScheduler(
+            type="promotion", max_t=16, reduction_factor=2, cost_attr="time_total_s"
+        )
 
 
 class TestPromotionWithKnownGoodTrials(SchedulerContract):
     def make_scheduler(self):
-        return ASHAScheduler(type="promotion", max_t=16, reduction_factor=2, num_threshold_candidates=2)
+        return ASHAScheduler(
+            type="promotion", max_t=16, reduction_factor=2, num_threshold_candidates=2
+        )
 
 
 class TestStopping(SchedulerContract):
     def make_scheduler(self):
-        return ASHAScheduler(type="stopping", max_t=18, reduction_factor=3, brackets=2, num_threshold_candidates=2)
+        return ASHAScheduler(
+            type="stopping", max_t=18, reduction_factor=3, brackets=2, num_threshold_candidates=2
+        )
 
 
 class TestPASHA(SchedulerContract):

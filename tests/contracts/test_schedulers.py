@@ -18,7 +18,13 @@ class TestASHA(SchedulerContract):
 class TestASHAInBracketsByTime(SchedulerContract):
     def make_scheduler(self):
         return ASHAScheduler(
-            time_attr="time_total_s", max_t=150.0, grace_period=10, reduction_factor=2, brackets=3, stop_last_trials=False, type="stopping"
+            time_attr="time_total_s",
+            max_t=150.0,
+            grace_period=10,
+            reduction_factor=2,
+            brackets=3,
+            stop_last_trials=False,
+            type="stopping",
         )
 
 
@@ -66,9 +72,15 @@ def test_a_rehearsal_ends_paused_trials_that_nobody_resumes():
 
 
 def test_a_rehearsal_obeys_stops_and_tells_all_that_can_happen():
-    scheduler = ASHAScheduler(metric="score", mode="max", max_t=18, reduction_factor=3, type="stopping")
+    scheduler = ASHAScheduler(
+        metric="score", mode="max", max_t=18, reduction_factor=3, type="stopping"
+    )
     rehearsal = Rehearsal(scheduler).run()
     kinds = [fact.split()[0] for fact in rehearsal.facts]
-    assert {kind: kinds.count(kind) for kind in ("added", "completed", "failed")} == {"added": 12, "completed": 11, "failed": 1}
+    assert {kind: kinds.count(kind) for kind in ("added", "completed", "failed")} == {
+        "added": 12,
+        "completed": 11,
+        "failed": 1,
+    }
     assert any("asha.rung" in fact for fact in rehearsal.facts)
     assert max(trial.time for trial in rehearsal.trials) == 18

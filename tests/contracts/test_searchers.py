@@ -30,7 +30,9 @@ class TestRandomSearch(SearcherContract):
 
 class TestGridSearch(SearcherContract):
     def make_searcher(self):
-        return BasicVariantGenerator(points_to_evaluate=[{"lr": 0.5}], max_concurrent=2, constant_grid_search=True)
+        return BasicVariantGenerator(
+            points_to_evaluate=[{"lr": 0.5}], max_concurrent=2, constant_grid_search=True
+        )
 
     def space(self):
         return {
@@ -94,7 +96,10 @@ class TestGPSampler(OptunaContract):
         pytest.importorskip("torch")
 
     def space(self):
-        return {"lr": uniform(0, 1), "epochs": 10}  # each suggestion takes the longer the more parameters there are
+        return {
+            "lr": uniform(0, 1),
+            "epochs": 10,
+        }  # each suggestion takes the longer the more parameters there are
 
     def make_sampler(self):
         return samplers().GPSampler(seed=1, n_startup_trials=16)
@@ -131,7 +136,9 @@ class TestRandomSampler(OptunaContract):
 
 class TestPartialFixedSampler(OptunaContract):
     def make_sampler(self):
-        return experimental("PartialFixedSampler", {"activation": "gelu"}, samplers().TPESampler(seed=1))
+        return experimental(
+            "PartialFixedSampler", {"activation": "gelu"}, samplers().TPESampler(seed=1)
+        )
 
 
 class TestGridSampler(OptunaContract):
@@ -139,7 +146,9 @@ class TestGridSampler(OptunaContract):
         return {"lr": choice([0.1, 0.2, 0.3]), "layer": {"units": randint(8, 65)}, "epochs": 10}
 
     def make_sampler(self):
-        return samplers().GridSampler({"lr": [0.1, 0.2, 0.3], "layer/units": [8, 16, 24, 32, 40, 48]})
+        return samplers().GridSampler(
+            {"lr": [0.1, 0.2, 0.3], "layer/units": [8, 16, 24, 32, 40, 48]}
+        )
 
 
 class TestBruteForceSampler(OptunaContract):
@@ -163,7 +172,9 @@ class TestRepeater(SearcherContract):
 
 class TestRepeaterWithinALimit(TestRepeater):
     def make_searcher(self):
-        return ConcurrencyLimiter(Repeater(ConcurrencyLimiter(BasicVariantGenerator(), 1), repeat=4), max_concurrent=2)
+        return ConcurrencyLimiter(
+            Repeater(ConcurrencyLimiter(BasicVariantGenerator(), 1), repeat=4), max_concurrent=2
+        )
 
 
 class TestSkippedDuplicates(SearcherContract):
@@ -171,7 +182,11 @@ class TestSkippedDuplicates(SearcherContract):
         return DuplicateGuard(BasicVariantGenerator(), "skip")
 
     def space(self):
-        return {"depth": choice([2, 3, 4]), "width": choice([(8, 8), (16, 16)]), "layer": {"units": randint(8, 12)}}
+        return {
+            "depth": choice([2, 3, 4]),
+            "width": choice([(8, 8), (16, 16)]),
+            "layer": {"units": randint(8, 12)},
+        }
 
 
 class TestReusedDuplicates(TestSkippedDuplicates):
@@ -208,7 +223,11 @@ class TestBayesOptSearch(SearcherContract):
         return BayesOptSearch(random_search_steps=4)
 
     def space(self):
-        return {"lr": loguniform(1e-4, 1e-1), "layer": {"units": randint(8, 65), "dropout": quniform(0.0, 0.5, 0.1)}, "epochs": 10}
+        return {
+            "lr": loguniform(1e-4, 1e-1),
+            "layer": {"units": randint(8, 65), "dropout": quniform(0.0, 0.5, 0.1)},
+            "epochs": 10,
+        }
 
 
 class TestAxSearch(SearcherContract):
@@ -219,7 +238,9 @@ class TestAxSearch(SearcherContract):
     num_samples = 6
 
     def make_searcher(self):
-        return AxSearch(method="random_search")  # its models take seconds; they have a test of their own
+        return AxSearch(
+            method="random_search"
+        )  # its models take seconds; they have a test of their own
 
 
 @pytest.mark.usefixtures("nevergrad")

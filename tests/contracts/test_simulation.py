@@ -41,7 +41,11 @@ def test_every_trial_runs_to_its_end_and_the_best_one_is_found():
 def test_time_follows_from_the_iterations_and_the_slots():
     def take(num_slots, duration_s):
         simulation = simulate(
-            losses, param_space=grid_of(1.0, 2.0, 3.0), tune_config=minimising(), num_slots=num_slots, duration_s=duration_s
+            losses,
+            param_space=grid_of(1.0, 2.0, 3.0),
+            tune_config=minimising(),
+            num_slots=num_slots,
+            duration_s=duration_s,
         )
         return simulation.elapsed_s
 
@@ -52,12 +56,21 @@ def test_time_follows_from_the_iterations_and_the_slots():
 
 def test_decisions_carry_their_reasons_and_the_same_ones_stand_in_the_history():
     scheduler = ASHAScheduler(max_t=8, reduction_factor=2, type="stopping")
-    simulation = simulate(losses, param_space=grid_of(1.0, 2.0, 3.0), tune_config=minimising(scheduler=scheduler), num_slots=1)
+    simulation = simulate(
+        losses,
+        param_space=grid_of(1.0, 2.0, 3.0),
+        tune_config=minimising(scheduler=scheduler),
+        num_slots=1,
+    )
     assert [(decision.trial_id, decision.reason.rule) for decision in simulation.decisions] == [
         ("t00000", "asha.max_t"), ("t00001", "asha.rung"), ("t00002", "asha.rung"),
     ]  # fmt: skip
-    assert simulation.decisions == tuple(decision for entry in simulation.history for decision in entry.decisions)
-    assert [trial.reason for trial in simulation.grid.trials] == [decision.reason for decision in simulation.decisions]
+    assert simulation.decisions == tuple(
+        decision for entry in simulation.history for decision in entry.decisions
+    )
+    assert [trial.reason for trial in simulation.grid.trials] == [
+        decision.reason for decision in simulation.decisions
+    ]
 
 
 def test_the_time_budget_is_one_of_virtual_time():
@@ -74,7 +87,9 @@ def test_a_curve_that_raises_is_tried_again_and_fails_in_the_end():
 
     run_config = tune.RunConfig(failure_config=tune.FailureConfig(max_failures=2))
     simulation = simulate(breaking, tune_config=minimising(), run_config=run_config)
-    assert [type(event).__name__ for event in (entry.event for entry in simulation.history)].count("WorkerExited") == 3
+    assert [type(event).__name__ for event in (entry.event for entry in simulation.history)].count(
+        "WorkerExited"
+    ) == 3
     assert "boom" in str(simulation.grid.errors[0])
 
 
@@ -94,11 +109,22 @@ class PausesOnce(Scheduler):
 
 
 def test_trials_pause_and_go_on_where_they_were():
-    simulation = simulate(losses, param_space=grid_of(1.0, 2.0), tune_config=minimising(scheduler=PausesOnce()), num_slots=1)
+    simulation = simulate(
+        losses,
+        param_space=grid_of(1.0, 2.0),
+        tune_config=minimising(scheduler=PausesOnce()),
+        num_slots=1,
+    )
     events = [entry.event for entry in simulation.history]
-    assert [event.checkpoint.iteration for event in events if isinstance(event, CheckpointSaved)] == [2, 2]
+    assert [
+        event.checkpoint.iteration for event in events if isinstance(event, CheckpointSaved)
+    ] == [2, 2]
     for trial_id in ("t00000", "t00001"):
-        reports = [event.metrics for event in events if isinstance(event, ResultReported) and event.trial_id == trial_id]
+        reports = [
+            event.metrics
+            for event in events
+            if isinstance(event, ResultReported) and event.trial_id == trial_id
+        ]
         assert [metrics["training_iteration"] for metrics in reports] == list(range(1, 9))
     assert [trial.attempt for trial in simulation.grid.trials] == [2, 2]
 
@@ -132,7 +158,12 @@ def test_callbacks_hear_what_they_would_hear_and_may_ask_for_checkpoints():
     simulate(losses, param_space={"x": 1.0}, tune_config=minimising(), run_config=run_config)
     assert hearing.calls == [
         ("setup", "loss", 1),
-        *[("result", "t00000", 1), ("result", "t00000", 2), ("checkpoint", "t00000", 2), ("result", "t00000", 3)],
+        *[
+            ("result", "t00000", 1),
+            ("result", "t00000", 2),
+            ("checkpoint", "t00000", 2),
+            ("result", "t00000", 3),
+        ],
         ("complete", "t00000", "completed"),
         ("end", 1),
     ]
@@ -144,7 +175,9 @@ class WaitsForNothing(BasicVariantGenerator):
 
 
 def test_an_experiment_that_gets_nowhere_ends_and_says_why():
-    simulation = simulate(losses, param_space={"x": 1.0}, tune_config=minimising(search_alg=WaitsForNothing()))
+    simulation = simulate(
+        losses, param_space={"x": 1.0}, tune_config=minimising(search_alg=WaitsForNothing())
+    )
     assert "postponed" in simulation.stall
     assert len(simulation.grid) == 0
 
@@ -152,7 +185,13 @@ def test_an_experiment_that_gets_nowhere_ends_and_says_why():
 def test_resources_are_those_of_the_run_and_of_the_trials():
     run_config = tune.RunConfig(resources={"cpu": 2.0, "licence": 1.0})
     curves = tune.with_resources(losses, {"cpu": 1.0, "licence": 1.0})
-    simulation = simulate(curves, param_space=grid_of(1.0, 2.0), tune_config=minimising(), run_config=run_config, num_slots=99)
+    simulation = simulate(
+        curves,
+        param_space=grid_of(1.0, 2.0),
+        tune_config=minimising(),
+        run_config=run_config,
+        num_slots=99,
+    )
     assert simulation.elapsed_s == 16.0
 
 
@@ -160,16 +199,38 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     run_config = tune.RunConfig(name="nowhere", storage_path=tmp_path)
-    simulation = simulate(losses, param_space={"x": 1.0}, tune_config=minimising(scheduler=PausesOnce()), run_config=run_config)
+    simulation = simulate(
+        losses,
+        param_space={"x": 1.0},
+        tune_config=minimising(scheduler=PausesOnce()),
+        run_config=run_config,
+    )
     assert list(tmp_path.iterdir()) == []
     assert simulation.grid.experiment_path == "simulated"
 
 
 def test_the_history_is_that_of_the_journal():
-    simulation = simulate(losses, param_space={"x": 1.0}, tune_config=minimising(), run_config=tune.RunConfig(stop={"loss": "<= 0.5"}))
-    kinds = [type(entry.event).__name__ for entry in simulation.history if not isinstance(entry.event, TurnEnded)]
-    assert kinds == ["TrialSuggested", "WorkerStarted", "ResultReported", "ResultReported", "WorkerExited"]
-    assert [entry.at_s for entry in simulation.history if isinstance(entry.event, WorkerExited)] == [2.0]
+    simulation = simulate(
+        losses,
+        param_space={"x": 1.0},
+        tune_config=minimising(),
+        run_config=tune.RunConfig(stop={"loss": "<= 0.5"}),
+    )
+    kinds = [
+        type(entry.event).__name__
+        for entry in simulation.history
+        if not isinstance(entry.event, TurnEnded)
+    ]
+    assert kinds == [
+        "TrialSuggested",
+        "WorkerStarted",
+        "ResultReported",
+        "ResultReported",
+        "WorkerExited",
+    ]
+    assert [
+        entry.at_s for entry in simulation.history if isinstance(entry.event, WorkerExited)
+    ] == [2.0]
     assert simulation.grid.trials[0].ending is Ending.COMPLETED
 
 
@@ -182,7 +243,9 @@ class StopsAtOnce(Scheduler):
 
 
 def test_a_trial_that_never_reports_has_no_rows_and_takes_no_time():
-    simulation = simulate(losses, param_space={"x": 1.0}, tune_config=minimising(scheduler=StopsAtOnce()))
+    simulation = simulate(
+        losses, param_space={"x": 1.0}, tune_config=minimising(scheduler=StopsAtOnce())
+    )
     assert simulation.elapsed_s == 0.0
     assert simulation.grid.trials[0].summary == {}
     assert simulation.grid[0].ending is Ending.STOPPED_EARLY
@@ -194,5 +257,7 @@ class Class(tune.Trainable):
 
 
 def test_a_class_is_no_curve():
-    with pytest.raises(TypeError, match="curves must be a function that yields metrics, got the class Class"):
+    with pytest.raises(
+        TypeError, match="curves must be a function that yields metrics, got the class Class"
+    ):
         simulate(Class)

@@ -30,7 +30,9 @@ class TestMaximumIteration(StopperContract):
 
 class TestTrialPlateau(StopperContract):
     def make_stopper(self):
-        return TrialPlateauStopper("val/loss", std=0.01, num_results=3, metric_threshold=0.5, mode="min")
+        return TrialPlateauStopper(
+            "val/loss", std=0.01, num_results=3, metric_threshold=0.5, mode="min"
+        )
 
 
 class TestExperimentPlateau(StopperContract):
@@ -45,9 +47,15 @@ class TestTimeout(StopperContract):
 
 class TestFunction(StopperContract):
     def make_stopper(self):
-        return FunctionStopper(lambda trial_id, result: trial_id == "t00001" and result.get("training_iteration", 0) > 3)
+        return FunctionStopper(
+            lambda trial_id, result: (
+                trial_id == "t00001" and result.get("training_iteration", 0) > 3
+            )
+        )
 
 
 class TestCombined(StopperContract):
     def make_stopper(self):
-        return CombinedStopper(MaximumIterationStopper(8), TimeoutStopper(15), TrialPlateauStopper("loss"))
+        return CombinedStopper(
+            MaximumIterationStopper(8), TimeoutStopper(15), TrialPlateauStopper("loss")
+        )

@@ -31,7 +31,11 @@ BOOM = Failure("ValueError", "boom", "Traceback ...")
 class ScriptedScheduler(Scheduler):
     """Answers each (trial, iteration) as the script says, and keeps what it was told."""
 
-    def __init__(self, script: Mapping[tuple[str, int], Sequence[Decision]] | None = None, idle: Sequence[Sequence[Decision]] = ()) -> None:
+    def __init__(
+        self,
+        script: Mapping[tuple[str, int], Sequence[Decision]] | None = None,
+        idle: Sequence[Sequence[Decision]] = (),
+    ) -> None:
         self.script = dict(script or {})
         self.idle = list(idle)
         self.heard: list[tuple[str, str]] = []
@@ -44,7 +48,9 @@ class ScriptedScheduler(Scheduler):
         self.heard.append(("result", trial.trial_id))
         return self.script.get((trial.trial_id, result["training_iteration"]), ())
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         self.heard.append(("complete", trial.trial_id))
         return ()
 
@@ -103,22 +109,39 @@ class Conversation:
         if any(isinstance(command, AskSearcher) for command in commands):
             self.say(*[SearchEnded() for command in commands if isinstance(command, AskSearcher)])
 
-    def report(self, trial_id: str, iteration: int, checkpoint: CheckpointRecord | None = None, **metrics: Any) -> list[Command]:
+    def report(
+        self,
+        trial_id: str,
+        iteration: int,
+        checkpoint: CheckpointRecord | None = None,
+        **metrics: Any,
+    ) -> list[Command]:
         """Let a trial report."""
-        return self.say(result(trial_id, iteration, self.trial(trial_id).attempt, checkpoint, **metrics))
+        return self.say(
+            result(trial_id, iteration, self.trial(trial_id).attempt, checkpoint, **metrics)
+        )
 
-    def exit(self, trial_id: str, outcome: Outcome, failure: Failure | None = None) -> list[Command]:
+    def exit(
+        self, trial_id: str, outcome: Outcome, failure: Failure | None = None
+    ) -> list[Command]:
         """Let a trial's worker end."""
         return self.say(WorkerExited(trial_id, self.trial(trial_id).attempt, outcome, failure))
 
     def saved(self, trial_id: str, index: int, iteration: int) -> list[Command]:
         """Let a trial's worker save."""
-        return self.say(CheckpointSaved(trial_id, self.trial(trial_id).attempt, CheckpointRecord(index, iteration)))
+        return self.say(
+            CheckpointSaved(
+                trial_id, self.trial(trial_id).attempt, CheckpointRecord(index, iteration)
+            )
+        )
 
     def put_down_and_take_up(self) -> None:
         """Bring the experiment back from what a snapshot would hold, and check that it says the same."""
         before = self.experiment
-        words, trials = before.state_dict(), [trial_from(trial_fields(trial)) for trial in before.trials]
+        words, trials = (
+            before.state_dict(),
+            [trial_from(trial_fields(trial)) for trial in before.trials],
+        )
         self.experiment = Experiment(before.settings, self.scheduler, NoopStopper())
         self.experiment.load_state_dict(words, trials)
         self.experiment.check()
@@ -130,9 +153,17 @@ def suggest(trial_id: str, **resources: float) -> TrialSuggested:
     return TrialSuggested(trial_id, {"x": 1}, resources or {"cpu": 1.0})
 
 
-def result(trial_id: str, iteration: int, attempt: int = 1, checkpoint: CheckpointRecord | None = None, **metrics: Any) -> ResultReported:
+def result(
+    trial_id: str,
+    iteration: int,
+    attempt: int = 1,
+    checkpoint: CheckpointRecord | None = None,
+    **metrics: Any,
+) -> ResultReported:
     """Return the report of a trial."""
-    return ResultReported(trial_id, attempt, {"training_iteration": iteration, **metrics}, checkpoint)
+    return ResultReported(
+        trial_id, attempt, {"training_iteration": iteration, **metrics}, checkpoint
+    )
 
 
 def answers(commands: Sequence[Command]) -> list[tuple[str, str, bool]]:

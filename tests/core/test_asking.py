@@ -5,7 +5,15 @@ import dataclasses
 from schedulers.decisions import Pause, Reason, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, starts, suggest
 from tuner.core.commands import AskSearcher
-from tuner.core.events import DriverRestarted, Outcome, SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested, WorkerStarted
+from tuner.core.events import (
+    DriverRestarted,
+    Outcome,
+    SearchEnded,
+    StopRequested,
+    SuggestionPostponed,
+    TrialSuggested,
+    WorkerStarted,
+)
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import Ending, Status
 
@@ -20,7 +28,10 @@ def asked(commands):
 def paused_while_postponed(idle):
     """Return a conversation in which t00000 is paused and the searcher waits for news."""
     talk = Conversation(
-        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=idle), max_trials=2, checkpoints=SAVES, max_concurrent=1
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=idle),
+        max_trials=2,
+        checkpoints=SAVES,
+        max_concurrent=1,
     )
     talk.begin(1)
     talk.report("t00000", 1)
@@ -32,7 +43,9 @@ def paused_while_postponed(idle):
 def test_a_postponement_is_void_if_a_trial_has_failed_since_the_question():
     talk = Conversation(max_trials=3)
     talk.say()
-    assert asked(talk.say(TrialSuggested("t00000", {}, {}, failure=BOOM), SuggestionPostponed("t00001"))) == ["t00001", "t00002"]
+    assert asked(
+        talk.say(TrialSuggested("t00000", {}, {}, failure=BOOM), SuggestionPostponed("t00001"))
+    ) == ["t00001", "t00002"]
 
 
 def test_a_searcher_that_waits_is_asked_again_when_a_paused_trial_is_stopped():
@@ -94,15 +107,29 @@ def test_a_search_that_has_ended_stays_so_after_a_restart():
 
 def test_after_a_restart_on_a_smaller_machine_trials_that_no_longer_fit_fail_with_the_numbers():
     script = {("t00000", 1): [Pause("t00000", WHY)]}
-    talk = Conversation(ScriptedScheduler(script), capacity={"cpu": 6.0}, max_trials=3, checkpoints=SAVES, default_request={"cpu": 2.0})
+    talk = Conversation(
+        ScriptedScheduler(script),
+        capacity={"cpu": 6.0},
+        max_trials=3,
+        checkpoints=SAVES,
+        default_request={"cpu": 2.0},
+    )
     talk.begin(3, cpu=2.0)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
     talk.exit("t00001", Outcome.COMPLETED)
-    assert [str(trial.status) for trial in talk.experiment.trials] == ["PAUSED", "TERMINATED", "RUNNING"]
+    assert [str(trial.status) for trial in talk.experiment.trials] == [
+        "PAUSED",
+        "TERMINATED",
+        "RUNNING",
+    ]
     talk.say(DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0})))
-    assert [str(trial.status) for trial in talk.experiment.trials] == ["ERROR", "TERMINATED", "ERROR"]
+    assert [str(trial.status) for trial in talk.experiment.trials] == [
+        "ERROR",
+        "TERMINATED",
+        "ERROR",
+    ]
     assert "'cpu': 2.0" in talk.trial("t00002").failures[-1].message
     assert talk.experiment.is_finished
 
@@ -111,15 +138,25 @@ def test_what_is_suggested_while_the_experiment_stops_is_interrupted_before_it_b
     talk = Conversation(max_trials=3)
     talk.say()
     assert starts(talk.say(StopRequested("signal.SIGINT"), suggest("t00000"), SearchEnded())) == []
-    assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
+    assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (
+        Status.TERMINATED,
+        Ending.INTERRUPTED,
+    )
     assert talk.experiment.is_finished
 
 
 def test_a_trial_that_the_scheduler_stops_at_once_ends_well_whatever_else_is_wrong_with_it():
     script = {(trial_id, 0): [Stop(trial_id, WHY)] for trial_id in ("t00000", "t00001", "t00002")}
-    talk = Conversation(ScriptedScheduler(script), max_trials=3, max_concurrent=3, capacity={"cpu": 3.0})
+    talk = Conversation(
+        ScriptedScheduler(script), max_trials=3, max_concurrent=3, capacity={"cpu": 3.0}
+    )
     talk.say()
-    talk.say(TrialSuggested("t00000", {}, {}, failure=BOOM), suggest("t00001", cpu=99.0), StopRequested("test"), suggest("t00002"))
+    talk.say(
+        TrialSuggested("t00000", {}, {}, failure=BOOM),
+        suggest("t00001", cpu=99.0),
+        StopRequested("test"),
+        suggest("t00002"),
+    )
     assert [trial.reason for trial in talk.experiment.trials] == [WHY] * 3
     assert [fact for fact, _ in talk.scheduler.heard] == ["add", "complete"] * 3
     assert talk.experiment.is_finished

@@ -42,7 +42,11 @@ def heard(talk, fact="add"):
 
 def look_ahead(scheduler=None, stopper=None, *, answer=suggest, **settings):
     """Return a conversation with a slot for one trial, in which three wait beside the one that runs."""
-    talk = Conversation(scheduler, stopper, **{"capacity": {"cpu": 1.0}, "max_trials": 6, "max_pending": 3, **settings})
+    talk = Conversation(
+        scheduler,
+        stopper,
+        **{"capacity": {"cpu": 1.0}, "max_trials": 6, "max_pending": 3, **settings},
+    )
     commands = talk.say()
     assert asked(commands) == ["t00000", "t00001", "t00002", "t00003"]
     talk.say(*[answer(trial_id) for trial_id in asked(commands)])
@@ -56,8 +60,14 @@ def restart(talk, **treatment):
 
 def test_trials_are_pending_before_there_is_a_slot_and_the_scheduler_learns_of_each_when_there_is():
     talk = look_ahead()
-    assert [trial.status for trial in talk.experiment.trials] == [Status.RUNNING, *[Status.PENDING] * 3]
-    assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialAdded)] == ["t00000", *waiting(talk)]
+    assert [trial.status for trial in talk.experiment.trials] == [
+        Status.RUNNING,
+        *[Status.PENDING] * 3,
+    ]
+    assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialAdded)] == [
+        "t00000",
+        *waiting(talk),
+    ]
     assert heard(talk) == list(talk.scheduler.experiment.trials) == ["t00000"]
     commands = talk.exit("t00000", Outcome.COMPLETED)
     assert (starts(commands), asked(commands)) == ([("t00001", 1)], ["t00004"])
@@ -95,13 +105,17 @@ def test_a_search_that_ends_early_leaves_those_that_wait():
 
 
 @pytest.mark.parametrize("stopper", [None, TimeoutStopper(5.0)])
-def test_what_has_waited_when_the_experiment_stops_is_interrupted_and_waits_again_in_the_next_session(stopper):
+def test_what_has_waited_when_the_experiment_stops_is_interrupted_and_waits_again_in_the_next_session(
+    stopper,
+):
     talk = look_ahead(stopper=stopper)
     talk.say(*[] if stopper else [StopRequested("signal.SIGINT")], after_s=6.0)
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.experiment.is_finished
     assert [trial.ending for trial in talk.experiment.trials[1:]] == [Ending.INTERRUPTED] * 3
-    assert {str(trial.reason.rule) for trial in talk.experiment.trials} == {"stopper.stop_all" if stopper else "signal.SIGINT"}
+    assert {str(trial.reason.rule) for trial in talk.experiment.trials} == {
+        "stopper.stop_all" if stopper else "signal.SIGINT"
+    }
     assert [fact for fact, trial_id in talk.scheduler.heard if trial_id != "t00000"] == []
     talk.experiment.counsel.stopper = NoopStopper()
     commands = restart(talk, unfinished=ResumeType.SKIP)
@@ -133,13 +147,22 @@ def test_where_the_next_session_wants_fewer_trials_the_last_ones_are_left_out_un
     fewer = dataclasses.replace(talk.experiment.settings, max_trials=2)
     talk.say(DriverRestarted(fewer))
     assert waiting(talk) == ["t00001"]
-    assert [trial.ending for trial in talk.experiment.trials] == [None, None, Ending.INTERRUPTED, Ending.INTERRUPTED]
+    assert [trial.ending for trial in talk.experiment.trials] == [
+        None,
+        None,
+        Ending.INTERRUPTED,
+        Ending.INTERRUPTED,
+    ]
     talk.say(DriverRestarted(dataclasses.replace(fewer, max_trials=1)))
     assert waiting(talk) == []
     talk.exit("t00000", Outcome.COMPLETED)
     assert talk.experiment.is_finished
     commands = talk.say(DriverRestarted(dataclasses.replace(fewer, max_trials=6)))
-    assert (starts(commands), waiting(talk), asked(commands)) == ([("t00001", 1)], ["t00002", "t00003"], ["t00004"])
+    assert (starts(commands), waiting(talk), asked(commands)) == (
+        [("t00001", 1)],
+        ["t00002", "t00003"],
+        ["t00004"],
+    )
 
 
 def test_where_the_next_session_asks_for_nothing_early_they_are_used_up_first():
@@ -154,7 +177,10 @@ def test_where_the_next_session_asks_for_nothing_early_they_are_used_up_first():
 def test_one_that_waits_is_stopped_by_hand_without_the_schedulers_knowing():
     talk = look_ahead()
     assert asked(talk.say(TrialStopRequested("t00001"))) == ["t00004"]
-    assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (Status.TERMINATED, Ending.STOPPED_EARLY)
+    assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (
+        Status.TERMINATED,
+        Ending.STOPPED_EARLY,
+    )
     assert starts(talk.exit("t00000", Outcome.COMPLETED)) == [("t00002", 1)]
     assert [fact for fact, trial_id in talk.scheduler.heard if trial_id == "t00001"] == []
     restart(talk, unfinished=ResumeType.RESTART, finished=ResumeType.RESTART)
@@ -185,7 +211,11 @@ def test_an_experiment_with_nothing_but_one_that_is_held_back_waits_for_the_user
 
 def refused(trial_id):
     """Suggest a trial whose resources could not be found out; only the first one can be started."""
-    return suggest(trial_id) if trial_id == "t00000" else TrialSuggested(trial_id, {}, {}, failure=BOOM)
+    return (
+        suggest(trial_id)
+        if trial_id == "t00000"
+        else TrialSuggested(trial_id, {}, {}, failure=BOOM)
+    )
 
 
 def test_what_cannot_be_started_fails_when_its_turn_has_come_and_the_next_one_is_looked_at_at_once():
@@ -214,9 +244,17 @@ def test_what_has_failed_for_one_cause_too_often_leaves_the_others_untried():
 
 
 def test_where_the_first_failure_ends_everything_nothing_else_is_admitted():
-    talk = look_ahead(answer=lambda trial_id: suggest(trial_id, cpu=1.0 if trial_id == "t00000" else 9.0), fail_fast=True)
+    talk = look_ahead(
+        answer=lambda trial_id: suggest(trial_id, cpu=1.0 if trial_id == "t00000" else 9.0),
+        fail_fast=True,
+    )
     assert starts(talk.exit("t00000", Outcome.COMPLETED)) == []
-    assert [str(trial.ending) for trial in talk.experiment.trials] == ["completed", "failed", "interrupted", "interrupted"]
+    assert [str(trial.ending) for trial in talk.experiment.trials] == [
+        "completed",
+        "failed",
+        "interrupted",
+        "interrupted",
+    ]
     assert talk.experiment.is_finished
 
 
@@ -258,9 +296,19 @@ def test_progress_counts_what_waits_and_not_as_finished_what_was_interrupted():
     talk = look_ahead()
     progress = look_at(talk.experiment, "demo", 0.0)
     assert progress.num_trials_by_status[Status.PENDING] == 3
-    assert (progress.num_total, progress.num_finished, progress.num_not_started, progress.waiting_for) == (6, 0, 0, "")
+    assert (
+        progress.num_total,
+        progress.num_finished,
+        progress.num_not_started,
+        progress.waiting_for,
+    ) == (6, 0, 0, "")
     talk.say(TrialStopRequested("t00003"))
     talk.say(StopRequested("signal.SIGINT"))
     talk.exit("t00000", Outcome.STOPPED)
     progress = look_at(talk.experiment, "demo", 0.0)
-    assert (progress.num_finished, progress.num_interrupted, progress.num_not_started, progress.num_stopped_early) == (1, 3, 2, 1)
+    assert (
+        progress.num_finished,
+        progress.num_interrupted,
+        progress.num_not_started,
+        progress.num_stopped_early,
+    ) == (1, 3, 2, 1)

@@ -3,7 +3,16 @@
 import pytest
 
 from schedulers.decisions import Pause, Reason, Resize, Resume
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result, starts, suggest
+from tests.core.conversation import (
+    BOOM,
+    Conversation,
+    ScriptedScheduler,
+    answers,
+    kills,
+    result,
+    starts,
+    suggest,
+)
 from tuner.core.commands import AskSearcher, DeleteCheckpoint, StartWorker, TrialStarted
 from tuner.core.events import (
     CheckpointLost,
@@ -70,7 +79,10 @@ def test_what_went_wrong_on_the_way_out_is_kept_although_the_trial_ends_well():
     talk.begin(1)
     talk.report("t00000", 1, done=True)
     talk.exit("t00000", Outcome.FAILED, BOOM)
-    assert (talk.trial("t00000").ending, talk.trial("t00000").failures) == (Ending.COMPLETED, [BOOM])
+    assert (talk.trial("t00000").ending, talk.trial("t00000").failures) == (
+        Ending.COMPLETED,
+        [BOOM],
+    )
 
 
 def test_a_failed_trial_knows_from_where_it_will_report_again_before_it_is_started():
@@ -80,12 +92,17 @@ def test_a_failed_trial_knows_from_where_it_will_report_again_before_it_is_start
     talk.report("t00000", 2, CheckpointRecord(0, 2))
     talk.report("t00000", 3)
     talk.experiment.handle(WorkerExited("t00000", 1, Outcome.FAILED, BOOM), 0.0)
-    assert (talk.trial("t00000").status, talk.trial("t00000").resumed_iteration) == (Status.PENDING, 2)
+    assert (talk.trial("t00000").status, talk.trial("t00000").resumed_iteration) == (
+        Status.PENDING,
+        2,
+    )
 
 
 def test_a_resumed_trial_knows_from_where_it_goes_on():
     talk = Conversation(
-        ScriptedScheduler({("t00000", 2): [Pause("t00000", WHY)]}, idle=[[Resume("t00000", WHY)]]), max_trials=1, checkpoints=SAVES
+        ScriptedScheduler({("t00000", 2): [Pause("t00000", WHY)]}, idle=[[Resume("t00000", WHY)]]),
+        max_trials=1,
+        checkpoints=SAVES,
     )
     talk.begin(1)
     talk.report("t00000", 1)
@@ -93,7 +110,11 @@ def test_a_resumed_trial_knows_from_where_it_goes_on():
     talk.saved("t00000", 0, 2)
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 2)]
     assert talk.trial("t00000").resumed_iteration == 2
-    assert [(notice.is_resumed, notice.is_retry) for notice in talk.notices if isinstance(notice, TrialStarted)] == [
+    assert [
+        (notice.is_resumed, notice.is_retry)
+        for notice in talk.notices
+        if isinstance(notice, TrialStarted)
+    ] == [
         (False, False),
         (True, False),
     ]
@@ -111,12 +132,18 @@ def test_a_wish_for_a_checkpoint_ends_with_the_attempt():
 def test_while_a_big_trial_waits_no_small_one_is_asked_for_in_its_place():
     talk = Conversation(capacity={"cpu": 3.0}, max_trials=9)
     talk.say()
-    assert starts(talk.say(suggest("t00000", cpu=2.0), suggest("t00001", cpu=2.0), suggest("t00002", cpu=1.0))) == [
+    assert starts(
+        talk.say(suggest("t00000", cpu=2.0), suggest("t00001", cpu=2.0), suggest("t00002", cpu=1.0))
+    ) == [
         ("t00000", 1),
         ("t00002", 1),
     ]
     talk.say(WorkerStarted("t00002", 1, 1))
-    assert [command for command in talk.exit("t00002", Outcome.COMPLETED) if isinstance(command, AskSearcher)] == []
+    assert [
+        command
+        for command in talk.exit("t00002", Outcome.COMPLETED)
+        if isinstance(command, AskSearcher)
+    ] == []
 
 
 def test_a_scheduler_is_not_asked_about_paused_trials_while_others_wait_to_start():
@@ -133,7 +160,9 @@ def test_a_scheduler_is_not_asked_about_paused_trials_while_others_wait_to_start
 
 
 def test_a_result_may_be_what_a_paused_trial_has_waited_for():
-    scheduler = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[[], [Resume("t00000", WHY)]])
+    scheduler = ScriptedScheduler(
+        {("t00000", 1): [Pause("t00000", WHY)]}, idle=[[], [Resume("t00000", WHY)]]
+    )
     talk = Conversation(scheduler, max_trials=2, checkpoints=SAVES)
     talk.begin(2)
     talk.report("t00000", 1)
@@ -143,7 +172,9 @@ def test_a_result_may_be_what_a_paused_trial_has_waited_for():
 
 
 def test_paused_trials_stay_paused_when_the_experiment_is_interrupted():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=2, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=2, checkpoints=SAVES
+    )
     talk.begin(2)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
@@ -162,7 +193,9 @@ def test_paused_trials_stay_paused_when_the_experiment_is_interrupted():
 def test_a_result_of_a_worker_that_is_killed_before_its_answer_is_kept():
     talk = Conversation(max_trials=1)
     talk.begin(1)
-    assert kills(talk.say(result("t00000", 1, loss=0.5), StopRequested("signal.SIGINT", is_urgent=True))) == ["t00000"]
+    assert kills(
+        talk.say(result("t00000", 1, loss=0.5), StopRequested("signal.SIGINT", is_urgent=True))
+    ) == ["t00000"]
     assert talk.trial("t00000").last_result["loss"] == 0.5
 
 
@@ -186,7 +219,12 @@ def test_results_are_summarised_as_they_come():
 def test_with_one_checkpoint_to_keep_pauses_and_retries_always_find_one():
     script = {("t00000", time): [Pause("t00000", WHY)] for time in (2, 4)}
     policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=1))
-    talk = Conversation(ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]] * 2), max_trials=1, max_failures=1, checkpoints=policy)
+    talk = Conversation(
+        ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]] * 2),
+        max_trials=1,
+        max_failures=1,
+        checkpoints=policy,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.report("t00000", 2)
@@ -194,9 +232,13 @@ def test_with_one_checkpoint_to_keep_pauses_and_retries_always_find_one():
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 2)]
     assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == [("t00000", 3)]
     talk.say(WorkerStarted("t00000", 3, 1))
-    assert [command for command in talk.report("t00000", 3) if isinstance(command, DeleteCheckpoint)] == []
+    assert [
+        command for command in talk.report("t00000", 3) if isinstance(command, DeleteCheckpoint)
+    ] == []
     talk.report("t00000", 4)
-    deleted = [command for command in talk.saved("t00000", 1, 4) if isinstance(command, DeleteCheckpoint)]
+    deleted = [
+        command for command in talk.saved("t00000", 1, 4) if isinstance(command, DeleteCheckpoint)
+    ]
     assert deleted == [DeleteCheckpoint("t00000", CheckpointRecord(0, 2))]
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 4)]
 
@@ -207,9 +249,16 @@ def test_where_the_checkpoint_to_start_from_is_lost_the_one_before_it_is_taken_a
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.report("t00000", 2, CheckpointRecord(1, 2))
     talk.exit("t00000", Outcome.FAILED, BOOM)
-    commands = talk.say(CheckpointLost("t00000", 1, "torn"), WorkerExited("t00000", 2, Outcome.LOST, Failure("CheckpointLost", "torn")))
+    commands = talk.say(
+        CheckpointLost("t00000", 1, "torn"),
+        WorkerExited("t00000", 2, Outcome.LOST, Failure("CheckpointLost", "torn")),
+    )
     [start] = [command for command in commands if isinstance(command, StartWorker)]
-    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (3, CheckpointRecord(0, 1), 2)
+    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (
+        3,
+        CheckpointRecord(0, 1),
+        2,
+    )
     assert (talk.trial("t00000").num_failures, talk.trial("t00000").resumed_iteration) == (1, 1)
 
 
@@ -223,7 +272,9 @@ def test_a_checkpoint_that_was_not_asked_for_is_dropped():
 def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
     """What only the memory of a driver holds is lost with it."""
     wider = Resize("t00000", {"cpu": 2.0}, WHY)
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [wider]}), max_trials=2, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [wider]}), max_trials=2, checkpoints=SAVES
+    )
     talk.begin(2)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
@@ -261,5 +312,7 @@ def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monke
     talk.exit("t00000", Outcome.STOPPED)
     talk.say(suggest("t00002"))
     assert talk.experiment.roster.num_free_slots({"cpu": 1.0}) == 0
-    monkeypatch.setattr(Roster, "idle", property(lambda _: pytest.fail("somebody goes through them")))
+    monkeypatch.setattr(
+        Roster, "idle", property(lambda _: pytest.fail("somebody goes through them"))
+    )
     assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]

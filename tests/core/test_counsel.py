@@ -3,7 +3,13 @@
 from schedulers.decisions import Pause, Reason, Resume, Stop
 from tests.core.conversation import ScriptedScheduler
 from tuner.core.policies import Advice, Counsel, StopAll
-from tuner.core.stoppers import CombinedStopper, FunctionStopper, NoopStopper, TimeoutStopper, stopper_from
+from tuner.core.stoppers import (
+    CombinedStopper,
+    FunctionStopper,
+    NoopStopper,
+    TimeoutStopper,
+    stopper_from,
+)
 from tuner.core.trial import Trial
 
 WHY = Reason("rule", {"value": 1.0})
@@ -17,7 +23,10 @@ def result_of(counsel, recorded=None):
 
 
 def test_the_stop_criterion_is_heard_before_the_scheduler():
-    counsel = Counsel(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), FunctionStopper(lambda _, result: "config" in result))
+    counsel = Counsel(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}),
+        FunctionStopper(lambda _, result: "config" in result),
+    )
     stop, pause = result_of(counsel)
     assert stop == Stop("t00000", Reason("stop", {"training_iteration": 1}), is_complete=True)
     assert pause == Pause("t00000", WHY)
@@ -25,10 +34,18 @@ def test_the_stop_criterion_is_heard_before_the_scheduler():
 
 
 def test_the_stop_criterion_says_which_of_its_numbers_were_reached():
-    counsel = Counsel(ScriptedScheduler(), stopper_from({"loss": "<= 0.5", "accuracy": 0.9, "training_iteration": 9}))
-    assert result_of(counsel) == [Stop("t00000", Reason("stop", {"training_iteration": 1, "loss": 0.5}), is_complete=True)]
+    counsel = Counsel(
+        ScriptedScheduler(),
+        stopper_from({"loss": "<= 0.5", "accuracy": 0.9, "training_iteration": 9}),
+    )
+    assert result_of(counsel) == [
+        Stop("t00000", Reason("stop", {"training_iteration": 1, "loss": 0.5}), is_complete=True)
+    ]
     several = CombinedStopper(FunctionStopper(lambda *_: False), stopper_from({"loss": 0.1}))
-    assert result_of(Counsel(ScriptedScheduler(), several))[0].reason.numbers == {"training_iteration": 1, "loss": 0.5}
+    assert result_of(Counsel(ScriptedScheduler(), several))[0].reason.numbers == {
+        "training_iteration": 1,
+        "loss": 0.5,
+    }
 
 
 def test_what_was_recorded_counts_and_scheduler_and_stopper_hear_of_it_all_the_same():
@@ -45,15 +62,23 @@ def test_what_was_recorded_counts_and_scheduler_and_stopper_hear_of_it_all_the_s
 
 def test_changes_of_mind_are_counted_and_other_numbers_are_none():
     counsel = Counsel(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY)]}), NoopStopper())
-    result_of(counsel, recorded=(Advice(0, Stop("t00000", Reason("rule", {"value": float("nan")}))),))
+    result_of(
+        counsel, recorded=(Advice(0, Stop("t00000", Reason("rule", {"value": float("nan")}))),)
+    )
     assert counsel.num_changes_of_mind == 0
-    for recorded in ((), (Advice(0, Pause("t00000", WHY)),), (Advice(0, Stop("t00000", Reason("other"))),)):
+    for recorded in (
+        (),
+        (Advice(0, Pause("t00000", WHY)),),
+        (Advice(0, Stop("t00000", Reason("other"))),),
+    ):
         result_of(counsel, recorded)
     assert counsel.num_changes_of_mind == 3
 
 
 def test_each_question_of_an_event_gets_the_answer_it_was_given():
-    counsel = Counsel(ScriptedScheduler(idle=[[Resume("t00000", WHY)], [], [Stop("t00000", WHY)]]), NoopStopper())
+    counsel = Counsel(
+        ScriptedScheduler(idle=[[Resume("t00000", WHY)], [], [Stop("t00000", WHY)]]), NoopStopper()
+    )
     counsel.begin(None)
     first = [counsel.on_idle([TRIAL], 1) for _ in range(3)]
     recorded = tuple(counsel.given)

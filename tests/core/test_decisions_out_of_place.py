@@ -29,12 +29,19 @@ def pause(talk, trial_id, iteration=1, index=0):
 
 @pytest.mark.parametrize("decision", [Pause, Resume, Save, Stop])
 def test_a_decision_about_a_trial_that_is_over_changes_nothing(decision):
-    talk = Conversation(ScriptedScheduler({("t00001", 1): [decision("t00000", LATER)]}), max_trials=2)
+    talk = Conversation(
+        ScriptedScheduler({("t00001", 1): [decision("t00000", LATER)]}), max_trials=2
+    )
     talk.begin(2)
     talk.exit("t00000", Outcome.COMPLETED)
     talk.report("t00001", 1)
     trial = talk.trial("t00000")
-    assert (trial.status, trial.ending, trial.reason, trial.intention) == (Status.TERMINATED, Ending.COMPLETED, None, None)
+    assert (trial.status, trial.ending, trial.reason, trial.intention) == (
+        Status.TERMINATED,
+        Ending.COMPLETED,
+        None,
+        None,
+    )
     assert talk.decisions == [decision("t00000", LATER)]
 
 
@@ -48,7 +55,10 @@ def test_only_a_stop_means_anything_to_a_trial_that_has_not_begun(decision):
 
 
 def test_a_trial_that_is_resumed_twice_is_started_once():
-    script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY), Resume("t00000", LATER)]}
+    script = {
+        ("t00000", 1): [Pause("t00000", WHY)],
+        ("t00001", 1): [Resume("t00000", WHY), Resume("t00000", LATER)],
+    }
     talk = Conversation(ScriptedScheduler(script), max_trials=2, checkpoints=SAVES)
     talk.begin(2)
     pause(talk, "t00000")
@@ -58,7 +68,10 @@ def test_a_trial_that_is_resumed_twice_is_started_once():
 
 
 def test_a_trial_that_was_resumed_may_be_stopped_before_it_is_started():
-    script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY), Stop("t00000", LATER)]}
+    script = {
+        ("t00000", 1): [Pause("t00000", WHY)],
+        ("t00001", 1): [Resume("t00000", WHY), Stop("t00000", LATER)],
+    }
     talk = Conversation(ScriptedScheduler(script), max_trials=2, checkpoints=SAVES)
     talk.begin(2)
     pause(talk, "t00000")
@@ -74,11 +87,17 @@ def test_a_stop_of_a_trial_that_is_on_its_way_into_a_pause_ends_it():
     talk.report("t00001", 1)
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
-    assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (Ending.STOPPED_EARLY, LATER)
+    assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (
+        Ending.STOPPED_EARLY,
+        LATER,
+    )
 
 
 def test_the_first_of_two_stops_gives_the_reason():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY), Stop("t00000", LATER)]}), max_trials=1)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY), Stop("t00000", LATER)]}),
+        max_trials=1,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.STOPPED)
@@ -87,17 +106,27 @@ def test_the_first_of_two_stops_gives_the_reason():
 
 def test_the_end_of_one_paused_trial_may_still_bring_another_back():
     script = {(trial_id, 1): [Pause(trial_id, WHY)] for trial_id in ("t00000", "t00001", "t00002")}
-    talk = Conversation(ResumesAtAnEnd(script), max_trials=3, checkpoints=SAVES, capacity={"cpu": 3.0})
+    talk = Conversation(
+        ResumesAtAnEnd(script), max_trials=3, checkpoints=SAVES, capacity={"cpu": 3.0}
+    )
     talk.begin(3)
     pause(talk, "t00000")
     pause(talk, "t00001")
     assert starts(pause(talk, "t00002")) == [("t00001", 2)]
-    assert [trial.status for trial in talk.experiment.trials] == [Status.TERMINATED, Status.RUNNING, Status.PAUSED]
+    assert [trial.status for trial in talk.experiment.trials] == [
+        Status.TERMINATED,
+        Status.RUNNING,
+        Status.PAUSED,
+    ]
     assert talk.trial("t00000").reason == Reason("idle")
 
 
 def test_a_pause_whose_save_fails_keeps_the_trial_only_if_an_older_checkpoint_exists():
-    script = {("t00000", 2): [Pause("t00000", WHY)], ("t00000", 1): [Save("t00000", WHY)], ("t00001", 1): [Pause("t00001", WHY)]}
+    script = {
+        ("t00000", 2): [Pause("t00000", WHY)],
+        ("t00000", 1): [Save("t00000", WHY)],
+        ("t00001", 1): [Pause("t00001", WHY)],
+    }
     talk = Conversation(ScriptedScheduler(script), max_trials=2, checkpoints=SAVES)
     talk.begin(2)
     talk.report("t00000", 1)
@@ -105,13 +134,21 @@ def test_a_pause_whose_save_fails_keeps_the_trial_only_if_an_older_checkpoint_ex
     talk.report("t00000", 2)
     talk.exit("t00000", Outcome.STOPPED)
     talk.report("t00001", 1)
-    assert (talk.trial("t00000").status, talk.trial("t00000").latest_checkpoint.iteration) == (Status.PAUSED, 1)
+    assert (talk.trial("t00000").status, talk.trial("t00000").latest_checkpoint.iteration) == (
+        Status.PAUSED,
+        1,
+    )
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.trial("t00001").status is Status.ERROR
 
 
 def test_a_worker_that_dies_on_its_way_into_a_pause_is_tried_again():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, max_failures=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}),
+        max_trials=1,
+        max_failures=1,
+        checkpoints=SAVES,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == [("t00000", 2)]
@@ -119,7 +156,9 @@ def test_a_worker_that_dies_on_its_way_into_a_pause_is_tried_again():
 
 def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_asked_in_its_place():
     script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY)]}
-    talk = Conversation(ScriptedScheduler(script), max_trials=3, checkpoints=SAVES, max_concurrent=1)
+    talk = Conversation(
+        ScriptedScheduler(script), max_trials=3, checkpoints=SAVES, max_concurrent=1
+    )
     talk.begin(1)
     pause(talk, "t00000")
     talk.say(suggest("t00001"))
@@ -131,9 +170,15 @@ def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_ask
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ([Stop("t00099", WHY)], r"ScriptedScheduler decided Stop for a trial 't00099', of which there is none; it was told of 1 trials"),
+        (
+            [Stop("t00099", WHY)],
+            r"ScriptedScheduler decided Stop for a trial 't00099', of which there is none; it was told of 1 trials",
+        ),
         ([Resume([], WHY)], r"ScriptedScheduler decided Resume for a trial \[\]"),
-        (["STOP"], r"ScriptedScheduler must return Stop, Pause, Resume, Save, Exploit or Resize, got 'STOP'"),
+        (
+            ["STOP"],
+            r"ScriptedScheduler must return Stop, Pause, Resume, Save, Exploit or Resize, got 'STOP'",
+        ),
         ("STOP", r"ScriptedScheduler must return a list of decisions, empty for none, got 'STOP'"),
         (None, r"ScriptedScheduler must return a list of decisions, empty for none, got None"),
     ],

@@ -7,8 +7,25 @@ import dataclasses
 import pytest
 
 from schedulers.decisions import Pause, Reason, Resume, Save, Stop
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result, starts, suggest
-from tuner.core.commands import AskSearcher, AttemptFailed, CheckpointRecorded, DeleteCheckpoint, StartWorker, TrialEnded, TrialPaused
+from tests.core.conversation import (
+    BOOM,
+    Conversation,
+    ScriptedScheduler,
+    answers,
+    kills,
+    result,
+    starts,
+    suggest,
+)
+from tuner.core.commands import (
+    AskSearcher,
+    AttemptFailed,
+    CheckpointRecorded,
+    DeleteCheckpoint,
+    StartWorker,
+    TrialEnded,
+    TrialPaused,
+)
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointRequested,
@@ -58,7 +75,11 @@ def test_a_trial_that_returns_is_completed():
     assert answers(talk.report("t00000", 1, loss=0.5)) == [("t00000", "continue", False)]
     talk.exit("t00000", Outcome.COMPLETED)
     trial = talk.trial("t00000")
-    assert (trial.status, trial.ending, trial.last_result["loss"]) == (Status.TERMINATED, Ending.COMPLETED, 0.5)
+    assert (trial.status, trial.ending, trial.last_result["loss"]) == (
+        Status.TERMINATED,
+        Ending.COMPLETED,
+        0.5,
+    )
     assert talk.scheduler.heard == [("add", "t00000"), ("result", "t00000"), ("complete", "t00000")]
 
 
@@ -98,7 +119,9 @@ def test_a_schedulers_stop_ends_a_trial_early_with_its_reason():
 
 
 def test_a_stop_at_full_resource_counts_as_completed():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY, is_complete=True)]}), max_trials=1)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY, is_complete=True)]}), max_trials=1
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.STOPPED)
@@ -115,7 +138,10 @@ def test_a_decision_about_another_running_trial_waits_for_its_report():
 def test_a_decision_about_a_trial_that_reported_in_the_same_turn_answers_it():
     talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00001", WHY)]}), max_trials=2)
     talk.begin(2)
-    assert answers(talk.say(result("t00001", 1), result("t00000", 1))) == [("t00001", "stop", False), ("t00000", "continue", False)]
+    assert answers(talk.say(result("t00001", 1), result("t00000", 1))) == [
+        ("t00001", "stop", False),
+        ("t00000", "continue", False),
+    ]
 
 
 def test_a_pending_trial_can_be_stopped_before_it_ever_runs():
@@ -142,12 +168,17 @@ def test_a_pause_saves_and_lays_the_trial_aside_until_it_is_resumed():
 
 
 def test_what_nobody_resumes_is_stopped_in_the_end():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, checkpoints=SAVES
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
-    assert (talk.trial("t00000").status, talk.trial("t00000").reason) == (Status.TERMINATED, Reason("idle"))
+    assert (talk.trial("t00000").status, talk.trial("t00000").reason) == (
+        Status.TERMINATED,
+        Reason("idle"),
+    )
     assert talk.experiment.is_finished
 
 
@@ -174,7 +205,12 @@ def test_a_pause_waits_for_the_checkpoint_that_the_training_code_reports():
 
 
 def test_a_save_for_a_pause_that_fails_is_a_failed_attempt():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, max_failures=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}),
+        max_trials=1,
+        max_failures=1,
+        checkpoints=SAVES,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.say(CheckpointFailed("t00000", 1, BOOM))
@@ -186,18 +222,27 @@ def test_a_save_for_a_pause_that_fails_is_a_failed_attempt():
 def test_training_code_that_cannot_save_itself_has_failed_whatever_it_was_to_save_for(decision):
     script = {("t00000", 1): [decision("t00000", WHY)] if decision else []}
     at_each = CheckpointPolicy(can_save_on_demand=True, frequency=1, at_end=True)
-    talk = Conversation(ScriptedScheduler(script), max_trials=1, max_failures=1, checkpoints=at_each)
+    talk = Conversation(
+        ScriptedScheduler(script), max_trials=1, max_failures=1, checkpoints=at_each
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     assert starts(talk.exit("t00000", Outcome.UNSAVED, BOOM)) == [("t00000", 2)]
     talk.say(WorkerStarted("t00000", 2, 1))
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.UNSAVED, BOOM)
-    assert (talk.trial("t00000").status, talk.trial("t00000").failures) == (Status.ERROR, [BOOM, BOOM])
+    assert (talk.trial("t00000").status, talk.trial("t00000").failures) == (
+        Status.ERROR,
+        [BOOM, BOOM],
+    )
 
 
 def test_a_trial_that_the_user_ends_and_that_cannot_save_itself_is_not_tried_again():
-    talk = Conversation(max_trials=1, max_failures=3, checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True))
+    talk = Conversation(
+        max_trials=1,
+        max_failures=3,
+        checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True),
+    )
     talk.begin(1)
     talk.say(TrialStopRequested("t00000"))
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
@@ -207,13 +252,19 @@ def test_a_trial_that_the_user_ends_and_that_cannot_save_itself_is_not_tried_aga
 
 def test_a_trial_that_cannot_save_itself_when_all_are_interrupted_goes_on_later_if_it_may_try_again():
     for max_failures, status in ((1, Status.TERMINATED), (0, Status.ERROR)):
-        talk = Conversation(max_trials=1, max_failures=max_failures, checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True))
+        talk = Conversation(
+            max_trials=1,
+            max_failures=max_failures,
+            checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True),
+        )
         talk.begin(1)
         talk.say(StopRequested("signal.SIGINT"))
         assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
         talk.exit("t00000", Outcome.UNSAVED, BOOM)
         assert talk.trial("t00000").status is status
-        assert talk.trial("t00000").ending is (Ending.INTERRUPTED if max_failures else Ending.FAILED)
+        assert talk.trial("t00000").ending is (
+            Ending.INTERRUPTED if max_failures else Ending.FAILED
+        )
 
 
 def test_a_stop_outweighs_a_pause_but_not_the_reverse():
@@ -228,14 +279,25 @@ def test_a_failed_trial_is_tried_again_from_its_latest_checkpoint():
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.report("t00000", 2)
-    [start] = [command for command in talk.exit("t00000", Outcome.FAILED, BOOM) if isinstance(command, StartWorker)]
-    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (2, CheckpointRecord(0, 1), 1)
+    [start] = [
+        command
+        for command in talk.exit("t00000", Outcome.FAILED, BOOM)
+        if isinstance(command, StartWorker)
+    ]
+    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (
+        2,
+        CheckpointRecord(0, 1),
+        1,
+    )
     assert talk.trial("t00000").resumed_iteration == 1
     talk.say(WorkerStarted("t00000", 2, 1))
     talk.exit("t00000", Outcome.FAILED, BOOM)
     trial = talk.trial("t00000")
     assert (trial.status, trial.num_failures, trial.failures) == (Status.ERROR, 2, [BOOM, BOOM])
-    assert [notice.will_retry for notice in talk.notices if isinstance(notice, AttemptFailed)] == [True, False]
+    assert [notice.will_retry for notice in talk.notices if isinstance(notice, AttemptFailed)] == [
+        True,
+        False,
+    ]
 
 
 def test_a_lost_worker_is_not_charged_to_its_trial():
@@ -268,7 +330,9 @@ def test_what_an_older_attempt_still_says_is_dropped():
     talk.begin(1)
     talk.exit("t00000", Outcome.FAILED, BOOM)
     talk.say(WorkerStarted("t00000", 2, 1))
-    assert talk.say(result("t00000", 9, attempt=1), WorkerExited("t00000", 1, Outcome.COMPLETED)) == []
+    assert (
+        talk.say(result("t00000", 9, attempt=1), WorkerExited("t00000", 1, Outcome.COMPLETED)) == []
+    )
     assert talk.trial("t00000").status is Status.RUNNING
     assert talk.trial("t00000").last_result == {}
 
@@ -300,17 +364,25 @@ def test_periodic_saves_come_at_multiples_of_the_frequency_and_at_the_end_once()
 @pytest.mark.parametrize("ask", ["result", "callback", "scheduler"])
 def test_anybody_may_ask_for_a_checkpoint_of_a_class_trainable(ask):
     script = {("t00000", 1): [Save("t00000", WHY)]} if ask == "scheduler" else {}
-    talk = Conversation(ScriptedScheduler(script), max_trials=1, checkpoints=CheckpointPolicy(can_save_on_demand=True))
+    talk = Conversation(
+        ScriptedScheduler(script),
+        max_trials=1,
+        checkpoints=CheckpointPolicy(can_save_on_demand=True),
+    )
     talk.begin(1)
     flag = {"should_checkpoint": True} if ask == "result" else {}
     request = [CheckpointRequested("t00000")] if ask == "callback" else []
-    assert answers(talk.say(result("t00000", 1, **flag), *request)) == [("t00000", "continue", True)]
+    assert answers(talk.say(result("t00000", 1, **flag), *request)) == [
+        ("t00000", "continue", True)
+    ]
     talk.saved("t00000", 0, 1)
     assert answers(talk.report("t00000", 2)) == [("t00000", "continue", False)]
 
 
 def test_a_save_that_fails_leaves_the_trial_training():
-    talk = Conversation(max_trials=1, checkpoints=CheckpointPolicy(can_save_on_demand=True, frequency=1))
+    talk = Conversation(
+        max_trials=1, checkpoints=CheckpointPolicy(can_save_on_demand=True, frequency=1)
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.say(CheckpointFailed("t00000", 1, BOOM))
@@ -322,14 +394,30 @@ def test_retention_deletes_what_is_superseded_but_never_the_latest():
     talk = Conversation(max_trials=1, checkpoints=policy)
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1), acc=0.9)
-    assert not [c for c in talk.report("t00000", 2, CheckpointRecord(1, 2), acc=0.1) if isinstance(c, DeleteCheckpoint)]
-    deleted = [c.checkpoint.index for c in talk.report("t00000", 3, CheckpointRecord(2, 3), acc=0.2) if isinstance(c, DeleteCheckpoint)]
+    assert not [
+        c
+        for c in talk.report("t00000", 2, CheckpointRecord(1, 2), acc=0.1)
+        if isinstance(c, DeleteCheckpoint)
+    ]
+    deleted = [
+        c.checkpoint.index
+        for c in talk.report("t00000", 3, CheckpointRecord(2, 3), acc=0.2)
+        if isinstance(c, DeleteCheckpoint)
+    ]
     assert deleted == [1]
-    assert [n.checkpoint.score for n in talk.notices if isinstance(n, CheckpointRecorded)] == [0.9, 0.1, 0.2]
+    assert [n.checkpoint.score for n in talk.notices if isinstance(n, CheckpointRecorded)] == [
+        0.9,
+        0.1,
+        0.2,
+    ]
 
 
 def test_the_checkpoint_a_retry_starts_from_is_kept_until_it_is_loaded():
-    talk = Conversation(max_trials=1, max_failures=1, checkpoints=CheckpointPolicy(retention=RetentionPolicy(num_to_keep=1)))
+    talk = Conversation(
+        max_trials=1,
+        max_failures=1,
+        checkpoints=CheckpointPolicy(retention=RetentionPolicy(num_to_keep=1)),
+    )
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.exit("t00000", Outcome.FAILED, BOOM)
@@ -347,11 +435,15 @@ def test_a_silent_worker_is_killed_and_its_trial_tried_again():
     talk.report("t00000", 1)
     assert kills(talk.say(after_s=9.0)) == []
     assert kills(talk.say(after_s=1.0)) == ["t00000"]
-    assert starts(talk.exit("t00000", Outcome.KILLED, Failure("killed", "no report"))) == [("t00000", 2)]
+    assert starts(talk.exit("t00000", Outcome.KILLED, Failure("killed", "no report"))) == [
+        ("t00000", 2)
+    ]
 
 
 def test_a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY)]}), max_trials=1, stop_grace_s=3.0)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY)]}), max_trials=1, stop_grace_s=3.0
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     assert kills(talk.say(after_s=3.0)) == ["t00000"]
@@ -443,7 +535,11 @@ def test_after_a_restart_of_the_driver_running_trials_continue_from_their_checkp
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.report("t00000", 2)
-    [start] = [command for command in talk.say(DriverRestarted(talk.experiment.settings)) if isinstance(command, StartWorker)]
+    [start] = [
+        command
+        for command in talk.say(DriverRestarted(talk.experiment.settings))
+        if isinstance(command, StartWorker)
+    ]
     assert (start.attempt, start.checkpoint) == (2, CheckpointRecord(0, 1))
     assert talk.trial("t00000").num_failures == 0
 
@@ -460,10 +556,16 @@ def test_the_best_result_is_known_at_any_time_and_nan_is_never_it():
 
 
 def test_gpus_are_assigned_in_fractions_and_given_back():
-    talk = Conversation(capacity={"cpu": 8.0, "gpu": 1.0}, max_trials=3, default_request={"gpu": 0.5})
+    talk = Conversation(
+        capacity={"cpu": 8.0, "gpu": 1.0}, max_trials=3, default_request={"gpu": 0.5}
+    )
     commands = talk.say()
     assert len(commands) == 2
-    started = [c for c in talk.say(suggest("t00000", gpu=0.5), suggest("t00001", gpu=0.5)) if isinstance(c, StartWorker)]
+    started = [
+        c
+        for c in talk.say(suggest("t00000", gpu=0.5), suggest("t00001", gpu=0.5))
+        if isinstance(c, StartWorker)
+    ]
     assert [command.gpu_ids for command in started] == [(0,), (0,)]
     talk.exit("t00000", Outcome.COMPLETED)
     assert talk.trial("t00000").gpu_ids == ()
@@ -474,7 +576,10 @@ def test_every_trial_is_told_to_observers_exactly_once_when_it_ends():
     talk.begin(2)
     talk.exit("t00000", Outcome.COMPLETED)
     talk.exit("t00001", Outcome.STOPPED)
-    assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialEnded)] == ["t00000", "t00001"]
+    assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialEnded)] == [
+        "t00000",
+        "t00001",
+    ]
 
 
 def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_its_own_machine():
@@ -484,7 +589,9 @@ def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_i
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.experiment.is_finished
-    commands = talk.say(DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0})))
+    commands = talk.say(
+        DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0}))
+    )
     assert starts(commands) == [("t00000", 2)]
     assert talk.experiment.roster.pool.capacity == {"cpu": 1.0}
     assert talk.experiment.stop_reason is None
@@ -494,9 +601,16 @@ def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again()
     talk = Conversation(max_trials=2)
     talk.begin(2)
     talk.exit("t00000", Outcome.FAILED, BOOM)
-    commands = talk.say(DriverRestarted(talk.experiment.settings, unfinished=ResumeType.SKIP, errored=ResumeType.RESUME))
+    commands = talk.say(
+        DriverRestarted(
+            talk.experiment.settings, unfinished=ResumeType.SKIP, errored=ResumeType.RESUME
+        )
+    )
     assert starts(commands) == [("t00000", 2)]
-    assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
+    assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (
+        Status.TERMINATED,
+        Ending.INTERRUPTED,
+    )
     assert talk.trial("t00000").num_failures == 0
 
 
@@ -506,4 +620,8 @@ def test_a_trial_that_had_been_told_to_stop_does_not_start_over_when_the_driver_
     assert answers(talk.report("t00000", 1, loss=0.5)) == [("t00000", "stop", False)]
     assert starts(talk.say(DriverRestarted(talk.experiment.settings))) == []
     trial = talk.trial("t00000")
-    assert (trial.status, trial.ending, trial.last_result["loss"]) == (Status.TERMINATED, Ending.COMPLETED, 0.5)
+    assert (trial.status, trial.ending, trial.last_result["loss"]) == (
+        Status.TERMINATED,
+        Ending.COMPLETED,
+        0.5,
+    )

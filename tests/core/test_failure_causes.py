@@ -16,8 +16,15 @@ from tuner.core.trial_json import failure_fields, failure_from, trial_fields, tr
 
 def raised(kind="RuntimeError", *, line=12, message="boom", bases=()):
     frames = f'  File "/home/me/train.py", line {line}, in train\n    model.fit()\n'
-    library = '  File "/venv/lib/python3.11/site-packages/torch/nn.py", line 7, in forward\n    conv()\n'
-    return Failure(kind, message, f"Traceback (most recent call last):\n{frames}{library}{kind}: {message}", bases)
+    library = (
+        '  File "/venv/lib/python3.11/site-packages/torch/nn.py", line 7, in forward\n    conv()\n'
+    )
+    return Failure(
+        kind,
+        message,
+        f"Traceback (most recent call last):\n{frames}{library}{kind}: {message}",
+        bases,
+    )
 
 
 def test_a_cause_is_the_exception_and_the_users_line():
@@ -37,7 +44,9 @@ def test_a_place_that_the_worker_told_counts_and_survives_a_restore():
 def test_of_a_chain_the_last_exception_counts():
     first = raised("KeyError", line=3).traceback
     failure = Failure(
-        "ValueError", "x", f"{first}\n\nDuring handling of the above exception, another exception occurred:\n\n{raised().traceback}"
+        "ValueError",
+        "x",
+        f"{first}\n\nDuring handling of the above exception, another exception occurred:\n\n{raised().traceback}",
     )
     assert str(cause_of(failure)) == "ValueError at train.py:12 in train"
 
@@ -53,7 +62,10 @@ def test_without_a_traceback_the_message_counts_without_its_numbers():
 
 
 def test_of_messages_all_numbers_are_left_out():
-    assert len({cause_of(Failure("lost", f"lr={text}")) for text in ("0.1", "2e-05", "3", "0x7fa")}) == 1
+    assert (
+        len({cause_of(Failure("lost", f"lr={text}")) for text in ("0.1", "2e-05", "3", "0x7fa")})
+        == 1
+    )
 
 
 def fail(talk, failure, trial_id="t00000"):
@@ -72,17 +84,26 @@ def attempts(failures, *, progress=False, **settings):
         if progress:
             talk.report("t00000", number)
         if fail(talk, failure) is Status.ERROR:
-            return number, [notice.objection for notice in talk.notices if isinstance(notice, AttemptFailed)][-1]
+            return number, [
+                notice.objection for notice in talk.notices if isinstance(notice, AttemptFailed)
+            ][-1]
     return None
 
 
-RETRYING = {"max_failures": 9, "max_identical_failures": 3, "no_retry_on": ("KeyError",), "retry_on": ("ConnectionError",)}
+RETRYING = {
+    "max_failures": 9,
+    "max_identical_failures": 3,
+    "no_retry_on": ("KeyError",),
+    "retry_on": ("ConnectionError",),
+}
 
 
 def test_the_same_exception_at_the_same_place_is_tried_again_twice():
     number, why = attempts([raised()] * 9, **RETRYING)
     assert number == 3
-    assert why.startswith("it has failed 3 times in a row with RuntimeError at train.py:12 in train, without any progress in between")
+    assert why.startswith(
+        "it has failed 3 times in a row with RuntimeError at train.py:12 in train, without any progress in between"
+    )
 
 
 def test_also_without_a_limit_of_retries():
@@ -109,16 +130,29 @@ def test_what_is_not_worth_a_retry_gets_none():
     assert attempts([raised("KeyError")], **RETRYING)[0] == 1
     number, why = attempts([raised("MissingColumn", bases=("KeyError", "LookupError"))], **RETRYING)
     assert number == 1
-    assert why == "a MissingColumn is not worth a retry; FailureConfig(retry_on=['KeyError']) has it tried again"
+    assert (
+        why
+        == "a MissingColumn is not worth a retry; FailureConfig(retry_on=['KeyError']) has it tried again"
+    )
 
 
 def test_what_is_worth_all_retries_gets_them():
-    assert attempts([raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **RETRYING) is None
+    assert (
+        attempts(
+            [raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **RETRYING
+        )
+        is None
+    )
 
 
 def test_the_nearest_class_counts():
     settings = {**RETRYING, "no_retry_on": ("OSError",)}
-    assert attempts([raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **settings) is None
+    assert (
+        attempts(
+            [raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **settings
+        )
+        is None
+    )
     assert attempts([raised("FileNotFoundError", bases=("OSError",))] * 9, **settings)[0] == 1
 
 
@@ -162,7 +196,11 @@ def test_an_experiment_ends_when_all_fail_for_one_cause():
         "num_failures": 6,
         "trial_id": "t00000",
     }
-    assert {trial.ending for trial in talk.experiment.trials} <= {Ending.FAILED, Ending.INTERRUPTED, None}
+    assert {trial.ending for trial in talk.experiment.trials} <= {
+        Ending.FAILED,
+        Ending.INTERRUPTED,
+        None,
+    }
 
 
 def at_the_limit():
@@ -170,7 +208,11 @@ def at_the_limit():
     talk = Conversation(**COMMON)
     talk.begin(2)
     for _ in range(5):
-        fail(talk, raised(), next(trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"))
+        fail(
+            talk,
+            raised(),
+            next(trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"),
+        )
         answer(talk)
     return talk
 
@@ -213,7 +255,10 @@ def test_it_ends_when_that_trial_fails_too(failure):
 def test_a_snapshot_at_the_limit_goes_on_as_well():
     talk = at_the_limit()
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
-    again.load_state_dict(talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials])
+    again.load_state_dict(
+        talk.experiment.state_dict(),
+        [trial_from(trial_fields(trial)) for trial in talk.experiment.trials],
+    )
     talk.experiment = again
     assert not talk.say()
     talk.report("t00001", 1)
@@ -254,7 +299,10 @@ def test_the_next_session_counts_anew_and_a_snapshot_keeps_the_count():
     talk.begin(2)
     give_up(talk, raised(), 4)
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
-    again.load_state_dict(talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials])
+    again.load_state_dict(
+        talk.experiment.state_dict(),
+        [trial_from(trial_fields(trial)) for trial in talk.experiment.trials],
+    )
     assert again._failure_tally.state_dict() == talk.experiment._failure_tally.state_dict()
     give_up(talk, raised(), 1)
     talk.say(DriverRestarted(talk.experiment.settings))

@@ -25,7 +25,11 @@ def test_a_stop_that_is_decided_after_an_interruption_is_for_good():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
     trial = restarted(talk)
-    assert (trial.status, trial.ending, trial.reason) == (Status.TERMINATED, Ending.STOPPED_EARLY, WHY)
+    assert (trial.status, trial.ending, trial.reason) == (
+        Status.TERMINATED,
+        Ending.STOPPED_EARLY,
+        WHY,
+    )
 
 
 def test_a_trial_that_returns_while_it_is_interrupted_is_complete():
@@ -60,7 +64,11 @@ def test_who_reports_when_nobody_is_waited_for_is_killed_in_the_same_turn():
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_trial_that_is_interrupted_on_its_way_into_a_pause_is_paused(is_first):
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}), max_trials=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}),
+        max_trials=1,
+        checkpoints=SAVES,
+    )
     talk.begin(1)
     events = [result("t00000", 1), StopRequested("signal.SIGINT")]
     talk.say(*(events if is_first else reversed(events)))
@@ -71,7 +79,11 @@ def test_a_trial_that_is_interrupted_on_its_way_into_a_pause_is_paused(is_first)
 
 
 def test_a_trial_that_is_killed_on_its_way_into_a_pause_is_not_blamed_for_that():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}), max_trials=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}),
+        max_trials=1,
+        checkpoints=SAVES,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)

@@ -16,7 +16,13 @@ INTERRUPT = Intention(Verdict.STOP, Ending.INTERRUPTED, Reason("signal.SIGINT"))
 
 
 def keeper(*, retention=None, can_save_on_demand=True, **policy):
-    return CheckpointKeeper(CheckpointPolicy(can_save_on_demand=can_save_on_demand, retention=retention or RetentionPolicy(), **policy))
+    return CheckpointKeeper(
+        CheckpointPolicy(
+            can_save_on_demand=can_save_on_demand,
+            retention=retention or RetentionPolicy(),
+            **policy,
+        )
+    )
 
 
 def trial_with(intention=None, *, owes_save=False, checkpoints=()):
@@ -36,18 +42,31 @@ def indices(trial):
 
 @pytest.mark.parametrize(
     ("intention", "at_end", "is_due"),
-    [(None, True, False), (PAUSE, False, True), (INTERRUPT, False, True), (STOP, False, False), (STOP, True, True)],
+    [
+        (None, True, False),
+        (PAUSE, False, True),
+        (INTERRUPT, False, True),
+        (STOP, False, False),
+        (STOP, True, True),
+    ],
 )
-def test_who_leaves_saves_if_the_trial_may_go_on_later_or_the_end_is_to_be_kept(intention, at_end, is_due):
+def test_who_leaves_saves_if_the_trial_may_go_on_later_or_the_end_is_to_be_kept(
+    intention, at_end, is_due
+):
     assert keeper(at_end=at_end).is_due(trial_with(intention), at(3)) is is_due
 
 
 def test_a_checkpoint_is_due_at_multiples_of_the_frequency():
-    assert [time for time in range(1, 8) if keeper(frequency=3).is_due(trial_with(), at(time))] == [3, 6]
+    assert [time for time in range(1, 8) if keeper(frequency=3).is_due(trial_with(), at(time))] == [
+        3,
+        6,
+    ]
     assert not any(keeper(frequency=0).is_due(trial_with(), at(time)) for time in range(1, 8))
 
 
-@pytest.mark.parametrize(("flag", "is_due"), [(True, True), (False, False), (1, False), ("yes", False)])
+@pytest.mark.parametrize(
+    ("flag", "is_due"), [(True, True), (False, False), (1, False), ("yes", False)]
+)
 def test_a_result_may_ask_for_a_checkpoint_with_true_itself(flag, is_due):
     assert keeper().is_due(trial_with(), at(3, should_checkpoint=flag)) is is_due
 
@@ -63,15 +82,22 @@ def test_there_is_at_most_one_checkpoint_per_result():
 
 
 def test_who_cannot_save_on_demand_is_never_asked():
-    assert not keeper(can_save_on_demand=False, frequency=1, at_end=True).is_due(trial_with(PAUSE, owes_save=True), at(1))
+    assert not keeper(can_save_on_demand=False, frequency=1, at_end=True).is_due(
+        trial_with(PAUSE, owes_save=True), at(1)
+    )
     assert not keeper(can_save_on_demand=False).can_save_on_demand
     assert keeper().can_save_on_demand
 
 
-@pytest.mark.parametrize(("value", "score"), [(0.5, 0.5), (3, 3.0), (True, None), ("0.5", None), (None, None), (math.inf, math.inf)])
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [(0.5, 0.5), (3, 3.0), (True, None), ("0.5", None), (None, None), (math.inf, math.inf)],
+)
 def test_the_score_is_the_number_in_the_result(value, score):
     trial = trial_with()
-    scored, _ = keeper(retention=RetentionPolicy(score_attribute="val/acc")).add(trial, CheckpointRecord(0, 1), at(1, **{"val/acc": value}))
+    scored, _ = keeper(retention=RetentionPolicy(score_attribute="val/acc")).add(
+        trial, CheckpointRecord(0, 1), at(1, **{"val/acc": value})
+    )
     assert scored.score == score
     assert trial.checkpoints == [scored]
 
@@ -96,7 +122,10 @@ def test_what_is_superseded_leaves_the_trial_and_is_returned_for_deletion():
 
 
 def test_the_checkpoint_that_an_attempt_starts_from_stays_until_it_is_released():
-    trial, judge = trial_with(checkpoints=[CheckpointRecord(0, 1)]), keeper(retention=RetentionPolicy(num_to_keep=1))
+    trial, judge = (
+        trial_with(checkpoints=[CheckpointRecord(0, 1)]),
+        keeper(retention=RetentionPolicy(num_to_keep=1)),
+    )
     assert judge.lease_start(trial) == CheckpointRecord(0, 1)
     assert judge.add(trial, CheckpointRecord(1, 2), at(2))[1] == []
     assert indices(trial) == [0, 1]

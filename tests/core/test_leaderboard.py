@@ -11,7 +11,10 @@ from tuner.core.trial import Trial
 from tuner.core.trial_json import trial_fields, trial_from
 
 REPORTS = st.lists(
-    st.tuples(st.integers(0, 8), st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf])),
+    st.tuples(
+        st.integers(0, 8),
+        st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf]),
+    ),
     min_size=15,
     max_size=200,
 )
@@ -107,7 +110,11 @@ def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_k
     board = Leaderboard("loss", "min")
     board.recall(again)
     assert [trial.trial_id for trial in board.leaders] == ["t00001", "t00000"]
-    told = [(one.value, one.iteration) for trial in again[:2] for one in (trial.objective.last, trial.objective.best)]
+    told = [
+        (one.value, one.iteration)
+        for trial in again[:2]
+        for one in (trial.objective.last, trial.objective.best)
+    ]
     assert told == [(0.4, 2), (0.1, None), (0.3, None), (0.3, None)]
 
 

@@ -46,17 +46,25 @@ def test_a_listed_move_of_a_trial_leads_where_the_table_says_and_changes_nothing
     assert state_of(trial) == expected
 
 
-@pytest.mark.parametrize(("before", "move"), [pair for pair in TRIAL_MOVES if pair not in TRIAL_TABLE])
+@pytest.mark.parametrize(
+    ("before", "move"), [pair for pair in TRIAL_MOVES if pair not in TRIAL_TABLE]
+)
 def test_an_unlisted_move_of_a_trial_is_refused_and_leaves_it_untouched(before, move):
     trial = trial_in(before)
     expected = state_of(trial)
-    with pytest.raises(InvalidTransition, match=f"{move} is not possible for trial t00007, which is {before}"):
+    with pytest.raises(
+        InvalidTransition, match=f"{move} is not possible for trial t00007, which is {before}"
+    ):
         move_trial(trial, move)
     assert state_of(trial) == expected
 
 
-@pytest.mark.parametrize(("before", "move"), [pair for pair in WORKER_MOVES if pair in WORKER_TABLE])
-def test_a_listed_move_of_a_worker_leads_where_the_table_says_and_changes_nothing_else(before, move):
+@pytest.mark.parametrize(
+    ("before", "move"), [pair for pair in WORKER_MOVES if pair in WORKER_TABLE]
+)
+def test_a_listed_move_of_a_worker_leads_where_the_table_says_and_changes_nothing_else(
+    before, move
+):
     trial = trial_in(Status.RUNNING, before)
     expected = {**state_of(trial), "worker": WORKER_TABLE[before, move]}
     assert can_move_worker(trial, move)
@@ -64,12 +72,17 @@ def test_a_listed_move_of_a_worker_leads_where_the_table_says_and_changes_nothin
     assert state_of(trial) == expected
 
 
-@pytest.mark.parametrize(("before", "move"), [pair for pair in WORKER_MOVES if pair not in WORKER_TABLE])
+@pytest.mark.parametrize(
+    ("before", "move"), [pair for pair in WORKER_MOVES if pair not in WORKER_TABLE]
+)
 def test_an_unlisted_move_of_a_worker_is_refused_and_leaves_it_untouched(before, move):
     trial = trial_in(Status.RUNNING, before)
     expected = state_of(trial)
     assert not can_move_worker(trial, move)
-    with pytest.raises(InvalidTransition, match=f"{move} is not possible for trial t00007.* with its worker {before}"):
+    with pytest.raises(
+        InvalidTransition,
+        match=f"{move} is not possible for trial t00007.* with its worker {before}",
+    ):
         move_worker(trial, move)
     assert state_of(trial) == expected
 
@@ -81,23 +94,38 @@ def test_a_refusal_tells_the_story_of_the_trial():
     trial.failures = [Failure("ValueError", "boom"), Failure("killed by SIGSEGV", "")]
     with pytest.raises(InvalidTransition) as refusal:
         move_worker(trial, WorkerMove.LAUNCH)
-    for part in ("launch", "RUNNING", "TRAINING", "attempt 3", "iteration 12", "asha.rung", "ValueError: boom; killed by SIGSEGV"):
+    for part in (
+        "launch",
+        "RUNNING",
+        "TRAINING",
+        "attempt 3",
+        "iteration 12",
+        "asha.rung",
+        "ValueError: boom; killed by SIGSEGV",
+    ):
         assert part in str(refusal.value)
 
 
 def test_a_trial_that_is_over_can_only_be_revived():
-    assert {(before, move) for before, move in TRIAL_TABLE if before in OVER} == {(before, TrialMove.REVIVE) for before in OVER}
+    assert {(before, move) for before, move in TRIAL_TABLE if before in OVER} == {
+        (before, TrialMove.REVIVE) for before in OVER
+    }
 
 
 def test_only_a_running_trial_can_pause_and_only_a_waiting_one_start():
     assert {before for before, move in TRIAL_TABLE if move is TrialMove.PAUSE} == {Status.RUNNING}
-    assert {before for before, move in TRIAL_TABLE if move is TrialMove.START} == {Status.PENDING, Status.PAUSED}
+    assert {before for before, move in TRIAL_TABLE if move is TrialMove.START} == {
+        Status.PENDING,
+        Status.PAUSED,
+    }
 
 
 def test_every_live_worker_can_be_killed_and_can_exit_and_an_absent_one_can_only_be_launched():
     assert {before for before, move in WORKER_TABLE if move is WorkerMove.KILL} == LIVE_WORKERS
     assert {before for before, move in WORKER_TABLE if move is WorkerMove.EXIT} == LIVE_WORKERS
-    assert [move for before, move in WORKER_TABLE if before is WorkerState.ABSENT] == [WorkerMove.LAUNCH]
+    assert [move for before, move in WORKER_TABLE if before is WorkerState.ABSENT] == [
+        WorkerMove.LAUNCH
+    ]
 
 
 def test_only_a_waiting_worker_can_be_told_anything():
@@ -117,7 +145,9 @@ def test_the_table_of_exits_is_complete():
 @pytest.mark.parametrize("verdict", Verdict)
 @pytest.mark.parametrize("outcome", Outcome)
 def test_what_an_exit_means_is_always_a_possible_move_of_a_running_trial(verdict, outcome):
-    trial = trial_in(Status.RUNNING, WorkerState.STOPPING, None if verdict is Verdict.CONTINUE else verdict)
+    trial = trial_in(
+        Status.RUNNING, WorkerState.STOPPING, None if verdict is Verdict.CONTINUE else verdict
+    )
     move = exit_move(trial, outcome)
     assert move is EXIT_MOVES[verdict, outcome]
     assert (Status.RUNNING, move) in TRIAL_TABLE
@@ -134,8 +164,15 @@ def test_what_an_exit_means_is_always_a_possible_move_of_a_running_trial(verdict
         (Verdict.PAUSE, Outcome.COMPLETED, TrialMove.END),
         (Verdict.PAUSE, Outcome.KILLED, TrialMove.FAIL),
         (Verdict.PAUSE, Outcome.LOST, TrialMove.REQUEUE),
-        *[(Verdict.STOP, outcome, TrialMove.END) for outcome in Outcome if outcome is not Outcome.UNSAVED],
-        *[(verdict, Outcome.UNSAVED, TrialMove.FAIL) for verdict in (None, Verdict.PAUSE, Verdict.STOP)],
+        *[
+            (Verdict.STOP, outcome, TrialMove.END)
+            for outcome in Outcome
+            if outcome is not Outcome.UNSAVED
+        ],
+        *[
+            (verdict, Outcome.UNSAVED, TrialMove.FAIL)
+            for verdict in (None, Verdict.PAUSE, Verdict.STOP)
+        ],
         (Verdict.EXPLOIT, Outcome.UNSAVED, TrialMove.PAUSE),
     ],
 )
@@ -146,4 +183,6 @@ def test_an_exit_means_what_was_intended_and_what_happened(verdict, outcome, mov
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("worker", WorkerState)
 def test_a_worker_exists_exactly_while_its_trial_is_running(status, worker):
-    assert is_coupled(trial_in(status, worker)) == ((status is Status.RUNNING) == (worker is not WorkerState.ABSENT))
+    assert is_coupled(trial_in(status, worker)) == (
+        (status is Status.RUNNING) == (worker is not WorkerState.ABSENT)
+    )

@@ -18,7 +18,11 @@ WANTED = {"metric": "val_accuracy", "mode": "max", "is_metric_required": True}
 
 
 def missed(talk):
-    return [(notice.trial.trial_id, notice.metric) for notice in talk.notices if isinstance(notice, MetricMissed)]
+    return [
+        (notice.trial.trial_id, notice.metric)
+        for notice in talk.notices
+        if isinstance(notice, MetricMissed)
+    ]
 
 
 def rule(talk):
@@ -52,7 +56,9 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
     talk.report("t00001", 1, val_acc=0.5)
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.experiment.is_finished
-    assert talk.trial("t00001").ending is Ending.INTERRUPTED  # so that it goes on when the metric is mended
+    assert (
+        talk.trial("t00001").ending is Ending.INTERRUPTED
+    )  # so that it goes on when the metric is mended
 
 
 def test_a_trial_that_reported_nothing_is_named_as_such():
@@ -61,7 +67,9 @@ def test_a_trial_that_reported_nothing_is_named_as_such():
     for number in range(5):
         assert rule(talk) is None  # a few may have had nothing to report
         talk.exit(f"t0000{number}", Outcome.COMPLETED)
-    assert talk.experiment.misuse.endswith("the trial reported nothing: call tune.report(metrics), or return the metrics")
+    assert talk.experiment.misuse.endswith(
+        "the trial reported nothing: call tune.report(metrics), or return the metrics"
+    )
 
 
 @pytest.mark.parametrize("value", [0.5, float("nan"), 3])
@@ -69,13 +77,17 @@ def test_a_metric_that_comes_late_or_now_and_then_is_reported(value):
     talk = Conversation(max_trials=1, **WANTED)
     talk.begin(1)
     for iteration in range(1, 12):
-        talk.report("t00000", iteration, loss=1.0, **({"val_accuracy": value} if iteration == 4 else {}))
+        talk.report(
+            "t00000", iteration, loss=1.0, **({"val_accuracy": value} if iteration == 4 else {})
+        )
     talk.exit("t00000", Outcome.COMPLETED)
     assert missed(talk) == []
     assert rule(talk) is None
 
 
-@pytest.mark.parametrize(("value", "shown"), [("0.5", "'0.5'"), (None, "None"), (True, "True"), ([0.5], "[0.5]")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [("0.5", "'0.5'"), (None, "None"), (True, "True"), ([0.5], "[0.5]")]
+)
 def test_a_metric_that_is_never_a_number_is_not_reported(value, shown):
     talk = Conversation(max_trials=1, **WANTED)
     talk.begin(1)
@@ -130,7 +142,9 @@ def test_a_trial_that_did_not_complete_says_nothing_about_the_metric(outcome):
     assert rule(talk) is None
 
 
-@pytest.mark.parametrize("settings", [{"is_metric_required": False}, {"metric": None, "mode": None}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"is_metric_required": False}, {"metric": None, "mode": None}], ids=str
+)
 def test_it_does_not_end_where_the_metric_need_not_be_reported(settings):
     talk = Conversation(max_trials=2, **{**WANTED, **settings})
     talk.begin(2)
@@ -140,7 +154,9 @@ def test_it_does_not_end_where_the_metric_need_not_be_reported(settings):
 
 
 def test_each_of_several_objectives_has_to_be_reported():
-    talk = Conversation(max_trials=2, several_objectives=(("loss", "min"), ("size", "min")), is_metric_required=True)
+    talk = Conversation(
+        max_trials=2, several_objectives=(("loss", "min"), ("size", "min")), is_metric_required=True
+    )
     talk.begin(2)
     talk.report("t00000", 1, loss=1.0)
     talk.exit("t00000", Outcome.COMPLETED)
@@ -180,7 +196,10 @@ def test_what_was_seen_outlasts_a_snapshot():
     talk.begin(2)
     for iteration in range(1, 11):
         talk.report("t00000", iteration, val_accuracy=0.5)
-    state, trials = talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
+    state, trials = (
+        talk.experiment.state_dict(),
+        [trial_from(trial_fields(trial)) for trial in talk.experiment.trials],
+    )
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     again.load_state_dict(state, trials)
     assert again._metric_watch.missing == []
@@ -195,7 +214,10 @@ def test_what_was_told_outlasts_a_snapshot():
     talk.begin(3)
     talk.report("t00000", 1, val_accuracy="n/a")
     talk.exit("t00001", Outcome.COMPLETED)
-    state, trials = talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
+    state, trials = (
+        talk.experiment.state_dict(),
+        [trial_from(trial_fields(trial)) for trial in talk.experiment.trials],
+    )
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     again.load_state_dict(state, trials)
     assert again.state_dict()["metric_watch"] == state["metric_watch"]
@@ -209,4 +231,7 @@ def test_what_was_told_outlasts_a_snapshot():
 
 def test_settings_of_an_earlier_build_are_read():
     settings = Conversation(**WANTED).experiment.settings
-    assert ExperimentSettings.from_fields(settings.as_fields() | {"has_late_metrics": False}) == settings
+    assert (
+        ExperimentSettings.from_fields(settings.as_fields() | {"has_late_metrics": False})
+        == settings
+    )

@@ -20,9 +20,16 @@ def _beats(one, other, modes):
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-@given(st.lists(st.tuples(_numbers, _numbers, _numbers), max_size=30), st.tuples(*[st.sampled_from(["min", "max"])] * 3))
+@given(
+    st.lists(st.tuples(_numbers, _numbers, _numbers), max_size=30),
+    st.tuples(*[st.sampled_from(["min", "max"])] * 3),
+)
 def test_on_the_front_is_exactly_what_no_other_point_beats(points, modes):
-    expected = {index for index, point in enumerate(points) if not any(_beats(other, point, modes) for other in points)}
+    expected = {
+        index
+        for index, point in enumerate(points)
+        if not any(_beats(other, point, modes) for other in points)
+    }
     assert set(pareto_front(points, modes)) == expected
 
 
@@ -33,12 +40,22 @@ def test_the_front_begins_with_the_best_in_the_first_objective_and_keeps_equal_p
 def test_trials_without_a_finite_value_of_every_objective_are_not_on_the_front():
     talk = Conversation(capacity={"cpu": 4.0}, several_objectives=(("acc", "max"), ("size", "min")))
     talk.begin(4)
-    for trial_id, metrics in {"t00000": {"acc": 0.9, "size": 5}, "t00001": {"acc": 0.9}, "t00002": {"acc": math.nan, "size": 1}}.items():
+    for trial_id, metrics in {
+        "t00000": {"acc": 0.9, "size": 5},
+        "t00001": {"acc": 0.9},
+        "t00002": {"acc": math.nan, "size": 1},
+    }.items():
         talk.report(trial_id, 1, **metrics)
     talk.report("t00003", 1, acc=0.5, size=1)
     objectives = talk.experiment.settings.objectives
-    assert [trial.trial_id for trial in best_trials(talk.experiment.trials, objectives)] == ["t00000", "t00003"]
-    assert (values_of(talk.trial("t00000"), objectives), values_of(talk.trial("t00001"), objectives)) == ((0.9, 5.0), None)
+    assert [trial.trial_id for trial in best_trials(talk.experiment.trials, objectives)] == [
+        "t00000",
+        "t00003",
+    ]
+    assert (
+        values_of(talk.trial("t00000"), objectives),
+        values_of(talk.trial("t00001"), objectives),
+    ) == ((0.9, 5.0), None)
 
 
 def test_an_experiment_tells_its_objectives_whether_it_has_several_one_or_none():
@@ -49,7 +66,9 @@ def test_an_experiment_tells_its_objectives_whether_it_has_several_one_or_none()
 
 
 def test_objectives_come_back_from_what_was_written_down_and_may_be_missing_there():
-    settings = ExperimentSettings({"cpu": 1.0}, several_objectives=(("acc", "max"), ("size", "min")))
+    settings = ExperimentSettings(
+        {"cpu": 1.0}, several_objectives=(("acc", "max"), ("size", "min"))
+    )
     fields = settings.as_fields()
     assert ExperimentSettings.from_fields(fields) == settings
     del fields["several_objectives"]

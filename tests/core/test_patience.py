@@ -4,7 +4,13 @@ import pytest
 
 from tests.core.conversation import BOOM, Conversation, answers, kills
 from tuner.core.commands import TrialSilent
-from tuner.core.events import CheckpointFailed, CheckpointRequested, CheckpointStarted, StopRequested, TrialStopRequested
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointStarted,
+    StopRequested,
+    TrialStopRequested,
+)
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.timeouts import LAST_WORDS_S, Patience
 from tuner.core.trial import CheckpointRecord
@@ -55,7 +61,9 @@ def ends(talk, *, is_asked, fails):
 
 @pytest.mark.parametrize("is_asked", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_no_time_runs_while_a_checkpoint_is_stored_and_all_of_it_is_left_afterwards(is_asked, fails):
+def test_no_time_runs_while_a_checkpoint_is_stored_and_all_of_it_is_left_afterwards(
+    is_asked, fails
+):
     talk = Conversation(max_trials=1, report_timeout_s=10.0, checkpoints=SAVES)
     assert storing(talk, is_asked=is_asked) == []
     ends(talk, is_asked=is_asked, fails=fails)
@@ -144,7 +152,10 @@ def test_urgency_leaves_no_time_at_all_and_no_last_words():
     patience.expect_exit("a", 0.0)
     patience.interrupt(2.0, 10.0, is_urgent=True)
     patience.expect_exit("b", 2.0)
-    assert sorted((one.trial_id, one.last_words_s) for one in patience.exhausted(2.0)) == [("a", 0.0), ("b", 0.0)]
+    assert sorted((one.trial_id, one.last_words_s) for one in patience.exhausted(2.0)) == [
+        ("a", 0.0),
+        ("b", 0.0),
+    ]
 
 
 def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgent():
@@ -167,7 +178,9 @@ def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_a_worker_that_stores_a_checkpoint_while_everything_is_stopped_has_to_leave_in_time(is_asked):
+def test_a_worker_that_stores_a_checkpoint_while_everything_is_stopped_has_to_leave_in_time(
+    is_asked,
+):
     talk = Conversation(max_trials=1, interrupt_grace_s=3.0, checkpoints=SAVES)
     talk.begin(1)
     if is_asked:

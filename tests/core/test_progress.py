@@ -16,8 +16,19 @@ def look(talk, elapsed_s=0.0):
 
 def test_before_anything_has_happened_there_is_nothing_to_tell():
     progress = look(Conversation(max_trials=4, metric="loss", mode="min"))
-    assert (progress.name, progress.metric, progress.mode, progress.num_total) == ("demo", "loss", "min", 4)
-    assert (progress.num_finished, progress.best, progress.best_last, progress.running, progress.leaders) == (0, None, None, (), ())
+    assert (progress.name, progress.metric, progress.mode, progress.num_total) == (
+        "demo",
+        "loss",
+        "min",
+        4,
+    )
+    assert (
+        progress.num_finished,
+        progress.best,
+        progress.best_last,
+        progress.running,
+        progress.leaders,
+    ) == (0, None, None, (), ())
     assert progress.waiting_for == ""
 
 
@@ -34,9 +45,18 @@ def test_trials_are_counted_by_where_they_stand_and_why_they_ended():
         Status.ERROR: 1,
         Status.RUNNING: 2,
     }
-    assert (progress.num_finished, progress.num_stopped_early, progress.num_errors, progress.elapsed_s) == (2, 1, 1, 7.0)
+    assert (
+        progress.num_finished,
+        progress.num_stopped_early,
+        progress.num_errors,
+        progress.elapsed_s,
+    ) == (2, 1, 1, 7.0)
     assert [trial.trial_id for trial in progress.running] == ["t00002", "t00003"]
-    assert (progress.best, progress.best_last, progress.best_ever) == (talk.trial("t00000"), Evaluation(0.5, 1, 1), Evaluation(0.5, 1, 1))
+    assert (progress.best, progress.best_last, progress.best_ever) == (
+        talk.trial("t00000"),
+        Evaluation(0.5, 1, 1),
+        Evaluation(0.5, 1, 1),
+    )
     assert progress.leaders == (talk.trial("t00000"),)
     assert (progress.used, progress.capacity) == ({"cpu": 2.0}, {"cpu": 4.0})
 
@@ -49,7 +69,9 @@ def test_an_attempt_that_is_tried_again_counts_as_an_error_but_not_as_finished()
 
 
 def test_who_waits_is_told_what_for():
-    talk = Conversation(max_trials=2, capacity={"cpu": 2.0, "gpu": 1.0}, default_request={"cpu": 0.5})
+    talk = Conversation(
+        max_trials=2, capacity={"cpu": 2.0, "gpu": 1.0}, default_request={"cpu": 0.5}
+    )
     talk.say()
     talk.say(suggest("t00000", cpu=1.0, gpu=1.0), suggest("t00001", cpu=2.0, gpu=1.0))
     assert look(talk).waiting_for == "free cpu and gpu"
@@ -89,8 +111,26 @@ def test_progress_is_that_of_the_trials_or_else_of_the_time(settings, fraction):
         ({"num_total": 8, "num_finished": 4, "elapsed_s": 9.0, "time_budget_s": 8.0}, None),
         ({"num_total": 8, "num_finished": 8, "elapsed_s": 9.0}, None),
         ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "quiet_s": 90.0}, 90.0),
-        ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "longest_left_s": 200.0, "quiet_s": 90.0}, 200.0),
-        ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "longest_left_s": 200.0, "time_budget_s": 700.0}, 100.0),
+        (
+            {
+                "num_total": 1000,
+                "num_finished": 999,
+                "elapsed_s": 600.0,
+                "longest_left_s": 200.0,
+                "quiet_s": 90.0,
+            },
+            200.0,
+        ),
+        (
+            {
+                "num_total": 1000,
+                "num_finished": 999,
+                "elapsed_s": 600.0,
+                "longest_left_s": 200.0,
+                "time_budget_s": 700.0,
+            },
+            100.0,
+        ),
     ],
 )
 def test_the_time_left_follows_from_the_pace_and_the_budget(settings, remaining_s):
@@ -124,8 +164,12 @@ def test_more_iterations_than_a_full_training_count_as_one():
     assert look_at(talk.experiment, "demo", 10.0, full_iteration=4).num_underway == 1.0
 
 
-@pytest.mark.parametrize(("num_to_come", "num_pending", "remaining_s"), [(10, 0, 10.0), (10, 10, 10.0), (0, 0, None)])
-def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_open_after_that(num_to_come, num_pending, remaining_s):
+@pytest.mark.parametrize(
+    ("num_to_come", "num_pending", "remaining_s"), [(10, 0, 10.0), (10, 10, 10.0), (0, 0, None)]
+)
+def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_open_after_that(
+    num_to_come, num_pending, remaining_s
+):
     statuses = {Status.PAUSED: 8, Status.TERMINATED: 2, Status.PENDING: num_pending}
     num_trials = 10 + num_to_come
     progress = Progress(
@@ -135,7 +179,13 @@ def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_ope
 
 
 def test_a_notebook_shows_a_table_in_which_nothing_is_markup():
-    shown = Progress("<b>x</b>", num_total=4, num_finished=1, num_trials_by_status={Status.RUNNING: 2}, elapsed_s=3.0)._repr_html_()
+    shown = Progress(
+        "<b>x</b>",
+        num_total=4,
+        num_finished=1,
+        num_trials_by_status={Status.RUNNING: 2},
+        elapsed_s=3.0,
+    )._repr_html_()
     assert "&lt;b&gt;x&lt;/b&gt;" in shown
     assert "<td>1 of 4 trials</td>" in shown
     assert "<td>2 RUNNING</td>" in shown

@@ -79,7 +79,10 @@ def test_a_trial_that_waits_already_keeps_its_place_and_is_served_once():
     assert ids(queue) == ["b", "a"]
 
 
-STEPS = st.one_of(st.tuples(st.sampled_from(["push", "discard"]), st.integers(0, 5)), st.tuples(st.just("pop"), st.integers(0, 3)))
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["push", "discard"]), st.integers(0, 5)),
+    st.tuples(st.just("pop"), st.integers(0, 3)),
+)
 
 
 @given(st.lists(STEPS, min_size=15, max_size=40))

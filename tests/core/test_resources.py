@@ -9,7 +9,9 @@ from tuner.core.resources import ResourcePool
 AMOUNTS = st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0])
 GPUS = st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.34, 0.5, 0.75, 1.0, 2.0, 3.0])
 REQUESTS = st.fixed_dictionaries({}, optional={"cpu": AMOUNTS, "gpu": GPUS, "licence": AMOUNTS})
-CAPACITIES = st.fixed_dictionaries({"cpu": AMOUNTS, "gpu": st.sampled_from([0, 1, 2, 4, 2.5])}, optional={"licence": AMOUNTS})
+CAPACITIES = st.fixed_dictionaries(
+    {"cpu": AMOUNTS, "gpu": st.sampled_from([0, 1, 2, 4, 2.5])}, optional={"licence": AMOUNTS}
+)
 
 
 def test_ten_tenths_are_one():
@@ -25,7 +27,12 @@ def test_ten_tenths_are_one():
 
 def test_fractions_share_the_fullest_device_that_has_room():
     pool = ResourcePool({"gpu": 3})
-    assert [pool.acquire({"gpu": amount}) for amount in (0.5, 0.75, 0.25, 0.25)] == [(0,), (1,), (1,), (0,)]
+    assert [pool.acquire({"gpu": amount}) for amount in (0.5, 0.75, 0.25, 0.25)] == [
+        (0,),
+        (1,),
+        (1,),
+        (0,),
+    ]
     assert pool.acquire({"gpu": 1}) == (2,)
 
 
@@ -87,7 +94,10 @@ def test_with_everything_free_a_request_fits_exactly_if_it_is_no_misfit(capacity
     assert (pool.acquire(request_) is not None) == (pool.misfit(request_) == "")
 
 
-@given(capacity=CAPACITIES, steps=st.lists(st.tuples(REQUESTS, st.integers(0, 5)), min_size=10, max_size=30))
+@given(
+    capacity=CAPACITIES,
+    steps=st.lists(st.tuples(REQUESTS, st.integers(0, 5)), min_size=10, max_size=30),
+)
 def test_grants_never_exceed_the_capacity_and_nothing_leaks(capacity, steps):
     pool = ResourcePool(capacity)
     before = pool.used

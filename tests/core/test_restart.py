@@ -38,10 +38,17 @@ def failed():
     return talk
 
 
-def test_a_failed_trial_that_begins_anew_starts_without_a_checkpoint_under_the_next_numbers(failed, restart):
+def test_a_failed_trial_that_begins_anew_starts_without_a_checkpoint_under_the_next_numbers(
+    failed, restart
+):
     commands = restart(failed, errored=ResumeType.RESTART)
     [start] = [command for command in commands if isinstance(command, StartWorker)]
-    assert (start.trial_id, start.attempt, start.checkpoint, start.next_checkpoint) == ("t00000", 2, None, 1)
+    assert (start.trial_id, start.attempt, start.checkpoint, start.next_checkpoint) == (
+        "t00000",
+        2,
+        None,
+        1,
+    )
     assert DeleteCheckpoint("t00000", FIRST) in commands
 
 
@@ -54,9 +61,17 @@ def test_what_a_trial_had_come_to_before_it_began_anew_counts_no_longer(failed, 
 
 
 def test_a_failed_trial_that_goes_on_keeps_its_checkpoint_and_its_results(failed, restart):
-    [start] = [command for command in restart(failed, errored=ResumeType.RESUME) if isinstance(command, StartWorker)]
+    [start] = [
+        command
+        for command in restart(failed, errored=ResumeType.RESUME)
+        if isinstance(command, StartWorker)
+    ]
     trial = failed.trial("t00000")
-    assert (start.checkpoint, trial.superseded_attempt, trial.last_result["loss"]) == (FIRST, 0, 0.5)
+    assert (start.checkpoint, trial.superseded_attempt, trial.last_result["loss"]) == (
+        FIRST,
+        0,
+        0.5,
+    )
     assert failed.experiment.best.trial is trial
 
 
@@ -64,7 +79,11 @@ def test_a_running_trial_that_begins_anew_is_started_once_without_its_checkpoint
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
-    [start] = [command for command in restart(talk, unfinished=ResumeType.RESTART) if isinstance(command, StartWorker)]
+    [start] = [
+        command
+        for command in restart(talk, unfinished=ResumeType.RESTART)
+        if isinstance(command, StartWorker)
+    ]
     assert (start.attempt, start.checkpoint) == (2, None)
     talk.say(WorkerStarted("t00000", 2, pid=1))
     talk.report("t00000", 1)
@@ -72,7 +91,11 @@ def test_a_running_trial_that_begins_anew_is_started_once_without_its_checkpoint
 
 
 def test_a_paused_trial_that_begins_anew_waits_for_no_scheduler(restart):
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}), max_trials=2, max_concurrent=1)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}),
+        max_trials=2,
+        max_concurrent=1,
+    )
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
     talk.exit("t00000", Outcome.STOPPED)
@@ -91,14 +114,18 @@ def test_a_trial_that_has_not_been_started_yet_does_so_once(restart):
     assert talk.experiment.is_finished
 
 
-@pytest.mark.parametrize(("treatment", "checkpoint"), [(ResumeType.RESUME, FIRST), (ResumeType.RESTART, None)])
+@pytest.mark.parametrize(
+    ("treatment", "checkpoint"), [(ResumeType.RESUME, FIRST), (ResumeType.RESTART, None)]
+)
 def test_a_trial_that_was_over_is_taken_up_where_that_is_asked_for(restart, treatment, checkpoint):
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
     talk.exit("t00000", Outcome.COMPLETED)
     assert starts(restart(talk)) == []
-    [start] = [command for command in restart(talk, finished=treatment) if isinstance(command, StartWorker)]
+    [start] = [
+        command for command in restart(talk, finished=treatment) if isinstance(command, StartWorker)
+    ]
     assert start.checkpoint == checkpoint
     assert talk.trial("t00000").ending is None
 
@@ -128,11 +155,17 @@ def test_trials_whose_time_was_over_go_on_when_there_is_more_of_it(restart):
 
 
 def test_a_trial_that_had_saved_for_a_pause_is_paused_although_its_driver_did_not_live_to_see_it_leave():
-    talk = Conversation(ScriptedScheduler({("t00000", 2): [Pause("t00000", Reason("test"))]}), max_trials=1, checkpoints=SAVES)
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 2): [Pause("t00000", Reason("test"))]}),
+        max_trials=1,
+        checkpoints=SAVES,
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.report("t00000", 2)
     talk.saved("t00000", 0, 2)
     talk.say(DriverRestarted(talk.experiment.settings))
-    assert talk.trial("t00000").reason == Reason("idle"), "it was paused, and as nobody resumed it, it was stopped"
+    assert talk.trial("t00000").reason == Reason("idle"), (
+        "it was paused, and as nobody resumed it, it was stopped"
+    )
     assert talk.trial("t00000").attempt == 1

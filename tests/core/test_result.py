@@ -7,7 +7,11 @@ from tuner.core.result import AUTO_FILLED, SUPPLIED_BY_USER, flatten
 
 NAMES = st.text("abc", min_size=1, max_size=3)
 LEAVES = st.one_of(st.integers(), st.booleans(), st.none(), st.lists(st.integers(), max_size=2))
-TREES = st.dictionaries(NAMES, st.recursive(LEAVES, lambda inner: st.dictionaries(NAMES, inner, max_size=3), max_leaves=8), max_size=4)
+TREES = st.dictionaries(
+    NAMES,
+    st.recursive(LEAVES, lambda inner: st.dictionaries(NAMES, inner, max_size=3), max_leaves=8),
+    max_size=4,
+)
 
 
 def test_nested_dictionaries_become_names_with_slashes():

@@ -43,7 +43,9 @@ def test_results_are_counted_and_not_what_they_are_numbered():
 def test_an_exploit_keeps_what_was_reported_before_it():
     why = Reason("test")
     script = {(B, 40): [Exploit(B, A, {"x": 2}, why), Resume(B, why)]}
-    talk = Conversation(ScriptedScheduler(script), max_trials=2, max_failures=2, checkpoints=CheckpointPolicy())
+    talk = Conversation(
+        ScriptedScheduler(script), max_trials=2, max_failures=2, checkpoints=CheckpointPolicy()
+    )
     talk.begin(2)
     talk.report(A, 100, CheckpointRecord(0, 100))
     talk.report(B, 20, CheckpointRecord(0, 20))
@@ -91,9 +93,14 @@ def test_as_many_results_count_as_the_journal_tells(data):
         for step in data.draw(st.lists(st.integers(1, 9), max_size=5)):
             iteration += step
             has_checkpoint = data.draw(st.booleans())
-            talk.report(A, iteration, CheckpointRecord(num_saved, iteration) if has_checkpoint else None)
+            talk.report(
+                A, iteration, CheckpointRecord(num_saved, iteration) if has_checkpoint else None
+            )
             num_saved += has_checkpoint
-            metrics = {"training_iteration": iteration, "iterations_since_restore": iteration - resumed}
+            metrics = {
+                "training_iteration": iteration,
+                "iterations_since_restore": iteration - resumed,
+            }
             told.append(ResultReported(A, trial.attempt, metrics))
         with tempfile.TemporaryDirectory() as directory:
             with Journal(Path(directory), sync="process") as journal:

@@ -118,5 +118,9 @@ def test_an_experiment_tells_of_a_trial_that_is_silent_and_lets_it_run():
     assert talk.experiment.next_deadline_s() is not None
     for _ in range(3):
         assert talk.say(after_s=20.0) == []
-    silent = [(notice.trial.trial_id, notice.usual_s) for notice in talk.notices if isinstance(notice, TrialSilent)]
+    silent = [
+        (notice.trial.trial_id, notice.usual_s)
+        for notice in talk.notices
+        if isinstance(notice, TrialSilent)
+    ]
     assert silent == [("t00001", 2.0), ("t00000", 2.0)]

@@ -3,7 +3,15 @@
 import pytest
 
 from schedulers.decisions import Pause, Reason, Resume, Stop
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, result, starts, suggest
+from tests.core.conversation import (
+    BOOM,
+    Conversation,
+    ScriptedScheduler,
+    answers,
+    result,
+    starts,
+    suggest,
+)
 from tuner.core.commands import TrialAdded, TrialGrafted
 from tuner.core.events import (
     CheckpointLost,
@@ -60,7 +68,11 @@ def test_a_trial_is_stopped_at_its_next_report():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
     trial = talk.trial("t00000")
-    assert (trial.status, trial.ending, trial.reason.rule) == (Status.TERMINATED, Ending.STOPPED_EARLY, "user.stop")
+    assert (trial.status, trial.ending, trial.reason.rule) == (
+        Status.TERMINATED,
+        Ending.STOPPED_EARLY,
+        "user.stop",
+    )
     assert talk.experiment.is_finished
 
 
@@ -140,7 +152,12 @@ def test_who_is_paused_again_on_its_way_back_goes_on_in_the_next_session():
 
 def test_who_is_paused_by_hand_when_its_scheduler_wants_it_back_goes_on_in_the_next_session():
     script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY)]}
-    talk = Conversation(ScriptedScheduler(script, idle=[(), (), (), ()]), max_trials=2, checkpoints=SAVES, capacity={"cpu": 1.0})
+    talk = Conversation(
+        ScriptedScheduler(script, idle=[(), (), (), ()]),
+        max_trials=2,
+        checkpoints=SAVES,
+        capacity={"cpu": 1.0},
+    )
     talk.begin(1)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
@@ -170,7 +187,9 @@ def test_who_has_been_told_to_pause_goes_on_as_soon_as_it_has_left():
 
 
 def test_the_schedulers_own_pause_outlasts_the_users():
-    talk = saving(ScriptedScheduler({("t00001", 1): [Pause("t00000", WHY)]}, idle=[()]), num_trials=2)
+    talk = saving(
+        ScriptedScheduler({("t00001", 1): [Pause("t00000", WHY)]}, idle=[()]), num_trials=2
+    )
     talk.say(PauseRequested("t00000"))
     talk.report("t00001", 1)
     talk.say(ResumeRequested("t00000"))
@@ -287,7 +306,9 @@ def test_progress_says_for_whom_the_experiment_waits():
 
 
 def forked(trial_id="f00000", donor="t00000", changes=None, checkpoint=0):
-    return TrialForked(trial_id, donor, {"x": 2} if changes is None else changes, {"cpu": 1.0}, checkpoint)
+    return TrialForked(
+        trial_id, donor, {"x": 2} if changes is None else changes, {"cpu": 1.0}, checkpoint
+    )
 
 
 def with_a_checkpoint(**settings):
@@ -300,10 +321,18 @@ def with_a_checkpoint(**settings):
 def test_a_fork_goes_on_from_the_checkpoint_with_another_configuration():
     talk = with_a_checkpoint()
     (start,) = talk.say(forked())
-    assert (start.trial_id, start.attempt, start.config, start.source_id) == ("f00000", 1, {"x": 2}, "t00000")
+    assert (start.trial_id, start.attempt, start.config, start.source_id) == (
+        "f00000",
+        1,
+        {"x": 2},
+        "t00000",
+    )
     assert start.checkpoint == CheckpointRecord(0, 3)
     assert talk.trial("t00000").config == {"x": 1}
-    assert [type(notice) for notice in talk.notices if notice.trial.trial_id == "f00000"][:2] == [TrialAdded, TrialGrafted]
+    assert [type(notice) for notice in talk.notices if notice.trial.trial_id == "f00000"][:2] == [
+        TrialAdded,
+        TrialGrafted,
+    ]
     talk.say(WorkerStarted("f00000", 1, pid=1), result("f00000", 4))
     assert talk.trial("f00000").num_rows == 1
 
@@ -312,7 +341,9 @@ def test_the_checkpoint_is_kept_until_the_fork_has_one_of_its_own():
     talk = with_a_checkpoint()
     talk.say(forked())
     assert talk.trial("t00000").leased == {0}
-    talk.say(WorkerStarted("f00000", 1, pid=1), result("f00000", 4, checkpoint=CheckpointRecord(0, 4)))
+    talk.say(
+        WorkerStarted("f00000", 1, pid=1), result("f00000", 4, checkpoint=CheckpointRecord(0, 4))
+    )
     assert not talk.trial("t00000").leased
 
 
@@ -326,7 +357,9 @@ def test_a_fork_that_fails_before_it_saves_begins_again_at_its_donors_checkpoint
 def test_a_fork_of_which_the_checkpoint_is_lost_begins_anew_with_its_own_configuration():
     talk = with_a_checkpoint(max_failures=1)
     talk.say(forked())
-    (start, *_) = talk.say(CheckpointLost("t00000", 0, "gone"), WorkerExited("f00000", 1, Outcome.LOST))
+    (start, *_) = talk.say(
+        CheckpointLost("t00000", 0, "gone"), WorkerExited("f00000", 1, Outcome.LOST)
+    )
     assert (start.trial_id, start.config, start.checkpoint) == ("f00000", {"x": 2}, None)
 
 
@@ -350,7 +383,11 @@ def test_a_fork_that_is_restarted_begins_with_its_own_configuration():
     talk = with_a_checkpoint()
     talk.say(forked())
     talk.exit("f00000", Outcome.FAILED, BOOM)
-    start = next(start for start in begin_again(talk, errored=ResumeType.RESTART) if start.trial_id == "f00000")
+    start = next(
+        start
+        for start in begin_again(talk, errored=ResumeType.RESTART)
+        if start.trial_id == "f00000"
+    )
     assert (start.config, start.checkpoint) == ({"x": 2}, None)
 
 
@@ -397,9 +434,16 @@ def test_a_second_pause_and_a_wish_at_the_end_are_objected_to():
 
 def test_changes_reach_nested_hyperparameters_and_whole_branches():
     config = {"lr": 0.1, "net": {"depth": 3, "act": {"kind": "relu"}}, 5: 6}
-    assert with_changes(config, {"net/act/kind": "tanh", "5": 7}) == {"lr": 0.1, "net": {"depth": 3, "act": {"kind": "tanh"}}, 5: 7}
+    assert with_changes(config, {"net/act/kind": "tanh", "5": 7}) == {
+        "lr": 0.1,
+        "net": {"depth": 3, "act": {"kind": "tanh"}},
+        5: 7,
+    }
     assert with_changes(config, {"net": 1}) == {"lr": 0.1, "net": 1, 5: 6}
-    assert unknown_names(config, {"net/act": 1, "net/deep": 2, "lr": 3, "act": 4}) == ["net/deep", "act"]
+    assert unknown_names(config, {"net/act": 1, "net/deep": 2, "lr": 3, "act": 4}) == [
+        "net/deep",
+        "act",
+    ]
     assert config["net"]["act"] == {"kind": "relu"}
 
 

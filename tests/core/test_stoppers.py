@@ -59,10 +59,16 @@ def test_a_threshold_is_reached_as_it_compares(threshold, value, is_reached):
     assert MetricThresholdStopper({"loss": threshold})("t", {"loss": value}) is is_reached
 
 
-@pytest.mark.parametrize("thresholds", [{"env": {"reward": 2, "length": "<= 5"}}, {"env/reward": 2, "env": {"length": "<= 5"}}])
+@pytest.mark.parametrize(
+    "thresholds",
+    [{"env": {"reward": 2, "length": "<= 5"}}, {"env/reward": 2, "env": {"length": "<= 5"}}],
+)
 def test_a_threshold_may_be_nested_as_the_metric_is(thresholds):
     stopper = MetricThresholdStopper(thresholds)
-    assert [stopper("t", {"env": {"reward": reward, "length": 9}}) for reward in (1, 2)] == [False, True]
+    assert [stopper("t", {"env": {"reward": reward, "length": 9}}) for reward in (1, 2)] == [
+        False,
+        True,
+    ]
     assert stopper("t", {"env/length": 5})
     with pytest.raises(ValueError, match=r"stop\['env/reward'\] must be a number"):
         MetricThresholdStopper({"env": {"reward": "high"}})
@@ -79,13 +85,18 @@ def test_any_threshold_is_enough_and_nested_metrics_have_flat_names():
 @given(step=st.integers(1, 50), limit=st.integers(1, 50))
 def test_a_threshold_that_is_jumped_over_is_reached_all_the_same(step, limit):
     stopper = MetricThresholdStopper({"training_iteration": limit})
-    reached = next(time for time in range(step, 999, step) if stopper("t", {"training_iteration": time}))
+    reached = next(
+        time for time in range(step, 999, step) if stopper("t", {"training_iteration": time})
+    )
     assert reached - step < limit <= reached
 
 
 @pytest.mark.parametrize("threshold", ["", "0.5", "= 0.5", "<= a lot", None, [1.0], "<="])
 def test_what_is_no_threshold_is_refused_with_the_remedy(threshold):
-    with pytest.raises(ValueError, match=r"stop\['loss'\] must be a number .* or a comparison such as '<= 0.1', got "):
+    with pytest.raises(
+        ValueError,
+        match=r"stop\['loss'\] must be a number .* or a comparison such as '<= 0.1', got ",
+    ):
         MetricThresholdStopper({"loss": threshold})
 
 
@@ -95,13 +106,17 @@ def test_what_is_no_threshold_is_refused_with_the_remedy(threshold):
 @given(limit=st.integers(1, 20), stride=st.integers(1, 7))
 def test_a_trial_never_falls_short_of_its_iterations_however_rarely_it_is_asked(limit, stride):
     stopper = MaximumIterationStopper(limit)
-    stopped = next(time for time in range(1, 99, stride) if stopper("t", {"training_iteration": time}))
+    stopped = next(
+        time for time in range(1, 99, stride) if stopper("t", {"training_iteration": time})
+    )
     assert limit <= stopped < limit + stride
 
 
 def test_results_that_are_repeated_after_a_crash_count_once():
     stopper = MaximumIterationStopper(3)
-    assert [stopper("t", {"training_iteration": time}) for time in (1, 2, 1, 2, 3)] == [False] * 4 + [True]
+    assert [stopper("t", {"training_iteration": time}) for time in (1, 2, 1, 2, 3)] == [
+        False
+    ] * 4 + [True]
 
 
 @pytest.mark.parametrize("max_iter", [0, -1])
@@ -126,7 +141,9 @@ def test_the_experiment_stops_when_the_time_is_up_and_not_before(timeout):
 
 @pytest.mark.parametrize("timeout", [0, -1.0, math.nan, dt.timedelta(0)])
 def test_a_timeout_must_be_positive(timeout):
-    with pytest.raises(ValueError, match="timeout must be a positive number of seconds or a timedelta, got"):
+    with pytest.raises(
+        ValueError, match="timeout must be a positive number of seconds or a timedelta, got"
+    ):
         TimeoutStopper(timeout)
 
 
@@ -144,9 +161,14 @@ def test_the_grace_period_counts_results_of_each_trial():
     assert answers(stopper, [0.5] * 4, trial_id="b") == [False, False, False, True]
 
 
-@pytest.mark.parametrize(("mode", "value", "stops"), [("min", 0.3, True), ("min", 0.5, False), ("max", 0.5, True), ("max", 0.3, False)])
+@pytest.mark.parametrize(
+    ("mode", "value", "stops"),
+    [("min", 0.3, True), ("min", 0.5, False), ("max", 0.5, True), ("max", 0.3, False)],
+)
 def test_a_plateau_counts_only_where_the_metric_is_good_enough(mode, value, stops):
-    stopper = TrialPlateauStopper("loss", num_results=2, grace_period=0, metric_threshold=0.4, mode=mode)
+    stopper = TrialPlateauStopper(
+        "loss", num_results=2, grace_period=0, metric_threshold=0.4, mode=mode
+    )
     assert answers(stopper, [value, value]) == [False, stops]
 
 
@@ -167,7 +189,11 @@ def test_a_plateau_is_what_its_definition_says(values, std, num_results, grace_p
     stopper = TrialPlateauStopper("loss", std, num_results, grace_period)
     for count, answer in enumerate(answers(stopper, values), 1):
         window = values[max(count - num_results, 0) : count]
-        assert answer == (count >= grace_period and len(window) == num_results and statistics.pstdev(window) <= std)
+        assert answer == (
+            count >= grace_period
+            and len(window) == num_results
+            and statistics.pstdev(window) <= std
+        )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +202,10 @@ def test_a_plateau_is_what_its_definition_says(values, std, num_results, grace_p
         ({"num_results": 0}, "num_results must be at least 1"),
         ({"std": -0.1}, "std at least 0, got num_results=4, grace_period=4, std=-0.1"),
         ({"grace_period": -1}, "grace_period"),
-        ({"metric_threshold": 0.5}, "mode must be 'min' or 'max' where metric_threshold is given, got None"),
+        (
+            {"metric_threshold": 0.5},
+            "mode must be 'min' or 'max' where metric_threshold is given, got None",
+        ),
         ({"metric_threshold": 0.5, "mode": "low"}, "got 'low'"),
     ],
 )
@@ -210,7 +239,9 @@ def test_values_that_are_no_numbers_say_nothing_about_rest():
 
 @pytest.mark.parametrize("settings", [{"top": 1}, {"std": -1.0}, {"patience": -1}])
 def test_the_rest_of_an_experiment_must_make_sense(settings):
-    with pytest.raises(ValueError, match="top must be at least 2, std and patience at least 0, got"):
+    with pytest.raises(
+        ValueError, match="top must be at least 2, std and patience at least 0, got"
+    ):
         ExperimentPlateauStopper("loss", **settings)
 
 
@@ -317,7 +348,10 @@ def test_nothing_is_stopped_by_default():
 
 def ended(value, num_rows=1, rule=STOP, metric="val/loss"):
     trial = Trial("t00000", {}, {})
-    trial.num_rows, trial.reason = num_rows, Reason(rule, {"training_iteration": num_rows, metric: value})
+    trial.num_rows, trial.reason = (
+        num_rows,
+        Reason(rule, {"training_iteration": num_rows, metric: value}),
+    )
     return trial
 
 

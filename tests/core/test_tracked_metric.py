@@ -14,7 +14,10 @@ from tuner.core.trial import CheckpointRecord
 
 
 def tracked(*values, mode="min"):
-    results = [{"training_iteration": number, **({} if value is None else {"loss": value})} for number, value in enumerate(values, 1)]
+    results = [
+        {"training_iteration": number, **({} if value is None else {"loss": value})}
+        for number, value in enumerate(values, 1)
+    ]
     return TrackedMetric.of_results(results, "loss", mode)
 
 
@@ -62,21 +65,44 @@ def conversation():
     [
         ([(1, 0.5, None), (2, 0.1, None), "fail", (1, 0.6, None)], (0.6, 1), (0.6, 1)),
         ([(1, 0.5, 0), (2, 0.1, None), "fail", (2, None, None)], (0.5, 1), (0.5, 1)),
-        ([(1, 0.5, None), (2, None, 0), (3, 0.1, None), "fail", (3, 0.7, None)], (0.7, 3), (0.5, 1)),
-        ([(1, 0.5, 0), (2, 0.4, 1), (3, 0.1, None), "fail", (3, 0.2, None), (4, 0.0, None), "fail", (3, None, None)], (0.4, 2), (0.4, 2)),
+        (
+            [(1, 0.5, None), (2, None, 0), (3, 0.1, None), "fail", (3, 0.7, None)],
+            (0.7, 3),
+            (0.5, 1),
+        ),
+        (
+            [
+                (1, 0.5, 0),
+                (2, 0.4, 1),
+                (3, 0.1, None),
+                "fail",
+                (3, 0.2, None),
+                (4, 0.0, None),
+                "fail",
+                (3, None, None),
+            ],
+            (0.4, 2),
+            (0.4, 2),
+        ),
     ],
 )
 def test_what_a_later_attempt_reports_again_takes_the_place_of_what_was(reports, last, best):
     talk = conversation()
     attempts(talk, reports)
     objective = talk.trial("t00000").objective
-    assert ((objective.last.value, objective.last.iteration), (objective.best.value, objective.best.iteration)) == (last, best)
+    assert (
+        (objective.last.value, objective.last.iteration),
+        (objective.best.value, objective.best.iteration),
+    ) == (last, best)
 
 
 VALUES = st.one_of(st.none(), st.sampled_from([0.0, 0.1, 0.2, 0.5, math.nan, math.inf]))
 
 
-@given(st.lists(st.tuples(VALUES, st.booleans(), st.booleans()), max_size=25), st.sampled_from(["min", "max"]))
+@given(
+    st.lists(st.tuples(VALUES, st.booleans(), st.booleans()), max_size=25),
+    st.sampled_from(["min", "max"]),
+)
 def test_it_agrees_with_the_rows_that_count(steps, mode):
     found, rows, saved = TrackedMetric("loss", mode), [], []
     for index, (value, saves, goes_back) in enumerate(steps):
@@ -93,6 +119,11 @@ def test_it_agrees_with_the_rows_that_count(steps, mode):
         found_again = TrackedMetric.from_state(json.loads(json.dumps(found.state())))
         assert repr((found_again.last, found_again.best)) == repr((found.last, found.best))
     expected = TrackedMetric.of_results(
-        [{"training_iteration": row, **({} if value is None else {"loss": value})} for row, value in enumerate(rows, 1)], "loss", mode
+        [
+            {"training_iteration": row, **({} if value is None else {"loss": value})}
+            for row, value in enumerate(rows, 1)
+        ],
+        "loss",
+        mode,
     )
     assert repr((found.last, found.best)) == repr((expected.last, expected.best))

@@ -7,14 +7,33 @@ from tuner.core.trial import CheckpointRecord, Failure, Status, Trial, checkpoin
 
 def test_numbers_are_summarised_and_everything_else_is_not():
     trial = Trial("t", {}, {})
-    trial.summarise({"loss": 0.5, "steps": 3, "flag": True, "name": "x", "nothing": None, "many": [1.0]})
-    assert {name: summary.last for name, summary in trial.summary.items()} == {"loss": 0.5, "steps": 3}
+    trial.summarise(
+        {"loss": 0.5, "steps": 3, "flag": True, "name": "x", "nothing": None, "many": [1.0]}
+    )
+    assert {name: summary.last for name, summary in trial.summary.items()} == {
+        "loss": 0.5,
+        "steps": 3,
+    }
 
 
 def test_of_what_the_engine_fills_in_only_counts_and_times_are_summarised():
     trial = Trial("t", {}, {})
-    trial.summarise({"training_iteration": 3, "time_total_s": 1.5, "time_this_iter_s": 0.5, "timesteps_total": 9, "pid": 7, "timestamp": 8})
-    assert set(trial.summary) == {"training_iteration", "time_total_s", "time_this_iter_s", "timesteps_total"}
+    trial.summarise(
+        {
+            "training_iteration": 3,
+            "time_total_s": 1.5,
+            "time_this_iter_s": 0.5,
+            "timesteps_total": 9,
+            "pid": 7,
+            "timestamp": 8,
+        }
+    )
+    assert set(trial.summary) == {
+        "training_iteration",
+        "time_total_s",
+        "time_this_iter_s",
+        "timesteps_total",
+    }
 
 
 @pytest.mark.parametrize("status", Status)
@@ -51,7 +70,8 @@ def test_a_failure_reads_as_kind_and_message():
 def test_the_status_cannot_be_assigned_by_those_who_look_on():
     trial = Trial("t00000", {}, {})
     with pytest.raises(
-        AttributeError, match="the status of trial t00000 cannot be assigned, got 'TERMINATED'; to end a trial, give RunConfig"
+        AttributeError,
+        match="the status of trial t00000 cannot be assigned, got 'TERMINATED'; to end a trial, give RunConfig",
     ):
         trial.status = "TERMINATED"
     assert trial.status is Status.PENDING

@@ -13,9 +13,19 @@ def build(tmp_path):
     """Return a function that declares an experiment under ``tmp_path``."""
 
     def declare(trainable, space=None, *, tune=None, failure=None, **run):
-        given = {"name": "experiment", "storage_path": tmp_path, "verbose": 0, "failure_config": FailureConfig(**(failure or {}))}
+        given = {
+            "name": "experiment",
+            "storage_path": tmp_path,
+            "verbose": 0,
+            "failure_config": FailureConfig(**(failure or {})),
+        }
         run_config = RunConfig(**(given | run))
-        return Tuner(trainable, param_space=space, tune_config=TuneConfig(**(tune or {})), run_config=run_config)
+        return Tuner(
+            trainable,
+            param_space=space,
+            tune_config=TuneConfig(**(tune or {})),
+            run_config=run_config,
+        )
 
     return declare
 
@@ -29,4 +39,6 @@ def fit(build):
 @pytest.fixture
 def rows_of():
     """Return a function that reads a trial's ``result.json``."""
-    return lambda trial: [json.loads(line) for line in Path(trial, "result.json").read_text().splitlines()]
+    return lambda trial: [
+        json.loads(line) for line in Path(trial, "result.json").read_text().splitlines()
+    ]

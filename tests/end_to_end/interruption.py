@@ -34,12 +34,22 @@ class Script:
     """
 
     def __init__(self, *arguments, directory, prefix=(), flags=()):
-        environment = os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {
+            "HOME": str(directory),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
         command = [*prefix, sys.executable, *flags, *map(str, arguments)]
         pipe = subprocess.PIPE
         # A process group of its own, as a terminal gives one to what it runs in the foreground.
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
         )
         self.printed = ""
 
@@ -82,7 +92,9 @@ def start_interruptible(directory, kind, iterations=1_000_000, prefix=(), flags=
 def still_alive(processes, within_s=10):
     """Wait until the processes are gone; return those that stay."""
     deadline = time.monotonic() + within_s
-    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
+    while (
+        alive := [process for process in processes if is_alive(process)]
+    ) and time.monotonic() < deadline:
         os.sched_yield()
     return alive
 
@@ -204,7 +216,9 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     script = start_interruptible(directory, kind)
     try:
         script.wait_for("READY")
-        _wait_for_acknowledgement(directory)  # the driver has heard of the first reports, and may not have answered yet
+        _wait_for_acknowledgement(
+            directory
+        )  # the driver has heard of the first reports, and may not have answered yet
         time.sleep(delay_s)
         born = script.descendants()
         fault.deliver(script)
@@ -215,15 +229,23 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     names = [" ".join(process.cmdline()) for process in left]
     acknowledged = _acknowledged(directory)
     lost = acknowledged - _stored(directory)
-    again = start_interruptible(directory, kind, iterations=max(count for _, count in acknowledged) + 50)
+    again = start_interruptible(
+        directory, kind, iterations=max(count for _, count in acknowledged) + 50
+    )
     try:
         assert again.end() == 0, again.printed + again.errors
     finally:
         again.close()
     after = [" ".join(process.cmdline()) for process in still_alive(left, within_s=0)]
-    wrong = [trial_id for trial_id in ("t00000", "t00001") if not _is_whole(directory / "interrupted", trial_id)]
+    wrong = [
+        trial_id
+        for trial_id in ("t00000", "t00001")
+        if not _is_whole(directory / "interrupted", trial_id)
+    ]
     num_lines = script.printed.count("Tuner.restore(")
-    return Observed(code, len(acknowledged), len(lost), names, num_lines, after, again.said("ENDED"), len(wrong))
+    return Observed(
+        code, len(acknowledged), len(lost), names, num_lines, after, again.said("ENDED"), len(wrong)
+    )
 
 
 def _wait_for_acknowledgement(directory):
@@ -239,10 +261,15 @@ def _acknowledged(directory):
 
 def _stored(directory):
     rows = JournalRows(directory / "interrupted")
-    return {(trial_id, row["count"]) for trial_id in ("t00000", "t00001") for row in rows.of(trial_id)}
+    return {
+        (trial_id, row["count"]) for trial_id in ("t00000", "t00001") for row in rows.of(trial_id)
+    }
 
 
 def _is_whole(experiment, trial_id):
     table = [row["count"] for row in JournalRows(experiment).of(trial_id)]
-    file = [json.loads(line)["count"] for line in (experiment / trial_id / "result.json").read_text().splitlines()]
+    file = [
+        json.loads(line)["count"]
+        for line in (experiment / trial_id / "result.json").read_text().splitlines()
+    ]
     return table == file == list(range(1, len(table) + 1))

@@ -10,7 +10,15 @@ from schedulers import ASHAScheduler, MOASHAScheduler, TrialScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, TreeSearch
 from searchers.searcher import Searcher
-from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
+from tuner import (
+    Checkpoint,
+    CheckpointConfig,
+    FailureConfig,
+    RunConfig,
+    Trainable,
+    TuneConfig,
+    Tuner,
+)
 from tuner.errors import ExperimentExists, MetricNotReported, StorageError, TrainableNotPicklable
 from tuner.stopper import MaximumIterationStopper, Stopper
 
@@ -44,13 +52,19 @@ def needs_data(config, data):
     ("trainable", "message"),
     [
         (lambda: None, r"lambda\(\) cannot be called with \(config\)"),
-        (needs_data, r"needs_data\(config, data\) cannot be called with \(config\): .*'data'; see with_parameters"),
+        (
+            needs_data,
+            r"needs_data\(config, data\) cannot be called with \(config\): .*'data'; see with_parameters",
+        ),
         (two_arguments, "must take the configuration as an argument config"),
         (asynchronous, "asynchronous is asynchronous, and training blocks; .*asyncio.run"),
         (WithoutStep, "WithoutStep must implement step"),
         (NoTrainable, "must derive from Trainable, got NoTrainable"),
         (3, "trainable must be a function of the configuration or a subclass of Trainable, got 3"),
-        (None, "trainable must be a function of the configuration or a subclass of Trainable, got None"),
+        (
+            None,
+            "trainable must be a function of the configuration or a subclass of Trainable, got None",
+        ),
     ],
 )
 def test_what_cannot_be_trained(trainable, message):
@@ -60,17 +74,25 @@ def test_what_cannot_be_trained(trainable, message):
 
 def test_an_unknown_registered_name_is_answered_with_the_closest():
     tune.register_trainable("train_digits", train)
-    with pytest.raises(ValueError, match="no trainable is registered as 'train_digit'; did you mean 'train_digits'"):
+    with pytest.raises(
+        ValueError, match="no trainable is registered as 'train_digit'; did you mean 'train_digits'"
+    ):
         Tuner("train_digit")
 
 
 @pytest.mark.parametrize("space", [["lr"], "lr", 3, {("lr",)}])
 def test_a_space_that_is_no_dictionary(space):
-    with pytest.raises(TypeError, match="param_space must be a dictionary of parameter names to values or domains, got"):
+    with pytest.raises(
+        TypeError,
+        match="param_space must be a dictionary of parameter names to values or domains, got",
+    ):
         Tuner(train, param_space=space)
 
 
-@pytest.mark.parametrize(("options", "name"), [({"tune_config": RunConfig()}, "TuneConfig"), ({"run_config": TuneConfig()}, "RunConfig")])
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"tune_config": RunConfig()}, "TuneConfig"), ({"run_config": TuneConfig()}, "RunConfig")],
+)
 def test_configurations_that_are_mixed_up(options, name):
     with pytest.raises(TypeError, match=f"must be a {name}, got "):
         Tuner(train, **options)
@@ -81,11 +103,20 @@ def test_configurations_that_are_mixed_up(options, name):
     [
         ({"mode": "minimum"}, "mode must be 'min' or 'max', got 'minimum'"),
         ({"mode": "Max"}, "mode must be 'min' or 'max', got 'Max'"),
-        ({"metric": "accuracy"}, r"got metric='accuracy' without a mode; write TuneConfig\(metric='accuracy', mode='max'\) if a larger"),
+        (
+            {"metric": "accuracy"},
+            r"got metric='accuracy' without a mode; write TuneConfig\(metric='accuracy', mode='max'\) if a larger",
+        ),
         ({"num_samples": -2}, "num_samples must be at least 1, or -1 for endless, got -2"),
         ({"num_samples": 0}, "num_samples must be at least 1, or -1 for endless, got 0"),
-        ({"max_concurrent_trials": -1}, "max_concurrent_trials must be at least 1, or None for no limit, got -1"),
-        ({"time_budget_s": 0}, "time_budget_s must be a positive number of seconds or a timedelta, got 0"),
+        (
+            {"max_concurrent_trials": -1},
+            "max_concurrent_trials must be at least 1, or None for no limit, got -1",
+        ),
+        (
+            {"time_budget_s": 0},
+            "time_budget_s must be a positive number of seconds or a timedelta, got 0",
+        ),
     ],
 )
 def test_settings_of_the_search_out_of_range(options, message):
@@ -101,8 +132,14 @@ def test_settings_of_the_search_out_of_range(options, message):
         ({"num_samples": "4"}, "num_samples must be a whole number, got '4'"),
         ({"scheduler": "asha"}, "scheduler must be a Scheduler, 'auto' or None, got 'asha'"),
         ({"search_alg": ASHAScheduler()}, "search_alg must be a Searcher, 'auto' or None, got "),
-        ({"time_budget_s": "1h"}, "time_budget_s must be a positive number of seconds or a timedelta, got '1h'"),
-        ({"max_concurrent_trials": "2"}, "max_concurrent_trials must be a whole number or None, got '2'"),
+        (
+            {"time_budget_s": "1h"},
+            "time_budget_s must be a positive number of seconds or a timedelta, got '1h'",
+        ),
+        (
+            {"max_concurrent_trials": "2"},
+            "max_concurrent_trials must be a whole number or None, got '2'",
+        ),
     ],
 )
 def test_settings_of_the_search_of_the_wrong_type(options, message):
@@ -114,8 +151,14 @@ def test_settings_of_the_search_of_the_wrong_type(options, message):
     ("options", "message"),
     [
         ({"num_to_keep": 0}, "num_to_keep must be at least 1, or None to keep all, got 0"),
-        ({"checkpoint_score_order": "best"}, "checkpoint_score_order must be 'max' or 'min', got 'best'"),
-        ({"checkpoint_frequency": -1}, r"checkpoint_frequency must be at least 0 \(0 is off\), got -1"),
+        (
+            {"checkpoint_score_order": "best"},
+            "checkpoint_score_order must be 'max' or 'min', got 'best'",
+        ),
+        (
+            {"checkpoint_frequency": -1},
+            r"checkpoint_frequency must be at least 0 \(0 is off\), got -1",
+        ),
     ],
 )
 def test_settings_of_checkpoints(options, message):
@@ -126,10 +169,19 @@ def test_settings_of_checkpoints(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_failures": -2}, "max_failures must be at least 0, or -1 for endless retries, got -2"),
-        ({"max_failures": 1, "fail_fast": True}, "fail_fast needs max_failures=0, got max_failures=1"),
+        (
+            {"max_failures": -2},
+            "max_failures must be at least 0, or -1 for endless retries, got -2",
+        ),
+        (
+            {"max_failures": 1, "fail_fast": True},
+            "fail_fast needs max_failures=0, got max_failures=1",
+        ),
         ({"fail_fast": "yes"}, "fail_fast must be True, False or 'raise', got 'yes'"),
-        ({"report_timeout_s": 0}, "report_timeout_s must be a positive number of seconds or None, got 0"),
+        (
+            {"report_timeout_s": 0},
+            "report_timeout_s must be a positive number of seconds or None, got 0",
+        ),
         ({"stop_grace_s": -1}, "stop_grace_s must be at least 0 seconds, got -1"),
     ],
 )
@@ -141,12 +193,24 @@ def test_settings_of_failures(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"interrupt_grace_s": -1}, "interrupt_grace_s must be finite and at least 0 seconds, got -1"),
-        ({"interrupt_grace_s": float("inf")}, "interrupt_grace_s must be finite and at least 0 seconds, got inf"),
-        ({"time_limit_s": 12}, r"time_limit_s must be finite and more than interrupt_grace_s=10.0 and 2.0 s .*, got 12"),
+        (
+            {"interrupt_grace_s": -1},
+            "interrupt_grace_s must be finite and at least 0 seconds, got -1",
+        ),
+        (
+            {"interrupt_grace_s": float("inf")},
+            "interrupt_grace_s must be finite and at least 0 seconds, got inf",
+        ),
+        (
+            {"time_limit_s": 12},
+            r"time_limit_s must be finite and more than interrupt_grace_s=10.0 and 2.0 s .*, got 12",
+        ),
         ({"time_limit_s": float("nan")}, "time_limit_s must be finite and more than .*, got nan"),
         ({"time_limit_s": float("inf")}, "time_limit_s must be finite and more than .*, got inf"),
-        ({"time_limit_s": -5, "interrupt_grace_s": 0}, "time_limit_s must be finite and more than .*, got -5"),
+        (
+            {"time_limit_s": -5, "interrupt_grace_s": 0},
+            "time_limit_s must be finite and more than .*, got -5",
+        ),
     ],
 )
 def test_settings_of_interruptions(options, message):
@@ -160,19 +224,67 @@ def test_settings_of_interruptions(options, message):
         (FailureConfig, {"max_failures": "2"}, "max_failures must be a whole number, got '2'"),
         (FailureConfig, {"max_failures": 1.5}, "max_failures must be a whole number, got 1.5"),
         (FailureConfig, {"max_failures": None}, "max_failures must be a whole number, got None"),
-        (FailureConfig, {"report_timeout_s": "2"}, "report_timeout_s must be a number of seconds or None, got '2'"),
-        (FailureConfig, {"stop_grace_s": None}, "stop_grace_s must be a number of seconds, got None"),
-        (CheckpointConfig, {"num_to_keep": 2.5}, "num_to_keep must be a whole number or None, got 2.5"),
-        (CheckpointConfig, {"num_to_keep": True}, "num_to_keep must be a whole number or None, got True"),
-        (CheckpointConfig, {"checkpoint_frequency": "2"}, "checkpoint_frequency must be a whole number, got '2'"),
-        (CheckpointConfig, {"checkpoint_score_attribute": 3}, "checkpoint_score_attribute must be the name of a reported value, got 3"),
-        (RunConfig, {"callbacks": tune.Callback()}, "callbacks must be a list of tuner.Callback, got <tuner"),
-        (RunConfig, {"resources": [1]}, r"resources must be a dictionary of amounts by name, got \[1\]"),
-        (RunConfig, {"resources": {"cpu": "2"}}, "resources must be a dictionary of amounts by name, got {'cpu': '2'}"),
+        (
+            FailureConfig,
+            {"report_timeout_s": "2"},
+            "report_timeout_s must be a number of seconds or None, got '2'",
+        ),
+        (
+            FailureConfig,
+            {"stop_grace_s": None},
+            "stop_grace_s must be a number of seconds, got None",
+        ),
+        (
+            CheckpointConfig,
+            {"num_to_keep": 2.5},
+            "num_to_keep must be a whole number or None, got 2.5",
+        ),
+        (
+            CheckpointConfig,
+            {"num_to_keep": True},
+            "num_to_keep must be a whole number or None, got True",
+        ),
+        (
+            CheckpointConfig,
+            {"checkpoint_frequency": "2"},
+            "checkpoint_frequency must be a whole number, got '2'",
+        ),
+        (
+            CheckpointConfig,
+            {"checkpoint_score_attribute": 3},
+            "checkpoint_score_attribute must be the name of a reported value, got 3",
+        ),
+        (
+            RunConfig,
+            {"callbacks": tune.Callback()},
+            "callbacks must be a list of tuner.Callback, got <tuner",
+        ),
+        (
+            RunConfig,
+            {"resources": [1]},
+            r"resources must be a dictionary of amounts by name, got \[1\]",
+        ),
+        (
+            RunConfig,
+            {"resources": {"cpu": "2"}},
+            "resources must be a dictionary of amounts by name, got {'cpu': '2'}",
+        ),
         (RunConfig, {"storage_path": 3}, "storage_path must be a path, got 3"),
-        (RunConfig, {"time_limit_s": "2h"}, "time_limit_s must be a number of seconds or None, got '2h'"),
-        (RunConfig, {"time_limit_s": True}, "time_limit_s must be a number of seconds or None, got True"),
-        (RunConfig, {"interrupt_grace_s": None}, "interrupt_grace_s must be a number of seconds, got None"),
+        (
+            RunConfig,
+            {"time_limit_s": "2h"},
+            "time_limit_s must be a number of seconds or None, got '2h'",
+        ),
+        (
+            RunConfig,
+            {"time_limit_s": True},
+            "time_limit_s must be a number of seconds or None, got True",
+        ),
+        (
+            RunConfig,
+            {"interrupt_grace_s": None},
+            "interrupt_grace_s must be a number of seconds, got None",
+        ),
     ],
 )
 def test_values_of_the_wrong_type(kind, options, message):
@@ -195,7 +307,11 @@ def test_a_name_that_is_no_directory_name(name):
 @pytest.mark.parametrize(
     ("stop", "kind", "message"),
     [
-        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of those, got 3"),
+        (
+            3,
+            TypeError,
+            r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of those, got 3",
+        ),
         ({"loss": "small"}, ValueError, r"stop\['loss'\] must be a number .* got 'small'"),
         ({"loss": None}, ValueError, r"stop\['loss'\] must be a number .* got None"),
         ({"loss": [1]}, ValueError, r"stop\['loss'\] must be a number .* got \[1\]"),
@@ -211,19 +327,43 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"storage_path": "s3://bucket/runs"}, ValueError, "storage_path must be a directory on a mounted file system, got 's3://bucket"),
-        ({"storage_path": "s3:/oops"}, ValueError, "got 's3:/oops', which looks like a URL; mount it and give"),
-        ({"storage_path": ""}, ValueError, "storage_path must name a directory, got ''; leave it out for"),
+        (
+            {"storage_path": "s3://bucket/runs"},
+            ValueError,
+            "storage_path must be a directory on a mounted file system, got 's3://bucket",
+        ),
+        (
+            {"storage_path": "s3:/oops"},
+            ValueError,
+            "got 's3:/oops', which looks like a URL; mount it and give",
+        ),
+        (
+            {"storage_path": ""},
+            ValueError,
+            "storage_path must name a directory, got ''; leave it out for",
+        ),
         ({"storage_path": "a\0b"}, ValueError, "storage_path must not contain a null character"),
         (
             {"storage_path": "~nobodyx/x"},
             ValueError,
             "storage_path '~nobodyx/x' .* '~nobodyx' is the home directory of no known user; give",
         ),
-        ({"callbacks": [print]}, TypeError, "callbacks must be instances of tuner.Callback, got <built-in function print>"),
-        ({"callbacks": [tune.Callback]}, TypeError, "callbacks must be instances of tuner.Callback, got <class"),
+        (
+            {"callbacks": [print]},
+            TypeError,
+            "callbacks must be instances of tuner.Callback, got <built-in function print>",
+        ),
+        (
+            {"callbacks": [tune.Callback]},
+            TypeError,
+            "callbacks must be instances of tuner.Callback, got <class",
+        ),
         ({"verbose": 7}, ValueError, r"verbose must be 0 \(silent\), 1 or 2, got 7"),
-        ({"checkpoint_config": {"num_to_keep": 1}}, TypeError, "checkpoint_config must be a CheckpointConfig, got {'num_to_keep': 1}"),
+        (
+            {"checkpoint_config": {"num_to_keep": 1}},
+            TypeError,
+            "checkpoint_config must be a CheckpointConfig, got {'num_to_keep': 1}",
+        ),
         ({"executor": "ray"}, ValueError, "executor must be one of process, inline, got 'ray'"),
     ],
 )
@@ -239,7 +379,10 @@ def test_settings_of_the_run(options, kind, message):
     "part",
     [
         {"scheduler": ASHAScheduler(metric="accuracy", mode="max")},
-        {"search_alg": BasicVariantGenerator(), "scheduler": ASHAScheduler(metric="loss", mode="max")},
+        {
+            "search_alg": BasicVariantGenerator(),
+            "scheduler": ASHAScheduler(metric="loss", mode="max"),
+        },
     ],
 )
 def test_a_metric_that_differs(build, part):
@@ -249,18 +392,29 @@ def test_a_metric_that_differs(build, part):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: {"scheduler": ASHAScheduler(metric="loss", mode="min")}, lambda: {"search_alg": TreeSearch(metric="loss", mode="min")}]
+    "make",
+    [
+        lambda: {"scheduler": ASHAScheduler(metric="loss", mode="min")},
+        lambda: {"search_alg": TreeSearch(metric="loss", mode="min")},
+    ],
 )
 def test_the_same_metric_in_two_places(build, make):
     assert len(build(train, tune={"metric": "loss", "mode": "min", **make()}).fit()) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("scheduler", ASHAScheduler(metric="loss", mode="min")), ("search_alg", TreeSearch(metric="loss", mode="min"))]
+    ("name", "part"),
+    [
+        ("scheduler", ASHAScheduler(metric="loss", mode="min")),
+        ("search_alg", TreeSearch(metric="loss", mode="min")),
+    ],
 )
 def test_a_part_of_another_experiment(build, name, part):
     build(train, tune={name: part}).fit()
-    with pytest.raises(ValueError, match=r"must be new for each experiment, got one that another experiment has used; construct another"):
+    with pytest.raises(
+        ValueError,
+        match=r"must be new for each experiment, got one that another experiment has used; construct another",
+    ):
         build(train, tune={name: part})
 
 
@@ -273,13 +427,19 @@ def test_a_scheduler_without_metric_or_mode(build, tmp_path, options):
 
 @pytest.mark.parametrize("options", [{"checkpoint_frequency": 2}, {"checkpoint_at_end": True}])
 def test_periodic_checkpoints_of_a_function(build, options):
-    with pytest.raises(ValueError, match="does not apply to a function trainable; report a checkpoint where one is due"):
+    with pytest.raises(
+        ValueError,
+        match="does not apply to a function trainable; report a checkpoint where one is due",
+    ):
         build(train, checkpoint_config=CheckpointConfig(**options))
 
 
 @pytest.mark.parametrize(
     ("request_", "message"),
-    [({"cpu": 100}, "ask for less cpu, or give RunConfig"), ({"cpu": 1, "licence": 1}, "ask for less licence, or give RunConfig")],
+    [
+        ({"cpu": 100}, "ask for less cpu, or give RunConfig"),
+        ({"cpu": 1, "licence": 1}, "ask for less licence, or give RunConfig"),
+    ],
 )
 def test_a_request_that_can_never_be_met(build, tmp_path, request_, message):
     with pytest.raises(ValueError, match=message):
@@ -288,12 +448,18 @@ def test_a_request_that_can_never_be_met(build, tmp_path, request_, message):
 
 
 def test_a_request_for_part_of_a_second_gpu():
-    with pytest.raises(ValueError, match=r"gpu must be at most 1 or a whole number, got 1.5; only one GPU can be shared by fractions"):
+    with pytest.raises(
+        ValueError,
+        match=r"gpu must be at most 1 or a whole number, got 1.5; only one GPU can be shared by fractions",
+    ):
         tune.with_resources(train, {"gpu": 1.5})
 
 
 def test_a_request_for_nothing_needs_another_limit(build):
-    with pytest.raises(ValueError, match="ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials"):
+    with pytest.raises(
+        ValueError,
+        match="ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials",
+    ):
         build(tune.with_resources(train, {"cpu": 0})).fit()
 
 
@@ -304,14 +470,19 @@ def test_what_cannot_be_carried_to_a_worker_names_the_variable(build, tmp_path):
     def locked(config):
         return settings["io"]["guard"]
 
-    with pytest.raises(TrainableNotPicklable, match=r"locked captures .*settings.*\['guard'\].* \(_thread.lock\)"):
+    with pytest.raises(
+        TrainableNotPicklable, match=r"locked captures .*settings.*\['guard'\].* \(_thread.lock\)"
+    ):
         build(locked).fit()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_where_a_file_is_in_the_way(build, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match=r"storage_path '.*file' cannot be written to: .*; give another one in RunConfig"):
+    with pytest.raises(
+        StorageError,
+        match=r"storage_path '.*file' cannot be written to: .*; give another one in RunConfig",
+    ):
         build(train, storage_path=tmp_path / "file").fit()
     with pytest.raises(StorageError, match=r"storage_path '.*file/below' cannot be written to"):
         build(train, storage_path=tmp_path / "file" / "below").fit()
@@ -342,12 +513,21 @@ def test_the_name_of_an_experiment_that_exists(build, fit, tmp_path):
 # What only a trial can show: it fails alone, and says why.
 
 
-def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly(build, tmp_path):
-    tuner = build(train, {"x": tune.uniform(0, 1)}, tune={"metric": "val/acuracy", "mode": "max", "num_samples": 30})
+def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly(
+    build, tmp_path
+):
+    tuner = build(
+        train,
+        {"x": tune.uniform(0, 1)},
+        tune={"metric": "val/acuracy", "mode": "max", "num_samples": 30},
+    )
     told = "trial t.* completed, and no trial has reported the metric 'val/acuracy'; reported were loss, val/accuracy; did you mean"
     with pytest.raises(MetricNotReported, match=told) as raised:
         tuner.fit()
-    assert f"Tuner.restore({str(tmp_path / 'experiment')!r}, train, metric='val/accuracy').fit()" in str(raised.value)
+    assert (
+        f"Tuner.restore({str(tmp_path / 'experiment')!r}, train, metric='val/accuracy').fit()"
+        in str(raised.value)
+    )
     again = Tuner.restore(tmp_path / "experiment", train, metric="val/accuracy")
     assert len(again.get_results()) < 10
     results = again.fit()
@@ -369,7 +549,14 @@ def test_a_metric_named_by_the_scheduler_is_mended_there(build, tmp_path):
     scheduler = ASHAScheduler(metric="acuracy", mode="max")
     with pytest.raises(MetricNotReported, match=r"train, scheduler=scheduler\)\.fit\(\)"):
         build(train, tune={"scheduler": scheduler}).fit()
-    assert Tuner.restore(tmp_path / "experiment", train, scheduler=ASHAScheduler(metric="loss", mode="min")).fit().num_terminated == 1
+    assert (
+        Tuner.restore(
+            tmp_path / "experiment", train, scheduler=ASHAScheduler(metric="loss", mode="min")
+        )
+        .fit()
+        .num_terminated
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +568,9 @@ def test_a_metric_named_by_the_scheduler_is_mended_there(build, tmp_path):
 )
 def test_one_of_several_objectives_is_mended_where_it_is_named(build, tmp_path, name, make):
     with pytest.raises(MetricNotReported, match=rf"train, {name}={name}\)\.fit\(\)"):
-        build(train, {"x": tune.uniform(0, 1)}, tune={name: make("acuracy")}, executor="inline").fit()
+        build(
+            train, {"x": tune.uniform(0, 1)}, tune={name: make("acuracy")}, executor="inline"
+        ).fit()
     again = Tuner.restore(tmp_path / "experiment", train, **{name: make("val/accuracy")})
     assert again.fit().num_terminated == 1
 
@@ -389,10 +578,15 @@ def test_one_of_several_objectives_is_mended_where_it_is_named(build, tmp_path, 
 def test_ten_results_without_the_metric_are_told_once(fit, caplog):
     def train(config):
         for step in range(12):
-            tune.report({"val_acc": 0.1, "train": {"loss": 1.0}} | ({"val_accuracy": 0.5} if step == 11 else {}))
+            tune.report(
+                {"val_acc": 0.1, "train": {"loss": 1.0}}
+                | ({"val_accuracy": 0.5} if step == 11 else {})
+            )
 
     fit(train, tune={"metric": "val_accuracy", "mode": "max", "num_samples": 3}, executor="inline")
-    told = [record.getMessage() for record in caplog.records if "val_accuracy" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "val_accuracy" in record.getMessage()
+    ]
     assert len(told) == 1
     assert told[0] == (
         "trial t00000 has reported 10 results, and no trial has reported the metric 'val_accuracy' so far; reported were train/loss, "
@@ -413,7 +607,9 @@ def test_a_stop_criterion_that_no_result_can_meet_is_told_once_with_what_there_i
         for step in range(3):
             tune.report({"val": {"loss": step}} | ({"late": 1} if step else {}))
 
-    fit(train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val": {"loss": 9}, "late": 9})
+    fit(
+        train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val": {"loss": 9}, "late": 9}
+    )
     told = [record.getMessage() for record in caplog.records if "stop" in record.getMessage()]
     assert len(told) == 1
     assert "stop['trainig_iteration']" in told[0]
@@ -439,9 +635,14 @@ def test_a_trial_without_end_is_told_what_its_stop_criterion_waits_for(fit, capl
 
 def test_asking_for_the_best_by_an_unknown_metric_or_mode(fit):
     results = fit(train, tune={"metric": "loss", "mode": "min", "num_samples": 2})
-    with pytest.raises(ValueError, match="metric must be one that a trial reported as a number, got 'los'; did you mean 'loss'"):
+    with pytest.raises(
+        ValueError,
+        match="metric must be one that a trial reported as a number, got 'los'; did you mean 'loss'",
+    ):
         results.get_best_result(metric="los", mode="min")
-    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got 'minimum'; did you mean 'min'"):
+    with pytest.raises(
+        ValueError, match="mode must be 'min' or 'max', got 'minimum'; did you mean 'min'"
+    ):
         results.get_best_result(mode="minimum")
     with pytest.raises(ValueError, match="metric must be one that a trial reported"):
         results.get_dataframe(filter_metric="accuracy", filter_mode="max")
@@ -449,7 +650,10 @@ def test_asking_for_the_best_by_an_unknown_metric_or_mode(fit):
 
 def test_results_without_any_metric_named(fit):
     results = fit(train, tune={"num_samples": 2})
-    with pytest.raises(ValueError, match=r"metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig"):
+    with pytest.raises(
+        ValueError,
+        match=r"metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig",
+    ):
         results.get_best_result()
 
 
@@ -459,7 +663,10 @@ def test_a_checkpoint_that_does_not_exist_fails_its_trial_and_is_named(fit):
 
     (result,) = fit(train)
     assert result.status == "ERROR"
-    assert "checkpoint directory '/nowhere/at/all' does not exist; write the files before reporting them" in str(result.error)
+    assert (
+        "checkpoint directory '/nowhere/at/all' does not exist; write the files before reporting them"
+        in str(result.error)
+    )
     assert "/nowhere/at/all" in Path(result.path, "error.txt").read_text()
 
 
@@ -489,13 +696,18 @@ def test_a_request_that_depends_on_the_configuration_fails_the_trials_that_ask_t
 def test_running_an_experiment_twice(build):
     tuner = build(train, tune={"metric": "loss", "mode": "min"})
     results = tuner.fit()
-    with pytest.raises(RuntimeError, match=r"has been called before, for .*; get_results\(\) returns .* a new Tuner runs another"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"has been called before, for .*; get_results\(\) returns .* a new Tuner runs another",
+    ):
         tuner.fit()
     assert list(tuner.get_results()) == list(results)
 
 
 def test_results_before_the_experiment_was_run(build):
-    with pytest.raises(RuntimeError, match="the experiment has not been run yet; call fit\\(\\) first"):
+    with pytest.raises(
+        RuntimeError, match="the experiment has not been run yet; call fit\\(\\) first"
+    ):
         build(train).get_results()
 
 
@@ -505,7 +717,10 @@ def test_a_searcher_that_suggests_no_configuration_is_named_with_what_it_returne
         def suggest(self, trial_id):
             return suggestion
 
-    with pytest.raises(TypeError, match=r"Odd.suggest must return a dict of hyperparameters, None .* or Searcher.FINISHED") as caught:
+    with pytest.raises(
+        TypeError,
+        match=r"Odd.suggest must return a dict of hyperparameters, None .* or Searcher.FINISHED",
+    ) as caught:
         fit(lambda config: None, tune={"search_alg": Odd()}, executor="inline")
     assert repr(suggestion) in str(caught.value)
 
@@ -526,7 +741,10 @@ def deleted_directory(tmp_path, monkeypatch):
     lambda: tune.Tuner.can_restore("x") or tune.Tuner.restore("x", print),
 ])  # fmt: skip
 def test_a_working_directory_that_has_been_deleted_is_named_with_what_to_do(call):
-    with pytest.raises(StorageError, match="the current working directory has been deleted; change to one that exists"):
+    with pytest.raises(
+        StorageError,
+        match="the current working directory has been deleted; change to one that exists",
+    ):
         call()
 
 
@@ -563,26 +781,55 @@ class RayJudge(TrialScheduler):
         self._metric, self._mode = metric, mode
 
 
-@pytest.mark.parametrize(("name", "part"), [("search_alg", Direction("loss")), ("scheduler", Judge()), ("scheduler", RayJudge("loss"))])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("search_alg", Direction("loss")), ("scheduler", Judge()), ("scheduler", RayJudge("loss"))],
+)
 def test_a_metric_without_a_mode_wherever_it_is_named(build, name, part):
-    with pytest.raises(ValueError, match="mode must be 'min' or 'max' where a metric is named, got metric='loss' in"):
+    with pytest.raises(
+        ValueError,
+        match="mode must be 'min' or 'max' where a metric is named, got metric='loss' in",
+    ):
         build(train, tune={name: part})
     assert len(build(train, tune={name: part, "mode": "max"}, executor="inline").fit()) == 1
 
 
 def test_two_search_spaces(build):
     searcher = TreeSearch(space={"x": tune.uniform(0, 1)})
-    message = "search space must be given once, got one in TreeSearch and 'y' to search in param_space"
+    message = (
+        "search space must be given once, got one in TreeSearch and 'y' to search in param_space"
+    )
     for around in (searcher, ConcurrencyLimiter(searcher, 1)):
         with pytest.raises(ValueError, match=message):
-            build(train, {"y": tune.uniform(0, 1)}, tune={"metric": "loss", "mode": "min", "search_alg": around}, executor="inline").fit()
+            build(
+                train,
+                {"y": tune.uniform(0, 1)},
+                tune={"metric": "loss", "mode": "min", "search_alg": around},
+                executor="inline",
+            ).fit()
 
 
 def test_after_resources_were_refused_the_same_parts_can_be_used(build):
-    parts = {"metric": "loss", "mode": "min", "search_alg": TreeSearch(), "scheduler": ASHAScheduler()}
+    parts = {
+        "metric": "loss",
+        "mode": "min",
+        "search_alg": TreeSearch(),
+        "scheduler": ASHAScheduler(),
+    }
     with pytest.raises(ValueError, match="resources of a trial never fit"):
         build(train, {"x": tune.uniform(0, 1)}, tune=parts, resources={"cpu": 0.5}).fit()
-    assert len(build(train, {"x": tune.uniform(0, 1)}, tune=parts, executor="inline", resources={"cpu": 2}).fit()) == 1
+    assert (
+        len(
+            build(
+                train,
+                {"x": tune.uniform(0, 1)},
+                tune=parts,
+                executor="inline",
+                resources={"cpu": 2},
+            ).fit()
+        )
+        == 1
+    )
 
 
 class Twice(Stopper):
@@ -610,14 +857,24 @@ class Spent(TrialScheduler):
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("stop", Twice()), ("stop", Counted()), ("stop", [Twice(), MaximumIterationStopper(9)]), ("scheduler", Spent())],
+    [
+        ("stop", Twice()),
+        ("stop", Counted()),
+        ("stop", [Twice(), MaximumIterationStopper(9)]),
+        ("scheduler", Spent()),
+    ],
     ids=["stopper", "callable", "list", "scheduler of Ray Tune"],
 )
 def test_a_part_of_the_users_own_is_for_one_experiment(build, name, part):
     settings = {"tune": {name: part}} if name == "scheduler" else {name: part}
     build(train, executor="inline", **settings).fit()
-    assert part[0].num_results if name == "stop" and isinstance(part, list) else True  # it is the user's object that was asked
-    with pytest.raises(ValueError, match="must be new for each experiment, got one that another experiment has used"):
+    assert (
+        part[0].num_results if name == "stop" and isinstance(part, list) else True
+    )  # it is the user's object that was asked
+    with pytest.raises(
+        ValueError,
+        match="must be new for each experiment, got one that another experiment has used",
+    ):
         build(train, **{"name": "other", **settings})
 
 

@@ -76,7 +76,14 @@ RESULT, SAVED = ["on_trial_result"], ["on_checkpoint", "on_trial_save"]
 
 def test_the_hooks_of_a_trial_come_in_the_promised_order(fit, recorder):
     fit(Counter, stop={"training_iteration": 3}, callbacks=[recorder])
-    assert recorder.of("t00000") == ["on_trial_start", *RESULT, *RESULT, *RESULT, *SAVED, "on_trial_complete"]
+    assert recorder.of("t00000") == [
+        "on_trial_start",
+        *RESULT,
+        *RESULT,
+        *RESULT,
+        *SAVED,
+        "on_trial_complete",
+    ]
 
 
 def test_a_checkpoint_that_comes_with_a_result_is_told_after_it(fit, recorder):
@@ -86,10 +93,19 @@ def test_a_checkpoint_that_comes_with_a_result_is_told_after_it(fit, recorder):
                 tune.report({}, checkpoint=Checkpoint.from_directory(temporary))
 
     fit(train, callbacks=[recorder])
-    assert recorder.of("t00000") == ["on_trial_start", *RESULT, *SAVED, *RESULT, *SAVED, "on_trial_complete"]
+    assert recorder.of("t00000") == [
+        "on_trial_start",
+        *RESULT,
+        *SAVED,
+        *RESULT,
+        *SAVED,
+        "on_trial_complete",
+    ]
     paths = [info["checkpoint"].path for _, info in recorder.named("on_checkpoint")]
     assert [Path(path).name for path in paths] == ["checkpoint_000000", "checkpoint_000001"]
-    assert all(isinstance(info["checkpoint"], Checkpoint) for _, info in recorder.named("on_checkpoint"))
+    assert all(
+        isinstance(info["checkpoint"], Checkpoint) for _, info in recorder.named("on_checkpoint")
+    )
 
 
 def test_a_retry_is_recover_start_restore(fit, recorder):
@@ -114,13 +130,24 @@ def test_a_trial_that_fails_for_good_ends_with_an_error(fit, recorder):
 
 def test_the_experiment_begins_with_setup_and_ends_with_its_end_once(fit, recorder, tmp_path):
     space, stop = {"x": tune.grid_search([1, 2])}, {"training_iteration": 2}
-    fit(train, space, tune={"metric": "epoch", "mode": "max", "num_samples": 2}, stop=stop, callbacks=[recorder])
+    fit(
+        train,
+        space,
+        tune={"metric": "epoch", "mode": "max", "num_samples": 2},
+        stop=stop,
+        callbacks=[recorder],
+    )
     names = [name for name, _, _ in recorder.calls]
     assert (names[0], names[-1]) == ("setup", "on_experiment_end")
     assert (names.count("setup"), names.count("on_experiment_end")) == (1, 1)
     told = recorder.calls[0][2]
     assert (told["stop"], told["num_samples"], told["total_num_samples"]) == (stop, 2, 4)
-    assert (told["experiment_path"], told["metric"], told["mode"], told["space"]) == (tmp_path / "experiment", "epoch", "max", space)
+    assert (told["experiment_path"], told["metric"], told["mode"], told["space"]) == (
+        tmp_path / "experiment",
+        "epoch",
+        "max",
+        space,
+    )
     assert [trial.status for trial in recorder.calls[-1][2]["trials"]] == [Status.TERMINATED] * 4
 
 
@@ -135,7 +162,9 @@ def test_every_turn_begins_and_ends_and_is_counted(fit, recorder):
 
 
 @pytest.mark.parametrize(("executor", "is_left_alone"), [("inline", True), ("process", False)])
-def test_the_collector_is_left_alone_where_trials_are_trained_in_the_same_process(fit, executor, is_left_alone):
+def test_the_collector_is_left_alone_where_trials_are_trained_in_the_same_process(
+    fit, executor, is_left_alone
+):
     class Looking(Callback):
         def on_trial_result(self, **info):
             seen.append(gc.get_threshold())
@@ -155,9 +184,14 @@ def test_a_trial_is_the_same_object_from_start_to_end(fit, recorder):
         failure={"max_failures": 1},
         stop={"training_iteration": 3},
     )
-    objects = {info["trial"] for _, info in recorder.named("on_trial_start", "on_trial_result", "on_trial_complete")}
+    objects = {
+        info["trial"]
+        for _, info in recorder.named("on_trial_start", "on_trial_result", "on_trial_complete")
+    }
     assert sorted(trial.trial_id for trial in objects) == ["t00000", "t00001"]
-    assert all(info["trials"] is recorder.calls[-1][2]["trials"] for _, _, info in recorder.calls[1:])
+    assert all(
+        info["trials"] is recorder.calls[-1][2]["trials"] for _, _, info in recorder.calls[1:]
+    )
 
 
 def test_in_on_trial_result_the_last_result_is_the_one_just_reported(fit):
@@ -166,7 +200,9 @@ def test_in_on_trial_result_the_last_result_is_the_one_just_reported(fit):
             self.seen = []
 
         def on_trial_result(self, iteration, trials, trial, result, **info):
-            self.seen.append((trial.last_result.get("training_iteration"), result["training_iteration"]))
+            self.seen.append(
+                (trial.last_result.get("training_iteration"), result["training_iteration"])
+            )
 
         def on_trial_complete(self, iteration, trials, trial, **info):
             self.seen.append((trial.last_result["training_iteration"], None))
@@ -197,7 +233,9 @@ def test_what_a_callback_writes_into_a_result_reaches_later_callbacks_and_the_fi
 
 
 @pytest.mark.parametrize("is_replayed", [False, True])
-def test_what_a_callback_writes_into_a_result_changes_nothing_of_the_experiment(build, tmp_path, is_replayed):
+def test_what_a_callback_writes_into_a_result_changes_nothing_of_the_experiment(
+    build, tmp_path, is_replayed
+):
     class Writer(Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
             result["epoch"] = result["val"]["loss"] = result["config"]["lr"] = -5.0
@@ -207,13 +245,19 @@ def test_what_a_callback_writes_into_a_result_changes_nothing_of_the_experiment(
         for epoch in range(3):
             tune.report({"epoch": epoch, "val": {"loss": config["lr"]}})
 
-    tuner = build(train, {"lr": 0.1}, tune={"metric": "val/loss", "mode": "min"}, callbacks=[Writer()])
+    tuner = build(
+        train, {"lr": 0.1}, tune={"metric": "val/loss", "mode": "min"}, callbacks=[Writer()]
+    )
     live = tuner.fit()
     if is_replayed:
         shutil.rmtree(tmp_path / "experiment" / "snapshot")
     restored = Tuner.restore(tmp_path / "experiment", train, callbacks=[Writer()]).get_results()
     for (result,) in (live, restored):
-        assert (result.metrics["epoch"], result.metrics["val"], result.config) == (2, {"loss": 0.1}, {"lr": 0.1})
+        assert (result.metrics["epoch"], result.metrics["val"], result.config) == (
+            2,
+            {"loss": 0.1},
+            {"lr": 0.1},
+        )
         assert "added" not in result.metrics
         assert list(result.metrics_dataframe["val/loss"]) == [0.1] * 3
 
@@ -226,8 +270,20 @@ def test_a_result_carries_the_configuration_and_the_keys_of_the_engine(fit, reco
         assert info["result"]["trial_id"] == "t00000"
 
 
-@pytest.mark.parametrize("hook", ["setup", "on_step_begin", "on_trial_start", "on_trial_result", "on_trial_complete", "on_experiment_end"])
-def test_a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices(fit, caplog, rows_of, hook):
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "setup",
+        "on_step_begin",
+        "on_trial_start",
+        "on_trial_result",
+        "on_trial_complete",
+        "on_experiment_end",
+    ],
+)
+def test_a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices(
+    fit, caplog, rows_of, hook
+):
     class Broken(Callback):
         num_calls = 0
 
@@ -242,7 +298,13 @@ def test_a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else
     assert caplog.text.count("is switched off; the experiment goes on without it") == 1
     assert f"Broken.{hook} raised RuntimeError" in caplog.text
     assert results.num_terminated == 2
-    assert recorder.of("t00001") == ["on_trial_start", *RESULT, *RESULT, *RESULT, "on_trial_complete"]
+    assert recorder.of("t00001") == [
+        "on_trial_start",
+        *RESULT,
+        *RESULT,
+        *RESULT,
+        "on_trial_complete",
+    ]
     assert len(rows_of(results[1].path)) == 3
 
 
@@ -263,7 +325,9 @@ def test_the_scheduler_hears_of_a_result_before_callbacks_do_and_the_searcher_in
             heard.append(("callback", result["epoch"]))
 
     fit(train, tune={"search_alg": Search(), "scheduler": Schedule()}, callbacks=[Listener()])
-    assert [each for each in heard if each[0] != "searcher"] == [(who, epoch) for epoch in range(3) for who in ("scheduler", "callback")]
+    assert [each for each in heard if each[0] != "searcher"] == [
+        (who, epoch) for epoch in range(3) for who in ("scheduler", "callback")
+    ]
     assert [epoch for who, epoch in heard if who == "searcher"] == [0, 1, 2]
 
 
@@ -312,7 +376,11 @@ def test_default_loggers_can_be_switched_off(fit, monkeypatch):
 def test_training_waits_for_nothing_but_its_answer(fit, recorder):
     fit(train, {"x": tune.grid_search(list(range(4)))}, callbacks=[recorder], resources={"cpu": 4})
     for trial_id in ("t00000", "t00001", "t00002", "t00003"):
-        turns = [info["iteration"] for trial, info in recorder.named("on_trial_result") if trial == trial_id]
+        turns = [
+            info["iteration"]
+            for trial, info in recorder.named("on_trial_result")
+            if trial == trial_id
+        ]
         assert all(later > earlier for earlier, later in pairwise(turns))
 
 
@@ -329,14 +397,28 @@ class Unsavable(Trainable):
 @pytest.mark.parametrize(
     ("trainable", "why"),
     [
-        (train, "train is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it"),
-        (Unsavable, "Unsavable has no save_checkpoint; implement save_checkpoint and load_checkpoint"),
+        (
+            train,
+            "train is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it",
+        ),
+        (
+            Unsavable,
+            "Unsavable has no save_checkpoint; implement save_checkpoint and load_checkpoint",
+        ),
     ],
 )
-def test_a_callback_that_asks_for_checkpoints_in_vain_is_told_once_by_name(fit, caplog, trainable, why):
+def test_a_callback_that_asks_for_checkpoints_in_vain_is_told_once_by_name(
+    fit, caplog, trainable, why
+):
     fit(trainable, tune={"num_samples": 2}, callbacks=[Saver()], stop={"training_iteration": 3})
-    told = [record.getMessage() for record in caplog.records if "should_checkpoint" in record.getMessage()]
-    assert told == [f"callback Saver sets should_checkpoint in on_trial_result, which has no effect: {why}"]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "should_checkpoint" in record.getMessage()
+    ]
+    assert told == [
+        f"callback Saver sets should_checkpoint in on_trial_result, which has no effect: {why}"
+    ]
 
 
 def test_a_callback_that_asks_a_class_for_checkpoints_gets_them(fit, caplog):
@@ -345,14 +427,20 @@ def test_a_callback_that_asks_a_class_for_checkpoints_gets_them(fit, caplog):
     assert not any("should_checkpoint" in record.getMessage() for record in caplog.records)
 
 
-def test_a_callback_that_assigns_the_status_of_a_trial_is_switched_off_with_what_to_do_instead(fit, caplog):
+def test_a_callback_that_assigns_the_status_of_a_trial_is_switched_off_with_what_to_do_instead(
+    fit, caplog
+):
     class Ender(Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
             trial.status = "TERMINATED"
 
     (result,) = fit(train, callbacks=[Ender()])
     assert result.metrics["training_iteration"] == 3
-    (told,) = [record for record in caplog.records if "Ender.on_trial_result raised AttributeError" in record.getMessage()]
+    (told,) = [
+        record
+        for record in caplog.records
+        if "Ender.on_trial_result raised AttributeError" in record.getMessage()
+    ]
     assert "the status of trial t00000 cannot be assigned" in str(told.exc_info[1])
 
 

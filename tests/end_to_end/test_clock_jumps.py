@@ -43,9 +43,17 @@ def train(config):
 
 def settings(tmp_path, space, **options):
     run_config = tune.RunConfig(
-        name="exp", storage_path=tmp_path, verbose=0, executor="inline", failure_config=tune.FailureConfig(**options.pop("failure", {}))
+        name="exp",
+        storage_path=tmp_path,
+        verbose=0,
+        executor="inline",
+        failure_config=tune.FailureConfig(**options.pop("failure", {})),
     )
-    return {"param_space": space, "run_config": run_config, "tune_config": tune.TuneConfig(max_concurrent_trials=2, **options)}
+    return {
+        "param_space": space,
+        "run_config": run_config,
+        "tune_config": tune.TuneConfig(max_concurrent_trials=2, **options),
+    }
 
 
 def journal(directory):
@@ -66,7 +74,9 @@ def test_order_durations_and_time_budget_do_not_follow_the_clock(tmp_path, jumpi
         for name in ("time_this_iter_s", "time_total_s", "time_since_restore"):
             assert frame[name].between(0, 60).all()
         assert frame["time_total_s"].is_monotonic_increasing
-        rows = [json.loads(line) for line in Path(result.path, "result.json").read_text().splitlines()]
+        rows = [
+            json.loads(line) for line in Path(result.path, "result.json").read_text().splitlines()
+        ]
         assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     records = [record for record in journal(tmp_path / "exp") if "t" in record]
     assert [record["q"] for record in records] == sorted(record["q"] for record in records)
@@ -85,7 +95,9 @@ def test_between_sessions_the_clock_may_be_set(tmp_path, monkeypatch, jump):
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + jump)
     monkeypatch.setitem(AutoFill.__init__.__kwdefaults__, "wall_clock", time.time)
-    grid = tune.Tuner.restore(tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, space)).fit()
+    grid = tune.Tuner.restore(
+        tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, space)
+    ).fit()
     for result in grid:
         assert result.metrics_dataframe["step"].tolist() == [1, 2, 3, 4]
         assert result.metrics_dataframe["time_total_s"].is_monotonic_increasing
@@ -95,13 +107,17 @@ def test_between_sessions_the_clock_may_be_set(tmp_path, monkeypatch, jump):
 
 
 @pytest.mark.parametrize("age", [-DAY, DAY])
-def test_a_checkpoint_that_was_changed_between_sessions_is_found_out_whatever_its_date(tmp_path, age):
+def test_a_checkpoint_that_was_changed_between_sessions_is_found_out_whatever_its_date(
+    tmp_path, age
+):
     tune.Tuner(train, **settings(tmp_path, {"steps": 4, "fails_after": 3})).fit()
     checkpoint = tmp_path / "exp" / "t00000" / "checkpoint_000002"
     (checkpoint / "step").write_text("9")
     for path in (checkpoint / ".manifest.json", checkpoint / "step", checkpoint):
         os.utime(path, (time.time() + age, time.time() + age))
-    grid = tune.Tuner.restore(tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, {"steps": 4})).fit()
+    grid = tune.Tuner.restore(
+        tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, {"steps": 4})
+    ).fit()
     assert grid[0].metrics_dataframe["step"].tolist() == [1, 2, 3, 4]
 
 

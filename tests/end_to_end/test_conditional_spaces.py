@@ -18,9 +18,15 @@ from tuner.errors import StorageError
 
 SPACE = {
     "opt": tune.choice(
-        [{"name": "sgd", "momentum": tune.uniform(0, 1, prior=0.9)}, {"name": "adam", "beta": tune.uniform(0.8, 1)}, "none"]
+        [
+            {"name": "sgd", "momentum": tune.uniform(0, 1, prior=0.9)},
+            {"name": "adam", "beta": tune.uniform(0.8, 1)},
+            "none",
+        ]
     ),
-    "lr": tune.only_if({"opt": [0, 1]}, tune.loguniform(1e-4, 1, prior=1e-2, prior_confidence="high")),
+    "lr": tune.only_if(
+        {"opt": [0, 1]}, tune.loguniform(1e-4, 1, prior=1e-2, prior_confidence="high")
+    ),
     "depth": tune.randint(1, 5),
     "skip": tune.only_if({"depth": {3, 4}}, tune.choice(["add", "concat"])),
     "epochs": 3,
@@ -38,7 +44,9 @@ def declare(tmp_path):
 
     def build(space=SPACE, trainable=train, *, executor="inline", **tune_config):
         run_config = tune.RunConfig(name="exp", storage_path=tmp_path, verbose=0, executor=executor)
-        settings = tune.TuneConfig(**{"metric": "loss", "mode": "min", "seed": 3, "num_samples": 6, **tune_config})
+        settings = tune.TuneConfig(
+            **{"metric": "loss", "mode": "min", "seed": 3, "num_samples": 6, **tune_config}
+        )
         return Tuner(trainable, param_space=space, tune_config=settings, run_config=run_config)
 
     return build
@@ -60,7 +68,11 @@ def check_complete(grid, space=SPACE):
 
 
 SEARCHERS = {"random": BasicVariantGenerator, "optuna": OptunaSearch}
-POINTS = [{"opt": {"name": "sgd", "momentum": 0.25}, "depth": 4}, {"opt/beta": 0.9, "lr": 0.1}, {"opt": "none"}]
+POINTS = [
+    {"opt": {"name": "sgd", "momentum": 0.25}, "depth": 4},
+    {"opt/beta": 0.9, "lr": 0.1},
+    {"opt": "none"},
+]
 
 
 @pytest.mark.parametrize("searcher", SEARCHERS)
@@ -78,7 +90,9 @@ def test_every_trial_has_what_belongs_together_and_points_come_first(declare, pa
 
 
 @pytest.mark.parametrize("searcher", SEARCHERS)
-def test_more_samples_after_a_restore_are_those_that_a_larger_experiment_would_have_had(declare, path, searcher):
+def test_more_samples_after_a_restore_are_those_that_a_larger_experiment_would_have_had(
+    declare, path, searcher
+):
     pytest.importorskip("optuna")
     whole = configs(declare(search_alg=SEARCHERS[searcher](), num_samples=12).fit())
     shutil.rmtree(path)
@@ -141,7 +155,11 @@ def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(tmp_path, sear
     pytest.importorskip("optuna")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TUNE_GLOBAL_CHECKPOINT_S": snapshots}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TUNE_GLOBAL_CHECKPOINT_S": snapshots,
+    }
 
     def run(how, storage, status):
         command = [sys.executable, script, how, searcher, storage]
@@ -152,7 +170,9 @@ def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(tmp_path, sear
     expected = run("new", tmp_path / "whole", 0)
     run("dies", tmp_path / "killed", -9)
     assert run("restore", tmp_path / "killed", 0) == expected
-    assert {"sgd", "adam", "'opt': 'none'"} == {word for word in ("sgd", "adam", "'opt': 'none'") if word in expected}
+    assert {"sgd", "adam", "'opt': 'none'"} == {
+        word for word in ("sgd", "adam", "'opt': 'none'") if word in expected
+    }
 
 
 def test_a_path_is_enough_where_conditions_are_values(declare, path):
@@ -164,9 +184,15 @@ def test_a_path_is_enough_where_conditions_are_values(declare, path):
 
 
 def test_a_function_as_condition_is_asked_for_again(declare, path):
-    space = {"depth": tune.randint(1, 5), "skip": tune.only_if({"depth": lambda depth: depth > 2}, tune.uniform(0, 1))}
+    space = {
+        "depth": tune.randint(1, 5),
+        "skip": tune.only_if({"depth": lambda depth: depth > 2}, tune.uniform(0, 1)),
+    }
     first = configs(declare(space).fit())
-    with pytest.raises(ValueError, match=r"has to be given again: param_space\['skip'\].conditions\['depth'\].*pass param_space= to"):
+    with pytest.raises(
+        ValueError,
+        match=r"has to be given again: param_space\['skip'\].conditions\['depth'\].*pass param_space= to",
+    ):
         Tuner.restore(path, train)
     assert configs(Tuner.restore(path, train, param_space=space).fit()) == first
 
@@ -180,7 +206,12 @@ class Bare(Searcher):
 
 def test_the_constants_of_what_a_searcher_has_chosen_come_along(declare):
     (result,) = declare(search_alg=Bare(), num_samples=1).fit()
-    assert result.config == {"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "depth": 1, "epochs": 3}
+    assert result.config == {
+        "opt": {"name": "sgd", "momentum": 0.5},
+        "lr": 0.1,
+        "depth": 1,
+        "epochs": 3,
+    }
     assert result.metrics["experiment_tag"] == "0_depth=1,lr=0.1000,opt=0,momentum=0.5000"
 
 
@@ -190,40 +221,68 @@ def test_a_searcher_that_knows_no_conditions_refuses_before_anything_is_written(
             self.domains = SearchSpace(config).domains
             return super().set_search_properties(metric, mode, config, **spec)
 
-    with pytest.raises(ValueError, match="a space must be flat for this searcher, got the conditional parameter 'opt/0/momentum'"):
+    with pytest.raises(
+        ValueError,
+        match="a space must be flat for this searcher, got the conditional parameter 'opt/0/momentum'",
+    ):
         declare(search_alg=Flat()).fit()
     assert not path.exists()
 
 
 def test_a_grid_decides_what_else_there_is(declare):
-    space = {"opt": tune.grid_search(["sgd", "adam"]), "momentum": tune.only_if({"opt": "sgd"}, tune.uniform(0, 1)), "depth": 1}
+    space = {
+        "opt": tune.grid_search(["sgd", "adam"]),
+        "momentum": tune.only_if({"opt": "sgd"}, tune.uniform(0, 1)),
+        "depth": 1,
+    }
     grid = declare(space, num_samples=2).fit()
-    assert [set(config) for config in configs(grid)] == [{"opt", "momentum", "depth"}, {"opt", "depth"}] * 2
+    assert [set(config) for config in configs(grid)] == [
+        {"opt", "momentum", "depth"},
+        {"opt", "depth"},
+    ] * 2
 
 
 def test_what_cannot_be_carried_to_a_worker_is_found_inside_options(declare, tmp_path):
     space = {"opt": tune.choice([{"lock": threading.Lock(), "x": tune.uniform(0, 1)}, 1])}
-    with pytest.raises(TypeError, match=r'config\["opt"\]\[0\]\["lock"\] \(_thread.lock\) cannot be carried'):
+    with pytest.raises(
+        TypeError, match=r'config\["opt"\]\[0\]\["lock"\] \(_thread.lock\) cannot be carried'
+    ):
         declare(space, executor="process")
-    with pytest.raises(TypeError, match=r'param_space\["opt"\]\[0\] has the key \(1, 2\), which must be a text or a number'):
+    with pytest.raises(
+        TypeError,
+        match=r'param_space\["opt"\]\[0\] has the key \(1, 2\), which must be a text or a number',
+    ):
         declare({"opt": tune.choice([{(1, 2): tune.uniform(0, 1)}, 1])})
 
 
 def test_objects_inside_options_are_known_by_their_place(declare, path):
     def space():
         same = [lambda x, power=power: x**power for power in range(2)]
-        return {"opt": tune.choice([{"f": same[0], "x": tune.uniform(0, 1)}, {"f": same[1], "y": tune.uniform(0, 1)}]), "depth": 1}
+        return {
+            "opt": tune.choice(
+                [{"f": same[0], "x": tune.uniform(0, 1)}, {"f": same[1], "y": tune.uniform(0, 1)}]
+            ),
+            "depth": 1,
+        }
 
     grid = declare(space()).fit()
     chosen = [result.config["opt"]["f"](2) for result in grid]
     assert set(chosen) == {1, 2}
-    assert [result.config["opt"]["f"](2) for result in Tuner.restore(path, train, param_space=space()).fit()] == chosen
-    with pytest.raises(StorageError, match=r'param_space\["opt"\]\[[01]\]\["f"\] \(.*lambda.*\).*give the param_space again'):
+    assert [
+        result.config["opt"]["f"](2)
+        for result in Tuner.restore(path, train, param_space=space()).fit()
+    ] == chosen
+    with pytest.raises(
+        StorageError,
+        match=r'param_space\["opt"\]\[[01]\]\["f"\] \(.*lambda.*\).*give the param_space again',
+    ):
         Tuner.restore(path, train, param_space={"depth": 1}).fit()
 
 
 def population(**mutations):
-    return PopulationBasedTraining("training_iteration", perturbation_interval=1, hyperparam_mutations=mutations)
+    return PopulationBasedTraining(
+        "training_iteration", perturbation_interval=1, hyperparam_mutations=mutations
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,12 +293,18 @@ def population(**mutations):
         (lambda: population(opt={"momentum": tune.uniform(0, 1)}), "opt/momentum"),
         (lambda: population(opt=["none"]), "opt"),
         (lambda: ResourceChangingScheduler(population(skip=["add", "concat"])), "skip"),
-        (lambda: PB2("training_iteration", perturbation_interval=1, hyperparam_bounds={"lr": [0, 1]}), "lr"),
+        (
+            lambda: PB2(
+                "training_iteration", perturbation_interval=1, hyperparam_bounds={"lr": [0, 1]}
+            ),
+            "lr",
+        ),
     ],
 )
 def test_a_population_does_not_vary_what_is_conditional(declare, scheduler, name):
     with pytest.raises(
-        ValueError, match=f"must leave alone what is conditional in param_space and what it depends on, got '{name}' to vary"
+        ValueError,
+        match=f"must leave alone what is conditional in param_space and what it depends on, got '{name}' to vary",
     ):
         declare(scheduler=scheduler())
 
@@ -269,9 +334,14 @@ def test_a_population_varies_what_is_in_every_configuration(declare):
 
 
 def test_mutations_that_are_conditional_themselves_are_refused():
-    for mutation in (tune.choice([tune.uniform(0, 1), 1]), tune.only_if({"a": 1}, 5), [tune.uniform(0, 1), 3]):
+    for mutation in (
+        tune.choice([tune.uniform(0, 1), 1]),
+        tune.only_if({"a": 1}, 5),
+        [tune.uniform(0, 1), 3],
+    ):
         with pytest.raises(
-            ValueError, match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; name what is always there"
+            ValueError,
+            match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; name what is always there",
         ):
             population(lr=mutation)
 

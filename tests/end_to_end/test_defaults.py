@@ -6,7 +6,13 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, TreeSearch
+from searchers import (
+    BasicVariantGenerator,
+    ConcurrencyLimiter,
+    DuplicateGuard,
+    OptunaSearch,
+    TreeSearch,
+)
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.default_algorithms import NO_END, full_iteration
 from tuner.spec.experiment_directory import read_record
@@ -44,7 +50,8 @@ def kinds(made):
 
 
 @pytest.mark.parametrize(
-    ("trainable", "stop"), [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))]
+    ("trainable", "stop"),
+    [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))],
 )
 def test_who_names_neither_gets_ours(trainable, stop):
     assert kinds(plan(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
@@ -76,17 +83,26 @@ def test_who_names_one_gets_nothing_of_ours_for_the_other():
     assert kinds(plan(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
     assert kinds(plan(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
     population = PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
-    assert kinds(plan(Saves, scheduler=population)) == (PopulationBasedTraining, BasicVariantGenerator)
+    assert kinds(plan(Saves, scheduler=population)) == (
+        PopulationBasedTraining,
+        BasicVariantGenerator,
+    )
 
 
 def test_auto_asks_for_ours_in_any_case():
     assert kinds(plan(scheduler="auto", search_alg=OptunaSearch())) == (ASHAScheduler, OptunaSearch)
     assert kinds(plan(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, TreeSearch)
     assert kinds(plan(scheduler="auto", search_alg="auto")) == (ASHAScheduler, TreeSearch)
-    assert kinds(plan(scheduler="auto", search_alg="auto", num_samples=1)) == (ASHAScheduler, BasicVariantGenerator)
+    assert kinds(plan(scheduler="auto", search_alg="auto", num_samples=1)) == (
+        ASHAScheduler,
+        BasicVariantGenerator,
+    )
 
 
-@pytest.mark.parametrize(("stop", "levels"), [(81, (3, 9, 27, 81)), (9, (1, 3, 9)), (1, (1,)), (2000, (74, 222, 666, 1998, 2000))])
+@pytest.mark.parametrize(
+    ("stop", "levels"),
+    [(81, (3, 9, 27, 81)), (9, (1, 3, 9)), (1, (1,)), (2000, (74, 222, 666, 1998, 2000))],
+)
 def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
     assert plan(stop={"training_iteration": stop}).scheduler.levels == levels
 
@@ -102,7 +118,11 @@ def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
         (None, ASHAScheduler(), 100),
         (None, ASHAScheduler(max_t=27, stop_last_trials=False), None),
         (None, ASHAScheduler(time_attr="time_total_s", max_t=27), None),
-        (tune.MaximumIterationStopper(9), PopulationBasedTraining(hyperparam_mutations={"x": [1, 2]}), 9),
+        (
+            tune.MaximumIterationStopper(9),
+            PopulationBasedTraining(hyperparam_mutations={"x": [1, 2]}),
+            9,
+        ),
     ],
 )
 def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, scheduler, expected):
@@ -111,9 +131,16 @@ def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, schedu
 
 @pytest.mark.parametrize(
     ("full", "num_samples", "levels", "later", "num_scouts"),
-    [(27, -1, (1, 3, 9, 27), 9, 10), (100, 20, (3, 9, 27, 81, 100), 27, 5), (10, 40, (1, 3, 9, 10), 3, 10), (2, 40, (1, 2), 1, 10)],
+    [
+        (27, -1, (1, 3, 9, 27), 9, 10),
+        (100, 20, (3, 9, 27, 81, 100), 27, 5),
+        (10, 40, (1, 3, 9, 10), 3, 10),
+        (2, 40, (1, 2), 1, 10),
+    ],
 )
-def test_beside_a_model_only_scouts_are_compared_early(full, num_samples, levels, later, num_scouts):
+def test_beside_a_model_only_scouts_are_compared_early(
+    full, num_samples, levels, later, num_scouts
+):
     scheduler = plan(stop={"training_iteration": full}, num_samples=num_samples).scheduler
     declared = scheduler.declared_arguments
     assert scheduler.levels == levels
@@ -121,13 +148,17 @@ def test_beside_a_model_only_scouts_are_compared_early(full, num_samples, levels
 
 
 def test_beside_random_samples_all_are_compared_early():
-    scheduler = plan(stop={"training_iteration": 27}, scheduler="auto", search_alg=BasicVariantGenerator()).scheduler
+    scheduler = plan(
+        stop={"training_iteration": 27}, scheduler="auto", search_alg=BasicVariantGenerator()
+    ).scheduler
     assert "num_scouts" not in scheduler.declared_arguments
 
 
 def test_a_model_in_wrappers_is_a_model():
     searcher = ConcurrencyLimiter(DuplicateGuard(TreeSearch()), max_concurrent=2)
-    scheduler = plan(stop={"training_iteration": 27}, scheduler="auto", search_alg=searcher, num_samples=40).scheduler
+    scheduler = plan(
+        stop={"training_iteration": 27}, scheduler="auto", search_alg=searcher, num_samples=40
+    ).scheduler
     assert scheduler.declared_arguments["num_scouts"] == 10
 
 
@@ -138,12 +169,26 @@ def test_without_an_end_there_are_levels_enough():
 
 def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="tuner")
-    fit(train, SPACE, tune={**GOAL, "num_samples": 6, "seed": 1}, stop={"training_iteration": 9}, executor="inline")
-    assert "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker trials are stopped early." in caplog.text
+    fit(
+        train,
+        SPACE,
+        tune={**GOAL, "num_samples": 6, "seed": 1},
+        stop={"training_iteration": 9},
+        executor="inline",
+    )
+    assert (
+        "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker trials are stopped early."
+        in caplog.text
+    )
     recorded = read_record(tmp_path / "experiment").parts["tune_config"]
-    assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == ("AsyncHyperBandScheduler", "TreeSearch")
+    assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == (
+        "AsyncHyperBandScheduler",
+        "TreeSearch",
+    )
     caplog.clear()
-    restored = tune.Tuner.restore(tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL))
+    restored = tune.Tuner.restore(
+        tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL)
+    )
     assert kinds(restored._plan) == (ASHAScheduler, TreeSearch)
     assert len(restored.fit()) == 8
     assert "Searcher:" not in caplog.text
@@ -162,7 +207,10 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
     ("options", "line"),
     [
         ({}, "Searcher: TreeSearch (default). Scheduler: none; every trial trains to the end."),
-        ({"search_alg": "auto"}, 'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to the end.'),
+        (
+            {"search_alg": "auto"},
+            'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to the end.',
+        ),
         (
             {"scheduler": "auto", "search_alg": OptunaSearch()},
             'Searcher: OptunaSearch. Scheduler: AsyncHyperBandScheduler (chosen by "auto"); weaker trials are stopped early.',
@@ -182,9 +230,15 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
                 "Scheduler: none; every trial trains to the end."
             ),
         ),
-        ({"space": GRID}, "Searcher: BasicVariantGenerator (every point of the grid). Scheduler: none; every trial trains to the end."),
         (
-            {"search_alg": ConcurrencyLimiter(TreeSearch(), max_concurrent=2), "scheduler": FIFOScheduler()},
+            {"space": GRID},
+            "Searcher: BasicVariantGenerator (every point of the grid). Scheduler: none; every trial trains to the end.",
+        ),
+        (
+            {
+                "search_alg": ConcurrencyLimiter(TreeSearch(), max_concurrent=2),
+                "scheduler": FIFOScheduler(),
+            },
             "Searcher: TreeSearch. Scheduler: none; every trial trains to the end.",
         ),
         (

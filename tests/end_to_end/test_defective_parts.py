@@ -40,12 +40,20 @@ def fused(name):
 
 
 def brittle(base, *names):
-    return type(f"Brittle{base.__name__}", (base,), {"__module__": __name__, **{name: fused(name) for name in names}})
+    return type(
+        f"Brittle{base.__name__}",
+        (base,),
+        {"__module__": __name__, **{name: fused(name) for name in names}},
+    )
 
 
 class PlainScheduler(Scheduler):
     def on_trial_result(self, trial, result):
-        return [Stop(trial.trial_id, Reason("enough", {"nan": float("nan")}))] if result["step"] >= 3 and trial.trial_id == "t00001" else ()
+        return (
+            [Stop(trial.trial_id, Reason("enough", {"nan": float("nan")}))]
+            if result["step"] >= 3 and trial.trial_id == "t00001"
+            else ()
+        )
 
 
 class PlainStopper(Stopper):
@@ -57,8 +65,16 @@ class PlainStopper(Stopper):
 
 
 PARTS = {
-    "scheduler": lambda: {"scheduler": brittle(PlainScheduler, "on_trial_add", "on_trial_result", "on_trial_complete")()},
-    "searcher": lambda: {"search_alg": brittle(BasicVariantGenerator, "suggest", "on_trial_result", "on_trial_complete")()},
+    "scheduler": lambda: {
+        "scheduler": brittle(
+            PlainScheduler, "on_trial_add", "on_trial_result", "on_trial_complete"
+        )()
+    },
+    "searcher": lambda: {
+        "search_alg": brittle(
+            BasicVariantGenerator, "suggest", "on_trial_result", "on_trial_complete"
+        )()
+    },
     "stopper": lambda: {"stop": brittle(PlainStopper, "__call__", "stop_all")()},
 }
 
@@ -67,8 +83,12 @@ def settings(storage, parts):
     stop = parts.pop("stop", PlainStopper())
     return {
         "param_space": {"x": tune.uniform(0, 1)},
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=3, seed=1, max_concurrent_trials=2, **parts),
-        "run_config": tune.RunConfig(name="exp", storage_path=storage, verbose=0, executor="inline", stop=stop),
+        "tune_config": tune.TuneConfig(
+            metric="loss", mode="min", num_samples=3, seed=1, max_concurrent_trials=2, **parts
+        ),
+        "run_config": tune.RunConfig(
+            name="exp", storage_path=storage, verbose=0, executor="inline", stop=stop
+        ),
     }
 
 
@@ -80,7 +100,10 @@ def training(ledger):
         for step in range(start + 1, 6):
             with tune.checkpoint_dir() as directory:
                 Path(directory, "step").write_text(str(step))
-                tune.report({"step": step, "loss": config["x"] / step}, checkpoint=tune.Checkpoint.from_directory(directory))
+                tune.report(
+                    {"step": step, "loss": config["x"] / step},
+                    checkpoint=tune.Checkpoint.from_directory(directory),
+                )
             ledger.append((tune.get_context().get_trial_id(), step))
 
     return train
@@ -91,9 +114,13 @@ def steps_of(grid):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_at_whichever_call_a_part_raises_nothing_acknowledged_is_lost_and_the_experiment_goes_on(tmp_path, monkeypatch, part):
+def test_at_whichever_call_a_part_raises_nothing_acknowledged_is_lost_and_the_experiment_goes_on(
+    tmp_path, monkeypatch, part
+):
     monkeypatch.setattr(f"{__name__}.fuse", Fuse())
-    expected = steps_of(tune.Tuner(training([]), **settings(tmp_path / "whole", PARTS[part]())).fit())
+    expected = steps_of(
+        tune.Tuner(training([]), **settings(tmp_path / "whole", PARTS[part]())).fit()
+    )
     num_calls = fuse.num_calls
     assert num_calls > 5
     for call in range(1, num_calls + 1):
@@ -107,9 +134,15 @@ def test_at_whichever_call_a_part_raises_nothing_acknowledged_is_lost_and_the_ex
             assert not ledger
             continue
         rows = JournalRows(storage / "exp")
-        kept = {(trial_id, row["step"]) for trial_id in ("t00000", "t00001", "t00002") for row in rows.of(trial_id)}
+        kept = {
+            (trial_id, row["step"])
+            for trial_id in ("t00000", "t00001", "t00002")
+            for row in rows.of(trial_id)
+        }
         assert set(ledger) <= kept, f"lost after call {call}"
-        grid = tune.Tuner.restore(storage / "exp", training([]), **settings(storage, PARTS[part]())).fit()
+        grid = tune.Tuner.restore(
+            storage / "exp", training([]), **settings(storage, PARTS[part]())
+        ).fit()
         assert steps_of(grid) == expected, f"after call {call}"
 
 
@@ -118,5 +151,7 @@ def test_a_decision_about_an_unknown_trial_ends_the_experiment_with_the_name_of_
         def on_trial_result(self, trial, result):
             return [Stop("nobody", Reason("why"))]
 
-    with pytest.raises(InvalidDecision, match="Confused decided Stop for a trial 'nobody', of which there is none"):
+    with pytest.raises(
+        InvalidDecision, match="Confused decided Stop for a trial 'nobody', of which there is none"
+    ):
         tune.Tuner(training([]), **settings(tmp_path, {"scheduler": Confused()})).fit()

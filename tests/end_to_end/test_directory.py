@@ -60,7 +60,10 @@ def train(config):
     with tempfile.TemporaryDirectory() as temporary:
         Path(temporary, "state").mkdir()
         Path(temporary, "state", "weights.txt").write_text("0.5")
-        tune.report({"loss": 0.1, "val": {"accuracy": 0.9}, "late": 7}, checkpoint=Checkpoint.from_directory(temporary))
+        tune.report(
+            {"loss": 0.1, "val": {"accuracy": 0.9}, "late": 7},
+            checkpoint=Checkpoint.from_directory(temporary),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +71,17 @@ def directory(tmp_path_factory):
     storage = tmp_path_factory.mktemp("storage")
     tuner = tune.Tuner(
         train,
-        param_space={"lr": tune.choice([0.1]), "fails": tune.grid_search([False, True]), "model": {"depth": 3, "act": print}},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", seed=7, scheduler=ASHAScheduler(max_t=100, grace_period=50)),
-        run_config=tune.RunConfig(name="golden", storage_path=storage, verbose=0, resources={"cpu": 2, "gpu": 0}),
+        param_space={
+            "lr": tune.choice([0.1]),
+            "fails": tune.grid_search([False, True]),
+            "model": {"depth": 3, "act": print},
+        },
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", seed=7, scheduler=ASHAScheduler(max_t=100, grace_period=50)
+        ),
+        run_config=tune.RunConfig(
+            name="golden", storage_path=storage, verbose=0, resources={"cpu": 2, "gpu": 0}
+        ),
     )
     assert isinstance(tuner.fit(), ResultGrid)
     assert [path.name for path in storage.iterdir()] == ["golden"]
@@ -82,7 +93,9 @@ def lines_of(path):
 
 
 def test_golden_listing(directory):
-    files = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+    files = sorted(
+        path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()
+    )
     listing = "".join(re.sub(r"tfevents\..*", "tfevents.*", name) + "\n" for name in files)
     assert listing == GOLDEN
 
@@ -99,7 +112,11 @@ def test_result_json_has_a_strict_json_object_per_result_nested_with_the_configu
     assert [row["val"] for row in rows] == [{"accuracy": 0.1}, {"accuracy": 0.2}, {"accuracy": 0.9}]
     assert [row.get("gap") for row in rows] == ["NaN", "NaN", None]
     assert [row["checkpoint_dir_name"] for row in rows] == [None, None, "checkpoint_000000"]
-    assert all(row["config"] == {"fails": False, "lr": 0.1, "model": {"act": "<built-in function print>", "depth": 3}} for row in rows)
+    assert all(
+        row["config"]
+        == {"fails": False, "lr": 0.1, "model": {"act": "<built-in function print>", "depth": 3}}
+        for row in rows
+    )
     assert list(rows[0]) == ["loss", "gap", "val", *FILLED_IN, "config"]
     assert len(lines_of(directory / "t00001" / "result.json")) == 2
 
@@ -123,18 +140,29 @@ def test_tensorboard_lists_the_curves(directory):
     events = EventAccumulator(str(directory / "t00000"))
     events.Reload()
     assert {"loss", "val/accuracy", "late"} <= set(events.Tags()["scalars"])
-    assert [(event.step, round(event.value, 4)) for event in events.Scalars("loss")] == [(1, 1.0), (2, 0.5), (3, 0.1)]
+    assert [(event.step, round(event.value, 4)) for event in events.Scalars("loss")] == [
+        (1, 1.0),
+        (2, 0.5),
+        (3, 0.1),
+    ]
     assert [event.step for event in events.Scalars("late")] == [3]
 
 
 def test_what_a_trial_prints_stands_in_its_directory(directory):
-    assert (directory / "t00000" / "stdout").read_text() == "training with 0.1\nfrom a child process\n"
-    assert (directory / "t00000" / "stderr").read_text() == "a word on stderr\na warning of the user's\n"
+    assert (
+        directory / "t00000" / "stdout"
+    ).read_text() == "training with 0.1\nfrom a child process\n"
+    assert (
+        directory / "t00000" / "stderr"
+    ).read_text() == "a word on stderr\na warning of the user's\n"
 
 
 def test_error_txt_tells_the_failure_with_the_users_lines_only(directory):
     log = (directory / "t00001" / "error.txt").read_text()
-    assert re.match(r"Failure #1 \(attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)\nValueError: the second trial fails\nTraceback", log)
+    assert re.match(
+        r"Failure #1 \(attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)\nValueError: the second trial fails\nTraceback",
+        log,
+    )
     assert 'raise ValueError("the second trial fails")' in log
     assert "session.py" not in log
 
@@ -148,14 +176,34 @@ def test_a_checkpoint_has_the_users_files_and_a_manifest_of_where_it_comes_from(
 
 
 def test_experiment_json_is_the_declaration(directory):
-    declaration = json.loads((directory / "experiment.json").read_text(), parse_constant=pytest.fail)
+    declaration = json.loads(
+        (directory / "experiment.json").read_text(), parse_constant=pytest.fail
+    )
     assert declaration["format_version"] == 1
-    assert (declaration["name"], declaration["seed"], declaration["num_samples"]) == ("golden", 7, 1)
+    assert (declaration["name"], declaration["seed"], declaration["num_samples"]) == (
+        "golden",
+        7,
+        1,
+    )
     assert (declaration["metric"], declaration["mode"]) == ("loss", "min")
-    assert (declaration["trainable"]["name"], declaration["trainable"]["qualname"]) == ("train", "train")
-    assert declaration["param_space"]["model"] == {"depth": 3, "act": {"@": "absent", "what": "builtins.print"}}
-    assert declaration["param_space"]["lr"] == {"@": "Categorical", "categories": {"@": "tuple", "items": [0.1]}, "is_ordered": False}
-    assert declaration["tune_config"]["scheduler"] == {"@": "AsyncHyperBandScheduler", "max_t": 100, "grace_period": 50}
+    assert (declaration["trainable"]["name"], declaration["trainable"]["qualname"]) == (
+        "train",
+        "train",
+    )
+    assert declaration["param_space"]["model"] == {
+        "depth": 3,
+        "act": {"@": "absent", "what": "builtins.print"},
+    }
+    assert declaration["param_space"]["lr"] == {
+        "@": "Categorical",
+        "categories": {"@": "tuple", "items": [0.1]},
+        "is_ordered": False,
+    }
+    assert declaration["tune_config"]["scheduler"] == {
+        "@": "AsyncHyperBandScheduler",
+        "max_t": 100,
+        "grace_period": 50,
+    }
     assert declaration["settings"]["max_trials"] == 2
 
 
@@ -169,7 +217,12 @@ def test_every_line_of_the_journal_is_checksummed_strict_json_and_numbered(direc
         kinds.append(record["k"])
         numbers += [record["q"]] if "q" in record else []
     assert numbers == list(range(1, len(numbers) + 1))
-    assert [kinds.count(kind) for kind in ("suggested", "started", "result", "exited")] == [2, 2, 5, 2]
+    assert [kinds.count(kind) for kind in ("suggested", "started", "result", "exited")] == [
+        2,
+        2,
+        5,
+        2,
+    ]
 
 
 def test_two_experiments_with_the_same_storage_keep_apart(fit, tmp_path):

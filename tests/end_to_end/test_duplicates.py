@@ -15,7 +15,14 @@ def train(config):
 
 
 def settings(**given):
-    return {"metric": "loss", "mode": "min", "seed": 3, "max_concurrent_trials": 2, "num_samples": 30, **given}
+    return {
+        "metric": "loss",
+        "mode": "min",
+        "seed": 3,
+        "max_concurrent_trials": 2,
+        "num_samples": 30,
+        **given,
+    }
 
 
 def configs(grid):
@@ -41,25 +48,52 @@ def test_a_restored_experiment_still_knows_its_duplicates(fit, tmp_path):
 
 def test_what_a_searcher_learns_from_reuse_survives_a_restore(fit, tmp_path):
     given = {"duplicates": "reuse", "max_concurrent_trials": 1}
-    whole = fit(train, SPACE, tune=settings(search_alg=OptunaSearch(), num_samples=7, **given), executor="inline", name="whole")
-    fit(train, SPACE, tune=settings(search_alg=OptunaSearch(), num_samples=4, **given), executor="inline", name="cut")
+    whole = fit(
+        train,
+        SPACE,
+        tune=settings(search_alg=OptunaSearch(), num_samples=7, **given),
+        executor="inline",
+        name="whole",
+    )
+    fit(
+        train,
+        SPACE,
+        tune=settings(search_alg=OptunaSearch(), num_samples=4, **given),
+        executor="inline",
+        name="cut",
+    )
     grid = Tuner.restore(tmp_path / "cut", train, num_samples=7).fit()
     assert configs(grid) == configs(whole)
 
 
 def test_repeats_come_out_as_one_to_the_searcher(fit):
     searcher = Repeater(ConcurrencyLimiter(OptunaSearch(), 1), 3)
-    grid = fit(train, {"x": tune.uniform(0, 4)}, tune=settings(search_alg=searcher, num_samples=12), executor="inline")
+    grid = fit(
+        train,
+        {"x": tune.uniform(0, 4)},
+        tune=settings(search_alg=searcher, num_samples=12),
+        executor="inline",
+    )
     assert [result.config["__trial_index__"] for result in grid] == [0, 1, 2] * 4
     assert len({result.config["x"] for result in grid}) == 4
     assert len(searcher.searcher.searcher.study.get_trials(deepcopy=False)) == 4
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(ValueError, match="duplicates must be one of 'repeat', 'skip', 'reuse', got 'ignore'"):
+    with pytest.raises(
+        ValueError, match="duplicates must be one of 'repeat', 'skip', 'reuse', got 'ignore'"
+    ):
         TuneConfig(duplicates="ignore")
 
 
 def test_a_metric_named_twice_is_told_of_the_searcher_itself():
-    with pytest.raises(ValueError, match="mode=None in OptunaSearch; give them in one of the two places"):
-        Tuner(train, param_space=SPACE, tune_config=TuneConfig(**settings(search_alg=OptunaSearch(metric="a"), duplicates="skip")))
+    with pytest.raises(
+        ValueError, match="mode=None in OptunaSearch; give them in one of the two places"
+    ):
+        Tuner(
+            train,
+            param_space=SPACE,
+            tune_config=TuneConfig(
+                **settings(search_alg=OptunaSearch(metric="a"), duplicates="skip")
+            ),
+        )

@@ -66,10 +66,16 @@ DEATHS = {
     "base": ("NoException: not caught by except Exception", "raise NoException"),
     "interrupt": ("KeyboardInterrupt", "raise KeyboardInterrupt"),
     "sys.exit(3)": ("SystemExit: exited with code 3", "sys.exit(3)"),
-    "os._exit(3)": ("exited with code 3: the process ended before the training code did", "these are my last words"),
+    "os._exit(3)": (
+        "exited with code 3: the process ended before the training code did",
+        "these are my last words",
+    ),
     "os._exit(0)": ("exited with code 0: the process ended before the training code did", ""),
     "segfault": ("killed by SIGSEGV", ""),
-    "SIGKILL": ("killed by SIGKILL: a signal ended the process that nobody here had sent", " MiB of memory at most"),
+    "SIGKILL": (
+        "killed by SIGKILL: a signal ended the process that nobody here had sent",
+        " MiB of memory at most",
+    ),
 }
 
 
@@ -103,21 +109,32 @@ def test_every_death_is_told_with_its_cause_and_the_others_finish(fit, space, ro
         assert log.startswith("Failure #1 (attempt 1, ")
         assert message in log
         assert detail in log
-    assert [[row["epoch"] for row in rows_of(result.path)] for result in dead] == [[0, 1]] * len(dead)
+    assert [[row["epoch"] for row in rows_of(result.path)] for result in dead] == [[0, 1]] * len(
+        dead
+    )
     survivors = [result for result in results if not result.config["how"]]
     assert [result.metrics["epoch"] for result in survivors] == [3, 3]
     assert [Path(result.path, "error.txt").exists() for result in survivors] == [False, False]
 
 
-def test_every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process(fit, space, rows_of):
+def test_every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process(
+    fit, space, rows_of
+):
     results = fit(train, space, failure={"max_failures": 1})
     assert [str(result.status) for result in results] == ["TERMINATED"] * len(results)
     assert results.errors == []
     for result in results:
         rows = rows_of(result.path)
-        assert [(row["epoch"], row["training_iteration"]) for row in rows] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+        assert [(row["epoch"], row["training_iteration"]) for row in rows] == [
+            (0, 1),
+            (1, 2),
+            (2, 3),
+            (3, 4),
+        ]
         assert len({row["pid"] for row in rows}) == (2 if result.config["how"] else 1)
-        assert [row["iterations_since_restore"] for row in rows][2:] == ([1, 2] if result.config["how"] else [3, 4])
+        assert [row["iterations_since_restore"] for row in rows][2:] == (
+            [1, 2] if result.config["how"] else [3, 4]
+        )
 
 
 def test_leaving_with_code_zero_is_no_failure(fit):
@@ -132,10 +149,17 @@ def test_leaving_with_code_zero_is_no_failure(fit):
 
 def test_a_trial_that_hangs_is_killed_and_tried_again(fit, rows_of):
     # Endless retries: on a machine under load a start alone may take longer than that.
-    results = fit(train, {"how": tune.grid_search(["hang", None])}, failure={"max_failures": -1, "report_timeout_s": 1})
+    results = fit(
+        train,
+        {"how": tune.grid_search(["hang", None])},
+        failure={"max_failures": -1, "report_timeout_s": 1},
+    )
     assert [str(result.status) for result in results] == ["TERMINATED", "TERMINATED"]
     assert [row["epoch"] for row in rows_of(results[0].path)] == [0, 1, 2, 3]
-    assert "no report for more than report_timeout_s=1" in Path(results[0].path, "error.txt").read_text()
+    assert (
+        "no report for more than report_timeout_s=1"
+        in Path(results[0].path, "error.txt").read_text()
+    )
 
 
 def test_a_trial_that_never_reports_is_killed_too(fit):
@@ -143,7 +167,9 @@ def test_a_trial_that_never_reports_is_killed_too(fit):
         if config["hangs"]:
             threading.Event().wait()
 
-    results = fit(train, {"hangs": tune.grid_search([True, False])}, failure={"report_timeout_s": 3})
+    results = fit(
+        train, {"hangs": tune.grid_search([True, False])}, failure={"report_timeout_s": 3}
+    )
     assert [str(result.status) for result in results] == ["ERROR", "TERMINATED"]
 
 
@@ -175,7 +201,11 @@ def test_a_retry_without_a_checkpoint_starts_from_the_beginning(fit, tmp_path, r
                 raise RuntimeError
 
     (result,) = fit(train, failure={"max_failures": 1})
-    assert [(row["epoch"], row["second"]) for row in rows_of(result.path)] == [(0, True), (1, True), (2, True)]
+    assert [(row["epoch"], row["second"]) for row in rows_of(result.path)] == [
+        (0, True),
+        (1, True),
+        (2, True),
+    ]
     assert len(result.metrics_dataframe) == 3
 
 
@@ -210,7 +240,9 @@ def one_fails():
 def test_fail_fast_ends_the_experiment_and_leaves_the_others_resumable(fit, one_fails):
     results = fit(wait_or_fail, one_fails, failure={"fail_fast": True}, resources={"cpu": 2})
     assert results[1].status == "ERROR"
-    assert [result.ending for result in results if result.trial_id != "t00001"] == ["interrupted"] * (len(results) - 1)
+    assert [result.ending for result in results if result.trial_id != "t00001"] == [
+        "interrupted"
+    ] * (len(results) - 1)
     assert not results[0].metrics["done"]
 
 
@@ -288,7 +320,9 @@ def defective_stop(trial_id, result):
         ({"stop": defective_stop}, "stop criterion", "stop"),
     ],
 )
-def test_a_defect_outside_the_trials_is_raised_with_the_way_to_go_on(build, tmp_path, options, part, argument):
+def test_a_defect_outside_the_trials_is_raised_with_the_way_to_go_on(
+    build, tmp_path, options, part, argument
+):
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     with pytest.raises(RuntimeError, match=f"a defect of the {part}") as raised:
         build(train, {"how": None}, **options).fit()
@@ -306,9 +340,18 @@ def test_after_a_defect_outside_the_trials_the_experiment_goes_on(build, rows_of
     with pytest.raises(RuntimeError):
         build(train, {"how": None}, stop=stop).fit()
     run_config = tune.RunConfig(verbose=0)
-    (result,) = tune.Tuner.restore(tmp_path / "experiment", train, param_space={"how": None}, run_config=run_config).fit()
-    assert [(row["epoch"], row["training_iteration"]) for row in rows_of(result.path)] == [(0, 1), (1, 2), (2, 3), (3, 4)]
-    assert [(row["epoch"], row["iterations_since_restore"]) for row in rows_of(result.path)][2:] == [(2, 1), (3, 2)]
+    (result,) = tune.Tuner.restore(
+        tmp_path / "experiment", train, param_space={"how": None}, run_config=run_config
+    ).fit()
+    assert [(row["epoch"], row["training_iteration"]) for row in rows_of(result.path)] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+    ]
+    assert [(row["epoch"], row["iterations_since_restore"]) for row in rows_of(result.path)][
+        2:
+    ] == [(2, 1), (3, 2)]
 
 
 class KilledWhileSaving(tune.Trainable):
@@ -328,7 +371,9 @@ def test_what_a_killed_attempt_was_saving_is_deleted_when_it_ends(fit):
     frequent = tune.CheckpointConfig(checkpoint_frequency=1)
     (result,) = fit(KilledWhileSaving, failure={"max_failures": 1}, checkpoint_config=frequent)
     assert "killed by SIGKILL" in str(result.error)
-    assert [path.name for path in Path(result.path).iterdir() if path.is_dir()] == ["checkpoint_000000"]
+    assert [path.name for path in Path(result.path).iterdir() if path.is_dir()] == [
+        "checkpoint_000000"
+    ]
 
 
 class Unsaved(tune.Trainable):
@@ -350,7 +395,10 @@ class Unsaved(tune.Trainable):
     ("config", "cause"),
     [
         ({}, "AttributeError: 'Unsaved' object has no attribute 'optimizer'"),
-        ({"is_foreign": True}, "ValueError: save_checkpoint must return None, a dictionary or the directory it was given"),
+        (
+            {"is_foreign": True},
+            "ValueError: save_checkpoint must return None, a dictionary or the directory it was given",
+        ),
     ],
 )
 @pytest.mark.parametrize("pausing", [False, True])
@@ -358,10 +406,18 @@ def test_a_class_that_cannot_save_itself_fails_with_what_it_raised(fit, config, 
     search = {"metric": "loss", "mode": "min"}
     if pausing:
         mutations = {"lr": [0.1, 0.2]}
-        scheduler = PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations=mutations)
+        scheduler = PopulationBasedTraining(
+            "training_iteration", perturbation_interval=2, hyperparam_mutations=mutations
+        )
         search |= {"scheduler": scheduler, "num_samples": 2}
     saves = tune.CheckpointConfig(checkpoint_frequency=2)
-    results = fit(Unsaved, {"lr": 0.1, **config}, tune=search, stop={"training_iteration": 4}, checkpoint_config=saves)
+    results = fit(
+        Unsaved,
+        {"lr": 0.1, **config},
+        tune=search,
+        stop={"training_iteration": 4},
+        checkpoint_config=saves,
+    )
     for result in results:
         assert (result.status, result.checkpoint) == ("ERROR", None)
         assert result.metrics["training_iteration"] <= 2
@@ -387,7 +443,11 @@ def raising(config):
 def test_an_error_is_of_pythons_type_and_a_failed_trial_also_when_it_is_read_again(fit, tmp_path):
     expected = [ValueError, UnicodeDecodeError, KeyError]
     grid = fit(raising, {"what": tune.grid_search(["own", "decode", "key"])})
-    for again in (grid, tune.Tuner.restore(tmp_path / "experiment", raising).get_results(), pickle.loads(pickle.dumps(grid))):  # noqa: S301
+    for again in (
+        grid,
+        tune.Tuner.restore(tmp_path / "experiment", raising).get_results(),
+        pickle.loads(pickle.dumps(grid)),  # noqa: S301
+    ):
         for result, kind in zip(again, expected, strict=True):
             assert isinstance(result.error, kind)
             assert isinstance(result.error, TrialFailed)
@@ -398,7 +458,9 @@ def test_an_error_is_of_pythons_type_and_a_failed_trial_also_when_it_is_read_aga
 
 
 def test_fail_fast_raises_what_can_be_caught_as_what_was_raised(fit):
-    with pytest.raises(ValueError, match="trial t00000 failed with Diverged: the loss is nan") as raised:
+    with pytest.raises(
+        ValueError, match="trial t00000 failed with Diverged: the loss is nan"
+    ) as raised:
         fit(raising, {"what": "own"}, failure={"fail_fast": "raise"})
     assert isinstance(raised.value, TrialFailed)
 
@@ -414,7 +476,9 @@ def test_fail_fast_raises_what_can_be_caught_as_what_was_raised(fit):
         ({"no_retry_on": [OSError], "retry_on": [ConnectionError]}, ConnectionResetError, 3),
     ],
 )
-def test_base_classes_say_what_is_worth_a_retry_and_come_before_the_defaults(fit, given, error, num_attempts):
+def test_base_classes_say_what_is_worth_a_retry_and_come_before_the_defaults(
+    fit, given, error, num_attempts
+):
     def fails(config):
         raise error
 
@@ -446,5 +510,12 @@ else:
 @pytest.mark.parametrize(("then", "code"), [("another", 0), ("again", 1), ("3", 3), ("0", 0)])
 def test_what_a_script_does_about_a_common_failure_says_its_exit_code(tmp_path, then, code):
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, then], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100)  # noqa: PLW1510
+    done = subprocess.run(  # noqa: PLW1510
+        [sys.executable, "-c", SCRIPT, then],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == code, done.stderr

@@ -38,7 +38,10 @@ def restore(made, experiment):
 @pytest.mark.parametrize("experiment", RELEASES, indirect=True)
 def test_an_experiment_of_each_release_opens_and_finishes(made, experiment):
     before = restore(made, experiment).get_results()
-    assert [result.metrics_dataframe["loss"].tolist() for result in before] == [[2.0, 1.0, 2 / 3, 0.5], [4.0, 2.0]]
+    assert [result.metrics_dataframe["loss"].tolist() for result in before] == [
+        [2.0, 1.0, 2 / 3, 0.5],
+        [4.0, 2.0],
+    ]
     grid = restore(made, experiment).fit()
     assert (grid.num_terminated, len(grid)) == (3, 3)
     for number, result in enumerate(grid, start=1):
@@ -65,15 +68,25 @@ def written_by_a_later_release(experiment, **changes):
 @pytest.mark.parametrize("experiment", RELEASES[-1:], indirect=True)
 def test_a_later_format_is_refused_by_the_version_that_wrote_it(made, experiment):
     written_by_a_later_release(experiment, format_version=99)
-    with pytest.raises(StorageError, match=r"was written by version 9\.8\.7 of tuner-hpo in format 99, .* update tuner-hpo"):
+    with pytest.raises(
+        StorageError,
+        match=r"was written by version 9\.8\.7 of tuner-hpo in format 99, .* update tuner-hpo",
+    ):
         restore(made, experiment)
 
 
 @pytest.mark.parametrize("experiment", RELEASES[-1:], indirect=True)
-@pytest.mark.parametrize("record", [{"k": "teleported", "id": "t00000"}, {"k": "started", "id": "t00000"}])
-def test_a_record_of_a_later_release_is_refused_by_the_version_that_wrote_it(made, experiment, record):
+@pytest.mark.parametrize(
+    "record", [{"k": "teleported", "id": "t00000"}, {"k": "started", "id": "t00000"}]
+)
+def test_a_record_of_a_later_release_is_refused_by_the_version_that_wrote_it(
+    made, experiment, record
+):
     with Journal(experiment, recover(experiment)) as journal:
         journal.append({"t": 99.0, **record})
     written_by_a_later_release(experiment)
-    with pytest.raises(StorageError, match=rf"record \d+ .*{record['k']}.* was written by version 9\.8\.7 of tuner-hpo, this is version"):
+    with pytest.raises(
+        StorageError,
+        match=rf"record \d+ .*{record['k']}.* was written by version 9\.8\.7 of tuner-hpo, this is version",
+    ):
         restore(made, experiment).get_results()

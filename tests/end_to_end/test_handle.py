@@ -19,7 +19,9 @@ def endless(config):
 
 
 def status_of(handle, trial_id):
-    return next((str(result.status) for result in handle.results() if result.trial_id == trial_id), None)
+    return next(
+        (str(result.status) for result in handle.results() if result.trial_id == trial_id), None
+    )
 
 
 @pytest.fixture
@@ -59,14 +61,21 @@ def press_ctrl_c(monkeypatch):
 
 def test_a_stopped_experiment_can_be_restored(start, tmp_path):
     handle = start(Walker, {"by": 1}, tune={"num_samples": 2}, stop={"at": 10_000})
-    wait_until(lambda: len(handle.results()) == 2 and all(result.metrics.get("at") for result in handle.results()))
+    wait_until(
+        lambda: (
+            len(handle.results()) == 2
+            and all(result.metrics.get("at") for result in handle.results())
+        )
+    )
     assert handle.is_running
     handle.stop()
     grid = handle.wait()
     assert [result.ending for result in grid] == [Ending.INTERRUPTED] * 2
     assert not handle.is_running
     reached = [result.metrics["at"] for result in grid]
-    again = tune.Tuner.restore(tmp_path / "experiment", Walker, stop={"at": max(reached) + 5}, verbose=0).fit()
+    again = tune.Tuner.restore(
+        tmp_path / "experiment", Walker, stop={"at": max(reached) + 5}, verbose=0
+    ).fit()
     assert [result.metrics["at"] for result in again] == [max(reached) + 5] * 2
 
 
@@ -83,7 +92,11 @@ def test_a_trial_is_paused_resumed_forked_and_stopped(start):
     first, second = handle.wait()
     assert first.metrics["at"] == 5_000
     assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 5_001))
-    assert (second.status, second.ending, second.config) == (Status.TERMINATED, Ending.STOPPED_EARLY, {"by": 0})
+    assert (second.status, second.ending, second.config) == (
+        Status.TERMINATED,
+        Ending.STOPPED_EARLY,
+        {"by": 0},
+    )
 
 
 def test_what_was_done_by_hand_is_known_to_a_restored_experiment(start, tmp_path):
@@ -95,10 +108,13 @@ def test_what_was_done_by_hand_is_known_to_a_restored_experiment(start, tmp_path
     wait_until(lambda: status_of(handle, "t00000") == "PAUSED")
     handle.stop()
     before = handle.wait()
-    again = tune.Tuner.restore(tmp_path / "experiment", Walker, verbose=0, stop={"training_iteration": 1})
-    assert [(result.trial_id, result.status, result.ending, result.config) for result in again.get_results()] == [
-        (result.trial_id, result.status, result.ending, result.config) for result in before
-    ]
+    again = tune.Tuner.restore(
+        tmp_path / "experiment", Walker, verbose=0, stop={"training_iteration": 1}
+    )
+    assert [
+        (result.trial_id, result.status, result.ending, result.config)
+        for result in again.get_results()
+    ] == [(result.trial_id, result.status, result.ending, result.config) for result in before]
     ended = again.fit()
     assert [str(result.status) for result in ended] == ["TERMINATED"] * 2
 
@@ -185,7 +201,9 @@ def test_another_process_steers_through_the_directory(start):
         handle.stop()
         print(handle.wait()[1].ending)
     """
-    told = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    ).stdout
     refusal, fork, ending = told.splitlines()
     assert "paused by hand already" in refusal
     assert fork == "f00000"

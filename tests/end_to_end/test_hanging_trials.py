@@ -53,11 +53,18 @@ def train(config):
 def test_who_hangs_is_killed_and_tried_again_from_its_checkpoint(fit, rows_of):
     space = {"hang": tune.grid_search([*range(len(HANGS)), None])}
     # Endless retries: on a machine under load a start alone may take longer than that.
-    results = fit(train, space, failure={"max_failures": -1, "report_timeout_s": 1}, resources={"cpu": 5})
+    results = fit(
+        train, space, failure={"max_failures": -1, "report_timeout_s": 1}, resources={"cpu": 5}
+    )
     assert [str(result.status) for result in results] == ["TERMINATED"] * 5
-    assert [[row["epoch"] for row in rows_of(result.path)] for result in results] == [[0, 1, 2, 3]] * 5
+    assert [[row["epoch"] for row in rows_of(result.path)] for result in results] == [
+        [0, 1, 2, 3]
+    ] * 5
     for result in results[:4]:
-        assert "no report for more than report_timeout_s=1" in Path(result.path, "error.txt").read_text()
+        assert (
+            "no report for more than report_timeout_s=1"
+            in Path(result.path, "error.txt").read_text()
+        )
 
 
 def store_slowly(config):
@@ -100,6 +107,8 @@ def test_without_a_limit_a_silent_trial_is_named_once_and_goes_on(fit, monkeypat
     with caplog.at_level(logging.WARNING):
         results = fit(train, {"is_slow": tune.grid_search([False, True])})
     assert [result.metrics["epoch"] for result in results] == [1, 1]
-    (warning,) = [record.getMessage() for record in caplog.records if "may hang" in record.getMessage()]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if "may hang" in record.getMessage()
+    ]
     assert warning.startswith("trial t00001 has been silent for ")
     assert "report_timeout_s" in warning

@@ -9,7 +9,17 @@ import sys
 
 import pytest
 
-from tests.end_to_end.interruption import FAULTS, INTERRUPTIBLE, ROOT, Script, observe, once, start_interruptible, still_alive, twice
+from tests.end_to_end.interruption import (
+    FAULTS,
+    INTERRUPTIBLE,
+    ROOT,
+    Script,
+    observe,
+    once,
+    start_interruptible,
+    still_alive,
+    twice,
+)
 from tuner import Callback
 
 INTERRUPTED = "['TERMINATED interrupted', 'TERMINATED interrupted']"
@@ -48,7 +58,9 @@ def start(closing, tmp_path):
 
 @pytest.mark.parametrize("round_number", ROUNDS)
 @pytest.mark.parametrize("name", FAULTS)
-def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(name, round_number, tmp_path):
+def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(
+    name, round_number, tmp_path
+):
     fault = FAULTS[name]
     observed = observe(tmp_path, fault, delay_s=0.05 * round_number)
     assert observed.exit_code in fault.exit_codes
@@ -65,7 +77,9 @@ def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(nam
 # Once.
 
 
-def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_end(start, tmp_path):
+def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_end(
+    start, tmp_path
+):
     script = start("function")
     born = script.descendants()
     assert len(born) >= 3
@@ -75,11 +89,18 @@ def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_
     assert "WENT ON" in script.printed
     assert script.said("ENDED") == INTERRUPTED
     assert "interrupted by SIGINT; continue with" in script.printed
-    assert f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()\nor in a shell with\n" in script.printed
-    (command,) = re.findall(r"^ +(?:cd \S+ && )?TUNER_RESUME=(\S+) (.+)$", script.printed, re.MULTILINE)
+    assert (
+        f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()\nor in a shell with\n"
+        in script.printed
+    )
+    (command,) = re.findall(
+        r"^ +(?:cd \S+ && )?TUNER_RESUME=(\S+) (.+)$", script.printed, re.MULTILINE
+    )
     assert command[0] == str(tmp_path / "interrupted")
     assert "interruptible.py" in command[1]
-    assert re.search(r"^interrupted: 0/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE)
+    assert re.search(
+        r"^interrupted: 0/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE
+    )
     assert (tmp_path / "interrupted" / "t00000" / "stdout").read_text() == "cleaned up\n"
     assert still_alive(born) == []
 
@@ -109,15 +130,25 @@ def test_classes_save_themselves_when_they_are_interrupted_and_go_on_from_there(
     counts, saved = re.findall(r"\[.*?\]", script.said("COUNTS"))
     assert saved == "[True, True]"
     reached = json.loads(counts)
-    assert [int((tmp_path / "interrupted" / f"t0000{n}" / "checkpoint_000000" / "count").read_text()) for n in (0, 1)] == reached
+    assert [
+        int((tmp_path / "interrupted" / f"t0000{n}" / "checkpoint_000000" / "count").read_text())
+        for n in (0, 1)
+    ] == reached
 
     again = start("class")
     again.signal(signal.SIGINT)
     assert again.end() == 130
     counts, saved = re.findall(r"\[.*?\]", again.said("COUNTS"))
     assert all(after > before for after, before in zip(json.loads(counts), reached, strict=True))
-    rows = [json.loads(line) for line in (tmp_path / "interrupted" / "t00000" / "result.json").read_text().splitlines()]
-    assert [row["count"] for row in rows] == [row["training_iteration"] for row in rows] == list(range(1, len(rows) + 1))
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "interrupted" / "t00000" / "result.json").read_text().splitlines()
+    ]
+    assert (
+        [row["count"] for row in rows]
+        == [row["training_iteration"] for row in rows]
+        == list(range(1, len(rows) + 1))
+    )
 
 
 def test_what_every_process_of_the_job_gets_does_not_keep_trials_from_saving(start, tmp_path):
@@ -131,7 +162,9 @@ def test_what_every_process_of_the_job_gets_does_not_keep_trials_from_saving(sta
 
 def test_the_echo_of_a_signal_is_not_a_second_one(closing, tmp_path):
     # It tells the script by itself and then with its whole group.
-    script = closing(start_interruptible(tmp_path, "class", prefix=["timeout", "--signal=TERM", "1000"]))
+    script = closing(
+        start_interruptible(tmp_path, "class", prefix=["timeout", "--signal=TERM", "1000"])
+    )
     script.wait_for("READY")
     script.process.terminate()
     assert script.end() == 143
@@ -216,7 +249,9 @@ def test_who_ignores_even_that_is_killed(start):
     assert still_alive(born) == []
 
 
-def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loaded(closing, tmp_path):
+def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loaded(
+    closing, tmp_path
+):
     source = f"""
         import os, signal, time, threading
         import tuner
@@ -253,7 +288,10 @@ def test_a_time_limit_interrupts_early_enough_and_has_an_exit_code_of_its_own(st
     assert script.end() == 124
     assert script.said("ENDED") == INTERRUPTED
     assert "[True, True]" in script.said("COUNTS")
-    assert script.printed.count("interrupted by the time limit; continue with\n    Tuner.restore(") == 1
+    assert (
+        script.printed.count("interrupted by the time limit; continue with\n    Tuner.restore(")
+        == 1
+    )
     assert still_alive(born) == []
 
 
@@ -267,7 +305,14 @@ def test_each_restore_has_a_time_limit_of_its_own(start):
 
 
 def test_verbose_0_prints_nothing_whatever_happens(closing, tmp_path):
-    script = closing(Script(ROOT / "tests/end_to_end/scripts/quiet.py", tmp_path, directory=tmp_path, flags=["-X", "dev"]))
+    script = closing(
+        Script(
+            ROOT / "tests/end_to_end/scripts/quiet.py",
+            tmp_path,
+            directory=tmp_path,
+            flags=["-X", "dev"],
+        )
+    )
     assert script.end() == 130
     assert (script.printed, script.errors) == ("", "")
     assert (tmp_path / "quiet" / "t00002" / "stdout").read_text() == "on stdout\n" * 3

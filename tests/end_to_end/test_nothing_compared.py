@@ -3,7 +3,13 @@
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining, ResourceChangingScheduler
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+)
 from tuner import Tuner
 from tuner.cli.explain import explain
 
@@ -20,24 +26,43 @@ def broken(config):
 
 MUTATIONS = {"rate": tune.uniform(0, 1)}
 SILENT = {
-    "PBT in seconds": (lambda: PopulationBasedTraining(hyperparam_mutations=MUTATIONS), "perturbation_interval=60;"),
+    "PBT in seconds": (
+        lambda: PopulationBasedTraining(hyperparam_mutations=MUTATIONS),
+        "perturbation_interval=60;",
+    ),
     "the median in seconds": (MedianStoppingRule, "grace_period=60;"),
-    "ASHA from 10 on": (lambda: ASHAScheduler(grace_period=10), "training_iteration=3, and its first comparison is at grace_period=10;"),
-    "wrapped": (lambda: ResourceChangingScheduler(ASHAScheduler(grace_period=10)), "AsyncHyperBandScheduler compared no trials"),
+    "ASHA from 10 on": (
+        lambda: ASHAScheduler(grace_period=10),
+        "training_iteration=3, and its first comparison is at grace_period=10;",
+    ),
+    "wrapped": (
+        lambda: ResourceChangingScheduler(ASHAScheduler(grace_period=10)),
+        "AsyncHyperBandScheduler compared no trials",
+    ),
 }
 FITTING = {
     "none": FIFOScheduler,
     "ASHA from 3 on": lambda: ASHAScheduler(grace_period=3),
-    "PBT in iterations": lambda: PopulationBasedTraining("training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS),
+    "PBT in iterations": lambda: PopulationBasedTraining(
+        "training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS
+    ),
 }
 
 
 @pytest.fixture
 def run(build):
     def run(scheduler, trainable=train, **options):
-        settings = {"metric": "score", "mode": "max", "scheduler": scheduler, "num_samples": 2, "seed": 1}
+        settings = {
+            "metric": "score",
+            "mode": "max",
+            "scheduler": scheduler,
+            "num_samples": 2,
+            "seed": 1,
+        }
         space = {"rate": tune.uniform(0, 1), "steps": 3}
-        return build(trainable, space, tune=settings, executor="inline", **{"verbose": 1, **options}).fit()
+        return build(
+            trainable, space, tune=settings, executor="inline", **{"verbose": 1, **options}
+        ).fit()
 
     return run
 
@@ -46,7 +71,11 @@ def run(build):
 def test_that_no_trial_came_as_far_is_told_at_the_end_and_in_explain(run, case, capsys, tmp_path):
     make, expected = SILENT[case]
     grid = run(make())
-    told = [line for line in capsys.readouterr().out.splitlines() if " compared no trials: the longest one came to " in line]
+    told = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if " compared no trials: the longest one came to " in line
+    ]
     assert len(told) == 1
     assert expected in told[0]
     grid.explain("t00000")

@@ -20,7 +20,9 @@ ROOT = SCRIPT.parents[3]
 
 
 def strict(text):
-    return json.loads(text, parse_constant=lambda literal: pytest.fail(f"{literal} is not strict JSON"))
+    return json.loads(
+        text, parse_constant=lambda literal: pytest.fail(f"{literal} is not strict JSON")
+    )
 
 
 def json_documents(directory):
@@ -35,7 +37,15 @@ def json_documents(directory):
 
 
 EXPECTED = {
-    "python": {"int": 1, "float": 0.5, "bool": True, "text": "ü", "none": None, "list": [1, [2.5, None]], "dict": {"deep": {"er": 1}}},
+    "python": {
+        "int": 1,
+        "float": 0.5,
+        "bool": True,
+        "text": "ü",
+        "none": None,
+        "list": [1, [2.5, None]],
+        "dict": {"deep": {"er": 1}},
+    },
     "not_finite": {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "tensor": "NaN"},
     "scalars": {"f32": 0.5, "i8": -3, "bool": True, "0d": 2.5, "one": 7},
     "torch": {"grad": 6.0, "one": 3, "bf16": 1.0, "few": [0.0, 1.0, 2.0]},
@@ -54,14 +64,26 @@ EXPECTED = {
     },
     "keys": {"1": 1, "(2, 3)": 2, "None": 3, "0.5": 4},
 }
-WARNED = ["arrays/many", "arrays/tensor", *(f"others/{name}" for name in ("big", "bigger", "bytes", "complex", "lambda", "object", "set"))]
+WARNED = [
+    "arrays/many",
+    "arrays/tensor",
+    *(
+        f"others/{name}"
+        for name in ("big", "bigger", "bytes", "complex", "lambda", "object", "set")
+    ),
+]
 
 
 @pytest.mark.parametrize("executor", ["process", "inline"])
 def test_every_kind_of_value_becomes_what_the_table_says(tmp_path, executor):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path, executor], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, SCRIPT, tmp_path, executor],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     told = strict(done.stdout)
@@ -70,10 +92,16 @@ def test_every_kind_of_value_becomes_what_the_table_says(tmp_path, executor):
     assert told["warned"] == WARNED  # once for each name, though each was reported twice
     assert told["restored_alike"]
     assert told["has_torch"] == (executor == "inline")
-    rows = list(map(strict, (tmp_path / "exp" / "t00000" / "result.json").read_bytes().splitlines()))
+    rows = list(
+        map(strict, (tmp_path / "exp" / "t00000" / "result.json").read_bytes().splitlines())
+    )
     for row, (name, expected) in zip(rows, [*EXPECTED.items()] * 2, strict=False):
         assert name in row
-        assert row[name].pop("lambda", "<function values.<locals>.<lambda> at 0x").startswith("<function values.<locals>.<lambda> at 0x")
+        assert (
+            row[name]
+            .pop("lambda", "<function values.<locals>.<lambda> at 0x")
+            .startswith("<function values.<locals>.<lambda> at 0x")
+        )
         assert row[name] == expected
     assert len(list(json_documents(tmp_path))) > len(rows)
 
@@ -82,9 +110,18 @@ REFUSED = {
     "not a dictionary": ([("loss", 1)], "TypeError: metrics must be a dictionary, got list"),
     "a number": (0.5, "TypeError: metrics must be a dictionary, got float"),
     "keys that collide": ({1: 0, "1": 0}, "ValueError: the names 1 and '1' both become '1'"),
-    "names that collide": ({"a/b": 1, "a": {"b": 2}}, "ValueError: 'a/b' and {'a': {'b'}} both become 'a/b'"),
-    "too many names": ({f"k{number}": 0 for number in range(1001)}, "ValueError: a result may hold at most 1000 names, got 1001"),
-    "too many bytes": ({"text": "x" * 2**20}, "ValueError: a result may take at most 1048576 bytes as JSON"),
+    "names that collide": (
+        {"a/b": 1, "a": {"b": 2}},
+        "ValueError: 'a/b' and {'a': {'b'}} both become 'a/b'",
+    ),
+    "too many names": (
+        {f"k{number}": 0 for number in range(1001)},
+        "ValueError: a result may hold at most 1000 names, got 1001",
+    ),
+    "too many bytes": (
+        {"text": "x" * 2**20},
+        "ValueError: a result may take at most 1048576 bytes as JSON",
+    ),
     "too many numbers": ({"list": list(range(2**20))}, "more than fit into a result"),
 }
 
@@ -98,7 +135,11 @@ def test_what_cannot_be_reported_fails_its_trial_alone_and_says_why(fit, tmp_pat
         tune.report({"loss": 2.0})
 
     grid = fit(train, {"what": tune.grid_search([None, *REFUSED, None])}, executor=executor)
-    assert [str(result.status) for result in grid] == ["TERMINATED", *["ERROR"] * len(REFUSED), "TERMINATED"]
+    assert [str(result.status) for result in grid] == [
+        "TERMINATED",
+        *["ERROR"] * len(REFUSED),
+        "TERMINATED",
+    ]
     for result, (_, message) in zip(list(grid)[1:-1], REFUSED.values(), strict=True):
         assert message in str(result.error)
         assert len(result.metrics_dataframe) == 1
@@ -125,11 +166,29 @@ def test_what_is_reported_after_the_end_is_refused_there_and_harms_nobody(fit):
     over.set()
     for thread in threads:
         thread.join()
-    assert answers == ["trial t00000 is over, nothing can be reported any more; join threads before returning"]
+    assert answers == [
+        "trial t00000 is over, nothing can be reported any more; join threads before returning"
+    ]
     assert len(result.metrics_dataframe) == 1
 
 
-ODD = [None, "0.5", "", [1.0], {"a": 1}, True, math.nan, math.inf, -math.inf, 10**400, {1}, b"1", 1e308, -1, 0]
+ODD = [
+    None,
+    "0.5",
+    "",
+    [1.0],
+    {"a": 1},
+    True,
+    math.nan,
+    math.inf,
+    -math.inf,
+    10**400,
+    {1},
+    b"1",
+    1e308,
+    -1,
+    0,
+]
 
 
 @pytest.fixture
@@ -137,9 +196,20 @@ def metric_need_not_be_a_number(monkeypatch):
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
 
 
-@pytest.mark.usefixtures("metric_need_not_be_a_number")  # an odd time may end all trials at their first result
-@pytest.mark.parametrize("search", [BasicVariantGenerator, OptunaSearch, lambda: ConcurrencyLimiter(OptunaSearch(), 2)])
-@pytest.mark.parametrize("schedule", [lambda: None, lambda: ASHAScheduler(max_t=50, brackets=2), lambda: ASHAScheduler("time", max_t=50)])
+@pytest.mark.usefixtures(
+    "metric_need_not_be_a_number"
+)  # an odd time may end all trials at their first result
+@pytest.mark.parametrize(
+    "search", [BasicVariantGenerator, OptunaSearch, lambda: ConcurrencyLimiter(OptunaSearch(), 2)]
+)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda: None,
+        lambda: ASHAScheduler(max_t=50, brackets=2),
+        lambda: ASHAScheduler("time", max_t=50),
+    ],
+)
 @pytest.mark.parametrize("stop", [None, {"loss": 1e9, "time": "< -1e9"}])
 @pytest.mark.filterwarnings("ignore:the reported value")
 def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedule, search, stop):
@@ -153,9 +223,23 @@ def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedu
         tune.report({})
         tune.report({"other": 1})
 
-    settings = {"metric": "loss", "mode": "min", "scheduler": schedule(), "search_alg": search(), "num_samples": 6, "seed": 1}
+    settings = {
+        "metric": "loss",
+        "mode": "min",
+        "scheduler": schedule(),
+        "search_alg": search(),
+        "num_samples": 6,
+        "seed": 1,
+    }
     checkpoints = tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss")
-    grid = fit(train, {"n": tune.randint(0, 9)}, tune=settings, stop=stop, executor="inline", checkpoint_config=checkpoints)
+    grid = fit(
+        train,
+        {"n": tune.randint(0, 9)},
+        tune=settings,
+        stop=stop,
+        executor="inline",
+        checkpoint_config=checkpoints,
+    )
     assert (len(grid), grid.num_errors) == (6, 0)
     for result in grid:
         steps = result.metrics_dataframe["step"].dropna().tolist()
@@ -175,20 +259,32 @@ def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, monke
             tune.report({} if config["reports"] == 2 else {"loss": None})
 
     space = {"reports": tune.grid_search([0, 2, 3])}
-    settings = {"metric": "loss", "mode": "min", "scheduler": schedule(), "search_alg": BasicVariantGenerator()}
+    settings = {
+        "metric": "loss",
+        "mode": "min",
+        "scheduler": schedule(),
+        "search_alg": BasicVariantGenerator(),
+    }
     grid = fit(train, space, tune=settings, executor="inline")
     assert [str(result.status) for result in grid] == ["TERMINATED"] * 3
     assert [len(result.metrics_dataframe) for result in grid] == [0, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("mode", "stop", "num_told"), [("min", {"loss": 0.1}, 1), ("min", {"loss": "<= 0.1"}, 0), ("max", {"loss": 0.1}, 0)]
+    ("mode", "stop", "num_told"),
+    [("min", {"loss": 0.1}, 1), ("min", {"loss": "<= 0.1"}, 0), ("max", {"loss": 0.1}, 0)],
 )
-def test_a_number_in_stop_that_ends_trials_of_a_falling_metric_at_once_is_told_once(fit, caplog, mode, stop, num_told):
+def test_a_number_in_stop_that_ends_trials_of_a_falling_metric_at_once_is_told_once(
+    fit, caplog, mode, stop, num_told
+):
     fit(
         lambda config: [tune.report({"loss": 1.0 / time}) for time in (1, 2)],
         tune={"metric": "loss", "mode": mode, "num_samples": 3},
         stop=stop,
     )
-    told = [record.getMessage() for record in caplog.records if "write stop={'loss': '<= 0.1'}" in record.getMessage()]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "write stop={'loss': '<= 0.1'}" in record.getMessage()
+    ]
     assert len(told) == num_told

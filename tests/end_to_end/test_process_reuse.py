@@ -21,9 +21,15 @@ class Hops(Scheduler):
         if result["training_iteration"] % 2:
             return ()
         if not donor.has_checkpoint:  # it will wait for one, and its process not for it
-            return [Exploit(trial.trial_id, donor.trial_id, dict(trial.config), WHY), Resume(trial.trial_id, WHY)]
+            return [
+                Exploit(trial.trial_id, donor.trial_id, dict(trial.config), WHY),
+                Resume(trial.trial_id, WHY),
+            ]
         config = {"lr": trial.config["lr"] + 1.0}
-        return [Exploit(trial.trial_id, donor.trial_id, config, WHY, donor.checkpoint_index), Resume(trial.trial_id, WHY)]
+        return [
+            Exploit(trial.trial_id, donor.trial_id, config, WHY, donor.checkpoint_index),
+            Resume(trial.trial_id, WHY),
+        ]
 
 
 class Learner(tune.Trainable):

@@ -44,7 +44,11 @@ def test_import_paths_of_ray_tune_lead_to_the_same_objects():
 
 
 def test_dictionaries_are_flattened():
-    assert flatten_dict({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}, delimiter=".") == {"a.b": 1, "a.c.d": [2], "e": {}}
+    assert flatten_dict({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}, delimiter=".") == {
+        "a.b": 1,
+        "a.c.d": [2],
+        "e": {},
+    }
     with pytest.raises(ValueError, match="keys must not hold '/', got 'a/b'"):
         flatten_dict({"x": {"a/b": 1}}, prevent_delimiter=True)
 
@@ -68,11 +72,21 @@ def test_the_resources_of_a_trial_are_a_placement_group_factory(fit):
         assert isinstance(resources, tune.PlacementGroupFactory)
         assert (resources.head_cpus, resources.bundles) == (2.0, [{"CPU": 2.0}])
         assert resources == {"cpu": 2.0}
-        tune.report({"cpus": resources["cpu"], "required": resources.required_resources["CPU"], "all": resources})
+        tune.report(
+            {
+                "cpus": resources["cpu"],
+                "required": resources.required_resources["CPU"],
+                "all": resources,
+            }
+        )
 
     result = fit(tune.with_resources(train, {"cpu": 2}), executor="inline", resources={"cpu": 2})[0]
     assert result.error is None
-    assert (result.metrics["cpus"], result.metrics["required"], result.metrics["all"]) == (2.0, 2.0, {"cpu": 2.0})
+    assert (result.metrics["cpus"], result.metrics["required"], result.metrics["all"]) == (
+        2.0,
+        2.0,
+        {"cpu": 2.0},
+    )
     request = tune.PlacementGroupFactory([{}, {"cpu": 1}, {"GPU": 1, "CPU": 0}])
     assert (request.head_cpus, request.head_bundle_is_empty) == (0.0, True)
     assert request.bundles == [{"CPU": 1.0}, {"GPU": 1.0}]
@@ -102,7 +116,10 @@ def test_a_checkpoint_folder_that_does_not_exist_is_named_as_it_was_given(fit, t
         tune.report({"loss": 1.0}, checkpoint=checkpoint)
 
     (error,) = fit(train, executor="inline").errors
-    assert f"checkpoint directory '{folder}' does not exist; write the files before reporting them" in str(error)
+    assert (
+        f"checkpoint directory '{folder}' does not exist; write the files before reporting them"
+        in str(error)
+    )
     assert "could not be copied" not in str(error)
 
     def removed(config):

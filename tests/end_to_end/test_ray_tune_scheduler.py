@@ -18,7 +18,9 @@ class Survivor(TrialScheduler):
 
     def on_trial_result(self, tune_controller, trial, result):
         self.scores[trial] = result["score"]
-        return TrialScheduler.PAUSE if result["training_iteration"] == 2 else TrialScheduler.CONTINUE
+        return (
+            TrialScheduler.PAUSE if result["training_iteration"] == 2 else TrialScheduler.CONTINUE
+        )
 
     def choose_trial_to_run(self, tune_controller):
         if any(trial.status == "RUNNING" for trial in tune_controller.get_trials()):
@@ -50,7 +52,13 @@ def train(config):
 def run(build):
     def run(**options):
         settings = {"metric": "score", "mode": "max", "scheduler": Survivor()}
-        return build(train, {"rate": tune.grid_search([1.0, 3.0, 2.0])}, tune=settings, executor="inline", **options).fit()
+        return build(
+            train,
+            {"rate": tune.grid_search([1.0, 3.0, 2.0])},
+            tune=settings,
+            executor="inline",
+            **options,
+        ).fit()
 
     return run
 

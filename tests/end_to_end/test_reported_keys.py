@@ -28,14 +28,28 @@ def epochs(config):
 
 
 def test_a_training_iteration_that_grows_counts_through_a_retry(fit, rows_of, tmp_path):
-    results = fit(epochs, {"dies_at": tune.grid_search([None, 10, 30])}, failure={"max_failures": 1})
+    results = fit(
+        epochs, {"dies_at": tune.grid_search([None, 10, 30])}, failure={"max_failures": 1}
+    )
     for result in results:
         assert result.status == "TERMINATED"
         assert [row["training_iteration"] for row in rows_of(result.path)] == [10, 20, 30, 40, 50]
-        assert pd.read_csv(Path(result.path, "progress.csv"))["training_iteration"].tolist() == [10, 20, 30, 40, 50]
+        assert pd.read_csv(Path(result.path, "progress.csv"))["training_iteration"].tolist() == [
+            10,
+            20,
+            30,
+            40,
+            50,
+        ]
         assert result.metrics_dataframe["training_iteration"].tolist() == [10, 20, 30, 40, 50]
         assert [metrics["training_iteration"] for _, metrics in result.best_checkpoints] == [20, 40]
-    assert [row["iterations_since_restore"] for row in rows_of(results[2].path)] == [10, 20, 10, 20, 30]
+    assert [row["iterations_since_restore"] for row in rows_of(results[2].path)] == [
+        10,
+        20,
+        10,
+        20,
+        30,
+    ]
     again = tune.Tuner.restore(str(tmp_path / "experiment"), epochs).get_results()
     assert [trial.num_rows for trial in again.trials] == [5, 5, 5]
 
@@ -60,8 +74,17 @@ def test_a_class_may_count_itself_and_is_saved_by_its_count(fit, rows_of):
         def load_checkpoint(self, checkpoint):
             self.num_steps = checkpoint["steps"]
 
-    (result,) = fit(Strides, stop={"training_iteration": 20}, checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=10))
-    assert [(row["training_iteration"], row["seen"]) for row in rows_of(result.path)] == [(5, 0), (10, 5), (15, 10), (20, 15)]
+    (result,) = fit(
+        Strides,
+        stop={"training_iteration": 20},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=10),
+    )
+    assert [(row["training_iteration"], row["seen"]) for row in rows_of(result.path)] == [
+        (5, 0),
+        (10, 5),
+        (15, 10),
+        (20, 15),
+    ]
     assert [metrics["training_iteration"] for _, metrics in result.best_checkpoints] == [10, 20]
 
 
@@ -72,7 +95,11 @@ def test_an_iteration_that_does_not_grow_is_numbered_by_the_engine_and_told_once
 
     for result in fit(train, {"x": tune.grid_search([1, 2])}):
         assert result.metrics_dataframe["training_iteration"].tolist() == [1, 2, 5, 6, 7]
-    told = [record.getMessage() for record in caplog.records if "training_iteration" in record.getMessage()]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "training_iteration" in record.getMessage()
+    ]
     assert len(told) == 1
     assert "is not a whole number above the one before" in told[0]
 
@@ -80,7 +107,16 @@ def test_an_iteration_that_does_not_grow_is_numbered_by_the_engine_and_told_once
 def test_other_names_of_the_engine_are_dropped_and_told_once(fit, caplog):
     def train(config):
         for _ in range(3):
-            tune.report({"loss": 1.0, "pid": 1, "time_total_s": 1e9, "trial_id": "mine", "config": {"x": 7}, "config/y": 1})
+            tune.report(
+                {
+                    "loss": 1.0,
+                    "pid": 1,
+                    "time_total_s": 1e9,
+                    "trial_id": "mine",
+                    "config": {"x": 7},
+                    "config/y": 1,
+                }
+            )
 
     for number, result in enumerate(fit(train, {"x": tune.grid_search([1, 2])})):
         frame = result.metrics_dataframe
@@ -88,6 +124,13 @@ def test_other_names_of_the_engine_are_dropped_and_told_once(fit, caplog):
         assert frame["time_total_s"].max() < 1e6
         assert set(frame["config/x"]) == {number + 1}
         assert 1 not in set(frame["pid"])
-    told = [record.getMessage() for record in caplog.records if "which the engine fills in" in record.getMessage()]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "which the engine fills in" in record.getMessage()
+    ]
     assert len(told) == 1
-    assert "has reported 'pid', 'time_total_s', 'trial_id', 'config', 'config/y', which the engine fills in" in told[0]
+    assert (
+        "has reported 'pid', 'time_total_s', 'trial_id', 'config', 'config/y', which the engine fills in"
+        in told[0]
+    )

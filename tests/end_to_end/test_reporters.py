@@ -45,7 +45,16 @@ class Watching(tune.ProgressReporter):
         return done
 
     def report(self, trials, done, *sys_info):
-        self.seen.append(([(trial.trial_id, trial.status == tune.Trial.ERROR, trial.iteration) for trial in trials], done, *sys_info))
+        self.seen.append(
+            (
+                [
+                    (trial.trial_id, trial.status == tune.Trial.ERROR, trial.iteration)
+                    for trial in trials
+                ],
+                done,
+                *sys_info,
+            )
+        )
 
 
 SPACE = {"x": tune.grid_search([1.0, 2.0])}
@@ -56,15 +65,29 @@ def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
     reporter = Watching()
     fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter, resources={"cpu": 1})
     assert reporter.began == (2, "loss", "min")
-    assert reporter.seen == [([("t00000", False, 3), ("t00001", True, 3)], True, "completed 1  failed 1  CPU 0/1", "CPU 0/1")]
+    assert reporter.seen == [
+        (
+            [("t00000", False, 3), ("t00001", True, 3)],
+            True,
+            "completed 1  failed 1  CPU 0/1",
+            "CPU 0/1",
+        )
+    ]
     out, err = capfd.readouterr()
-    assert re.match(r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n", out)
-    assert out.endswith("  ValueError: exploded\n")  # the traceback of the first failure of its kind
+    assert re.match(
+        r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n",
+        out,
+    )
+    assert out.endswith(
+        "  ValueError: exploded\n"
+    )  # the traceback of the first failure of its kind
     assert err == ""
 
 
 def test_columns_of_the_users_choice_are_in_the_summary(fit, capsys):
-    reporter = tune.CLIReporter(metric_columns={"training_iteration": "epoch"}, parameter_columns=["x"])
+    reporter = tune.CLIReporter(
+        metric_columns={"training_iteration": "epoch"}, parameter_columns=["x"]
+    )
     fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["trial", "status", "ending", "loss", "best", "epoch", "x", "time"] in lines
@@ -98,7 +121,9 @@ def test_a_terminal_sees_a_curve_and_the_iterations_that_are_left(fit, monkeypat
 def run_cell(tmp_path):
     """Return a function that runs a cell in a real kernel and returns the messages that a notebook gets from it."""
     pytest.importorskip("ipykernel")
-    manager = pytest.importorskip("jupyter_client").KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel"))
+    manager = pytest.importorskip("jupyter_client").KernelManager(
+        kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel")
+    )
     manager.start_kernel(env=os.environ | {"HOME": str(tmp_path)})
     client = manager.client()
     client.start_channels()
@@ -110,7 +135,10 @@ def run_cell(tmp_path):
         messages = []
         while not messages or messages[-1][0] != "status":
             message = client.get_iopub_msg(timeout=60)
-            if message["parent_header"].get("msg_id") == request and message["content"].get("execution_state") != "busy":
+            if (
+                message["parent_header"].get("msg_id") == request
+                and message["content"].get("execution_state") != "busy"
+            ):
                 messages.append((message["msg_type"], message["content"]))
         return [message for message in messages if message[0] not in ("status", "execute_input")]
 
@@ -152,8 +180,18 @@ for verbose in (0, 1):
     run_config = tune.RunConfig(name=f"run{verbose}", storage_path=sys.argv[1], callbacks=[Broken()], verbose=verbose, executor="inline")
     tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=run_config).fit()
 """
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.count("no TensorBoard files are written, since tensorboardX cannot be imported") == 1
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert (
+        done.stdout.count("no TensorBoard files are written, since tensorboardX cannot be imported")
+        == 1
+    )
     assert done.stdout.count("pip install tensorboardX") == 1
     assert "no connection" in done.stdout
     assert "run0" not in done.stdout

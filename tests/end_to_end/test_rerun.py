@@ -38,32 +38,55 @@ def losses(result):
 @pytest.mark.parametrize("executor", ["process", "inline"])
 def test_two_runs_of_a_trial_agree(fit, executor, tmp_path):
     first = fit(seeded_only if executor == "inline" else noisy, SPACE, tune=GOAL, executor=executor)
-    again = [tune.rerun(tmp_path / "experiment", 1, seeded_only if executor == "inline" else noisy) for _ in range(2)]
+    again = [
+        tune.rerun(tmp_path / "experiment", 1, seeded_only if executor == "inline" else noisy)
+        for _ in range(2)
+    ]
     assert losses(again[0]) == losses(again[1]) == losses(first[1])
     assert again[0].config == first[1].config
     assert again[0].metrics["seed"] == first[1].metrics["seed"] != first[2].metrics["seed"]
-    assert [Path(result.path).parent.name for result in again] == ["experiment_t00001_rerun", "experiment_t00001_rerun_2"]
+    assert [Path(result.path).parent.name for result in again] == [
+        "experiment_t00001_rerun",
+        "experiment_t00001_rerun_2",
+    ]
 
 
 def seeded_only(config):
     """Take chance from the trial's seed alone: trials that share a process share its global generators."""
     own = np.random.default_rng(tune.get_context().get_seed())
     for step in range(1, 7):
-        tune.report({"loss": config["lr"] / step + own.normal(), "seed": tune.get_context().get_seed()})
+        tune.report(
+            {"loss": config["lr"] / step + own.normal(), "seed": tune.get_context().get_seed()}
+        )
 
 
-def test_a_trial_that_was_stopped_early_trains_to_its_end_and_is_compared_as_far_as_it_came(fit, capsys, tmp_path):
+def test_a_trial_that_was_stopped_early_trains_to_its_end_and_is_compared_as_far_as_it_came(
+    fit, capsys, tmp_path
+):
     scheduler = ASHAScheduler(max_t=6, grace_period=1, reduction_factor=2)
     space = {"lr": tune.grid_search([0.0, 100.0, 200.0, 300.0])}
-    first = fit(seeded_only, space, tune={"metric": "loss", "mode": "min", "scheduler": scheduler}, executor="inline", resources={"cpu": 1})
-    number, stopped = next((n, result) for n, result in enumerate(first) if result.ending is Ending.STOPPED_EARLY)
+    first = fit(
+        seeded_only,
+        space,
+        tune={"metric": "loss", "mode": "min", "scheduler": scheduler},
+        executor="inline",
+        resources={"cpu": 1},
+    )
+    number, stopped = next(
+        (n, result) for n, result in enumerate(first) if result.ending is Ending.STOPPED_EARLY
+    )
     num_recorded = stopped.metrics["training_iteration"]
     again = tune.rerun(tmp_path / "experiment", stopped.trial_id, seeded_only, verbose=1)
     assert len(losses(again)) == 6
     assert losses(again)[:num_recorded] == losses(first[number])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"training {stopped.trial_id} of experiment again, with seed {stopped.metrics['seed']}"
-    assert lines[-2] == f"loss, seed are the same in {num_recorded} of {num_recorded} recorded results"
+    assert (
+        lines[0]
+        == f"training {stopped.trial_id} of experiment again, with seed {stopped.metrics['seed']}"
+    )
+    assert (
+        lines[-2] == f"loss, seed are the same in {num_recorded} of {num_recorded} recorded results"
+    )
     assert lines[-1] == f"{6 - num_recorded} more results than were recorded"
 
 
@@ -91,7 +114,13 @@ class Endless(tune.Trainable):
     ],
 )
 def test_a_class_ends_where_a_full_training_does(fit, tmp_path, stop, scheduler, end):
-    fit(Endless, {"lr": 1.0}, tune={"metric": "loss", "mode": "min", "scheduler": scheduler}, stop=stop, executor="inline")
+    fit(
+        Endless,
+        {"lr": 1.0},
+        tune={"metric": "loss", "mode": "min", "scheduler": scheduler},
+        stop=stop,
+        executor="inline",
+    )
     assert tune.rerun(tmp_path / "experiment", 0, Endless).metrics["training_iteration"] == end
 
 
@@ -104,11 +133,24 @@ def forever(config):
 
 
 @pytest.mark.parametrize("trainable", [forever, Endless])
-def test_a_trial_that_only_the_time_budget_ended_ends_where_it_did(fit, tmp_path, capsys, trainable):
-    [first] = fit(trainable, {"lr": 1.0}, tune={"time_budget_s": 0.3, "scheduler": FIFOScheduler()}, executor="inline")
+def test_a_trial_that_only_the_time_budget_ended_ends_where_it_did(
+    fit, tmp_path, capsys, trainable
+):
+    [first] = fit(
+        trainable,
+        {"lr": 1.0},
+        tune={"time_budget_s": 0.3, "scheduler": FIFOScheduler()},
+        executor="inline",
+    )
     reached = first.metrics["training_iteration"]
-    assert tune.rerun(tmp_path / "experiment", 0, trainable, verbose=1).metrics["training_iteration"] == reached
-    assert f"it ends at iteration {reached}, which it had reached; stop= says otherwise" in capsys.readouterr().out
+    assert (
+        tune.rerun(tmp_path / "experiment", 0, trainable, verbose=1).metrics["training_iteration"]
+        == reached
+    )
+    assert (
+        f"it ends at iteration {reached}, which it had reached; stop= says otherwise"
+        in capsys.readouterr().out
+    )
 
 
 class FailsAtThree(tune.Trainable):
@@ -124,7 +166,11 @@ class FailsAtThree(tune.Trainable):
 
 def test_a_trial_that_failed_gets_as_far_as_to_fail_again(fit, tmp_path):
     scheduler = MedianStoppingRule(grace_period=60)
-    fit(FailsAtThree, tune={"metric": "loss", "mode": "min", "scheduler": scheduler}, executor="inline")
+    fit(
+        FailsAtThree,
+        tune={"metric": "loss", "mode": "min", "scheduler": scheduler},
+        executor="inline",
+    )
     assert tune.rerun(tmp_path / "experiment", 0, FailsAtThree).error is not None
 
 
@@ -142,10 +188,14 @@ def test_the_working_directory_is_the_trials_own_where_it_was(fit, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    "declared", [{"name": "group/experiment"}, {"name": "experiment", "if_exists": "new"}], ids=lambda declared: declared["name"]
+    "declared",
+    [{"name": "group/experiment"}, {"name": "experiment", "if_exists": "new"}],
+    ids=lambda declared: declared["name"],
 )
 @pytest.mark.parametrize("is_old", [False, True])
-def test_the_folder_may_have_another_name_than_the_script_declares(build, tmp_path, monkeypatch, declared, is_old):
+def test_the_folder_may_have_another_name_than_the_script_declares(
+    build, tmp_path, monkeypatch, declared, is_old
+):
     build(seeded_only, SPACE, name="experiment", tune=GOAL, executor="inline").fit()
     settings = {"tune": GOAL, "executor": "inline", **declared}
     build(seeded_only, SPACE, **settings).fit()
@@ -163,13 +213,20 @@ def test_the_folder_may_have_another_name_than_the_script_declares(build, tmp_pa
     assert build(seeded_only, SPACE, **settings).fit().experiment_path == str(path)
     monkeypatch.setenv("TUNER_RESUME", str(path))
     with pytest.raises(
-        ValueError, match=rf"names the experiment '({declared['name']}|{path.name})' .* but the script begins with 'another'"
+        ValueError,
+        match=rf"names the experiment '({declared['name']}|{path.name})' .* but the script begins with 'another'",
     ):
         build(seeded_only, SPACE, **{**settings, "name": "another"}).fit()
 
 
 def test_resources_are_those_that_the_trial_had(fit, tmp_path):
-    fit(tune.with_resources(seeded_only, {"cpu": 2}), SPACE, tune=GOAL, executor="inline", resources={"cpu": 4})
+    fit(
+        tune.with_resources(seeded_only, {"cpu": 2}),
+        SPACE,
+        tune=GOAL,
+        executor="inline",
+        resources={"cpu": 4},
+    )
     assert plan_rerun(tmp_path / "experiment", 0, seeded_only).plan.request_for({}) == {"cpu": 2.0}
 
 
@@ -178,20 +235,36 @@ def test_objects_in_a_configuration_come_from_the_space(fit, tmp_path):
     fit(seeded_only, space, tune=GOAL, executor="inline")
     with pytest.raises(tune.TunerError, match=r'param_space\["loss"\].*give the param_space again'):
         tune.rerun(tmp_path / "experiment", 0, seeded_only)
-    assert tune.rerun(tmp_path / "experiment", 0, seeded_only, param_space=space).config["loss"] in (abs, len)
+    assert tune.rerun(tmp_path / "experiment", 0, seeded_only, param_space=space).config[
+        "loss"
+    ] in (abs, len)
 
 
 def test_a_trial_that_took_over_from_another_is_refused(fit, tmp_path):
     def climb(config):
         for _ in range(8):
             with tune.checkpoint_dir() as directory:
-                tune.report({"loss": config["lr"]}, checkpoint=tune.Checkpoint.from_directory(directory))
+                tune.report(
+                    {"loss": config["lr"]}, checkpoint=tune.Checkpoint.from_directory(directory)
+                )
 
-    scheduler = PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0, 1)})
+    scheduler = PopulationBasedTraining(
+        "training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": tune.uniform(0, 1)},
+    )
     settings = {"stop": {"training_iteration": 8}, "executor": "inline"}
-    results = fit(climb, {"lr": tune.uniform(0, 1)}, tune={**GOAL, "num_samples": 4, "scheduler": scheduler}, **settings)
+    results = fit(
+        climb,
+        {"lr": tune.uniform(0, 1)},
+        tune={**GOAL, "num_samples": 4, "scheduler": scheduler},
+        **settings,
+    )
     taken_over = next(trial for trial in results.trials if trial.grafts)
-    with pytest.raises(ValueError, match=rf"{taken_over.trial_id} cannot be trained again alone.*PopulationBasedTrainingReplay"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{taken_over.trial_id} cannot be trained again alone.*PopulationBasedTrainingReplay",
+    ):
         tune.rerun(tmp_path / "experiment", taken_over.trial_id, climb)
 
 
@@ -232,8 +305,15 @@ def script(tmp_path):
     root = Path(__file__).parents[2]
 
     def run(*command, code=0, **variables):
-        environ = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "HOME": str(tmp_path), **variables}
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100)  # noqa: PLW1510
+        environ = {
+            **os.environ,
+            "PYTHONPATH": f"{root}:{tmp_path}",
+            "HOME": str(tmp_path),
+            **variables,
+        }
+        done = subprocess.run(  # noqa: PLW1510
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
@@ -275,7 +355,13 @@ def test_the_command_that_resume_prints_runs_and_continues_the_experiment(script
     printed = run(sys.executable, "-m", "tuner", "resume", "results/digits")
     assert "put it in the place of ***" in printed.stderr
     command = printed.stdout.strip()
-    assert shlex.split(command)[-5:] == [str(folder / "train.py"), "--seed", "3", "--hub-token", "***"]
+    assert shlex.split(command)[-5:] == [
+        str(folder / "train.py"),
+        "--seed",
+        "3",
+        "--hub-token",
+        "***",
+    ]
     assert "script ends with 3" in run("sh", "-c", command).stdout
     assert len(tune.ResultGrid.from_directory(folder / "results" / "digits")) == 3
 
@@ -283,7 +369,10 @@ def test_the_command_that_resume_prints_runs_and_continues_the_experiment(script
 def test_a_script_of_another_experiment_is_refused(script):
     folder, run = script
     (folder / "other.py").write_text(SCRIPT.replace("digits", "letters"))
-    for name, value in (("TUNER_RESUME", "results/digits"), ("TUNER_RERUN", "t00001:results/digits")):
+    for name, value in (
+        ("TUNER_RESUME", "results/digits"),
+        ("TUNER_RERUN", "t00001:results/digits"),
+    ):
         told = run(sys.executable, "other.py", code=1, **{name: value}).stderr
         assert f"{name} names the experiment 'digits'" in told
     assert not (folder / "results" / "letters").exists()
@@ -295,7 +384,9 @@ def test_after_a_notebook_a_program_with_its_imports_is_printed(script):
     printed = run(sys.executable, "-m", "tuner", "resume", "results/digits", code=1)
     path = folder / "results" / "digits"
     assert printed.stdout == ""  # it is finished
-    assert printed.stderr.endswith(f"import tuner as tune\n\ntune.Tuner.restore({str(path)!r}, train).fit()\n")
+    assert printed.stderr.endswith(
+        f"import tuner as tune\n\ntune.Tuner.restore({str(path)!r}, train).fit()\n"
+    )
     assert "train is the trainable, train of module __main__" in printed.stderr
     refused = run(sys.executable, "-m", "tuner", "rerun", "results/digits", "1", code=2)
     assert "give it as --script, or call tune.rerun(path, 't00001', train)" in refused.stderr

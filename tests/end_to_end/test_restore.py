@@ -62,7 +62,11 @@ def script(tmp_path):
 def start(script, how, storage):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, script, how, storage], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, script, how, storage],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -73,19 +77,28 @@ def finish(process):
 
 
 def num_results(storage):
-    logs = sorted((storage / "exp" / "journal").glob("*.log")) if (storage / "exp" / "journal").is_dir() else []
+    logs = (
+        sorted((storage / "exp" / "journal").glob("*.log"))
+        if (storage / "exp" / "journal").is_dir()
+        else []
+    )
     return sum(log.read_bytes().count(b'"k":"result"') for log in logs)
 
 
 def iterations(trial_dir):
-    rows = [json.loads(line)["training_iteration"] for line in (trial_dir / "result.json").read_text().splitlines()]
+    rows = [
+        json.loads(line)["training_iteration"]
+        for line in (trial_dir / "result.json").read_text().splitlines()
+    ]
     with (trial_dir / "progress.csv").open(newline="") as table:
         assert [int(row["training_iteration"]) for row in csv.DictReader(table)] == rows
     return rows
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been(script, tmp_path, number):
+def test_an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been(
+    script, tmp_path, number
+):
     expected = finish(start(script, "new", str(tmp_path / "whole")))
     storage = tmp_path / "ended"
     process = start(script, "new", str(storage))
@@ -112,7 +125,9 @@ def settings(tmp_path, **tune_config):
     return {
         "param_space": {"x": tune.uniform(0, 1)},
         "tune_config": tune.TuneConfig(metric="loss", mode="min", seed=3, **tune_config),
-        "run_config": tune.RunConfig(storage_path=tmp_path, name="exp", verbose=0, executor="inline"),
+        "run_config": tune.RunConfig(
+            storage_path=tmp_path, name="exp", verbose=0, executor="inline"
+        ),
     }
 
 
@@ -140,7 +155,9 @@ def test_results_come_back_without_running_anything_again(tmp_path):
 def test_results_can_be_read_without_going_on(tmp_path):
     fitted = tune.Tuner(quick, **settings(tmp_path, num_samples=3)).fit()
     restored = tune.Tuner.restore(tmp_path / "exp", quick, **settings(tmp_path, num_samples=5))
-    assert list(restored.get_results().get_dataframe()["loss"]) == list(fitted.get_dataframe()["loss"])
+    assert list(restored.get_results().get_dataframe()["loss"]) == list(
+        fitted.get_dataframe()["loss"]
+    )
     assert len(restored.fit()) == 5
 
 
@@ -154,8 +171,15 @@ def test_failed_trials_are_tried_again_where_that_is_asked_for(tmp_path):
 
     assert tune.Tuner(train, **settings(tmp_path, num_samples=2)).fit().num_errors == 2
     broken.clear()
-    assert tune.Tuner.restore(tmp_path / "exp", train, **settings(tmp_path, num_samples=2)).fit().num_errors == 2
-    grid = tune.Tuner.restore(tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, num_samples=2)).fit()
+    assert (
+        tune.Tuner.restore(tmp_path / "exp", train, **settings(tmp_path, num_samples=2))
+        .fit()
+        .num_errors
+        == 2
+    )
+    grid = tune.Tuner.restore(
+        tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, num_samples=2)
+    ).fit()
     assert grid.num_errors == 0
     assert grid.num_terminated == 2
 

@@ -41,17 +41,36 @@ class MyCallback(tune.Callback):
     """Hears nothing."""
 
 
-SPACE = {"x": tune.uniform(0, 1), "model": {"depth": tune.choice([1, (2, 3)]), "width": 8}, "n": tune.grid_search([1, 2])}
+SPACE = {
+    "x": tune.uniform(0, 1),
+    "model": {"depth": tune.choice([1, (2, 3)]), "width": 8},
+    "n": tune.grid_search([1, 2]),
+}
 
 
 @pytest.fixture
 def declare(tmp_path):
     """Return a function that declares an experiment in ``tmp_path / "exp"``, run within this process."""
 
-    def build(trainable=train, space=None, *, callbacks=None, stop=None, resume=None, **tune_config):
-        run_config = tune.RunConfig(name="exp", storage_path=tmp_path, verbose=0, executor="inline", callbacks=callbacks, stop=stop)
+    def build(
+        trainable=train, space=None, *, callbacks=None, stop=None, resume=None, **tune_config
+    ):
+        run_config = tune.RunConfig(
+            name="exp",
+            storage_path=tmp_path,
+            verbose=0,
+            executor="inline",
+            callbacks=callbacks,
+            stop=stop,
+        )
         settings = tune.TuneConfig(**{"metric": "loss", "mode": "min", "seed": 3, **tune_config})
-        return Tuner(trainable, param_space=SPACE if space is None else space, tune_config=settings, run_config=run_config, resume=resume)
+        return Tuner(
+            trainable,
+            param_space=SPACE if space is None else space,
+            tune_config=settings,
+            run_config=run_config,
+            resume=resume,
+        )
 
     return build
 
@@ -76,18 +95,34 @@ def losses(grid):
 
 SEARCHERS = {
     "none": lambda: None,
-    "random": lambda: BasicVariantGenerator(points_to_evaluate=[{"x": 0.25, "model/depth": (2, 3)}], random_state=5),
+    "random": lambda: BasicVariantGenerator(
+        points_to_evaluate=[{"x": 0.25, "model/depth": (2, 3)}], random_state=5
+    ),
 }
 
 
 @pytest.mark.parametrize("searcher", SEARCHERS)
-def test_more_samples_are_those_that_an_experiment_of_that_size_would_have_had(declare, path, tmp_path, searcher):
-    whole = declare(num_samples=4, search_alg=SEARCHERS[searcher](), scheduler=ASHAScheduler(max_t=9), stop={"loss": "<= 0.001"}).fit()
+def test_more_samples_are_those_that_an_experiment_of_that_size_would_have_had(
+    declare, path, tmp_path, searcher
+):
+    whole = declare(
+        num_samples=4,
+        search_alg=SEARCHERS[searcher](),
+        scheduler=ASHAScheduler(max_t=9),
+        stop={"loss": "<= 0.001"},
+    ).fit()
     shutil.rmtree(path)
-    first = declare(num_samples=2, search_alg=SEARCHERS[searcher](), scheduler=ASHAScheduler(max_t=9), stop={"loss": "<= 0.001"}).fit()
+    first = declare(
+        num_samples=2,
+        search_alg=SEARCHERS[searcher](),
+        scheduler=ASHAScheduler(max_t=9),
+        stop={"loss": "<= 0.001"},
+    ).fit()
     assert len(first) == 4
     grid = Tuner.restore(path, train, num_samples=4).fit()
-    assert [(result.trial_id, result.config) for result in grid] == [(result.trial_id, result.config) for result in whole]
+    assert [(result.trial_id, result.config) for result in grid] == [
+        (result.trial_id, result.config) for result in whole
+    ]
     assert losses(grid) == losses(whole)
     assert type(grid[0].config["model"]["depth"]) in (int, tuple)
 
@@ -107,7 +142,13 @@ def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run(how, storage, status):
-        done = subprocess.run([sys.executable, script, how, storage], capture_output=True, text=True, env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, script, how, storage],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
         assert done.returncode == status, done.stderr
         return done.stdout
 
@@ -152,7 +193,13 @@ if __name__ == "__main__":
 
 def test_everything_that_is_missing_is_named_at_once_before_anything_is_touched(declare, path):
     space = {"x": tune.uniform(0, 1), "model": {"loss": abs, "act": tune.choice([1, max])}}
-    declare(space=space, scheduler=MyScheduler(), callbacks=[MyCallback()], stop=lambda trial_id, result: False, search_alg=None).fit()
+    declare(
+        space=space,
+        scheduler=MyScheduler(),
+        callbacks=[MyCallback()],
+        stop=lambda trial_id, result: False,
+        search_alg=None,
+    ).fit()
     before = contents(path)
     with pytest.raises(ValueError, match="has to be given again") as refusal:
         Tuner.restore(path, train)
@@ -168,7 +215,13 @@ def test_everything_that_is_missing_is_named_at_once_before_anything_is_touched(
     assert "pass param_space= and scheduler= and stop= and callbacks= to Tuner.restore" in text
     assert contents(path) == before
     grid = Tuner.restore(
-        path, train, param_space=space, scheduler=MyScheduler(), stop=lambda trial_id, result: False, callbacks=[], num_samples=2
+        path,
+        train,
+        param_space=space,
+        scheduler=MyScheduler(),
+        stop=lambda trial_id, result: False,
+        callbacks=[],
+        num_samples=2,
     ).fit()
     assert len(grid) == 2
 
@@ -179,7 +232,10 @@ def test_the_line_that_is_printed_works_when_it_is_pasted(declare, path):
     tuner = declare(space=param_space, callbacks=callbacks, scheduler=ASHAScheduler(max_t=9))
     tuner.fit()
     line = restore_line(path, tuner._plan)
-    assert line == f"Tuner.restore({str(path)!r}, train, param_space=param_space, callbacks=callbacks).fit()"
+    assert (
+        line
+        == f"Tuner.restore({str(path)!r}, train, param_space=param_space, callbacks=callbacks).fit()"
+    )
     names = {"Tuner": Tuner, "train": train, "param_space": param_space, "callbacks": callbacks}
     assert len(eval(line, names)) == 1  # noqa: S307  (our own line)
 
@@ -197,7 +253,9 @@ def test_a_failure_of_the_engine_names_the_line(declare, path):
 
     with pytest.raises(RuntimeError) as defect:
         declare(search_alg=Broken()).fit()
-    assert f"Tuner.restore({str(path)!r}, train, search_alg=search_alg).fit()" in "".join(defect.value.__notes__)
+    assert f"Tuner.restore({str(path)!r}, train, search_alg=search_alg).fit()" in "".join(
+        defect.value.__notes__
+    )
 
 
 # Nothing in the directory is ever run.
@@ -211,13 +269,26 @@ def test_a_planted_declaration_runs_nothing_and_is_refused(declare, path, monkey
     declaration["tune_config"]["search_alg"] = {"@": "antigravity.Searcher"}
     declaration["run_config"]["stop"] = {"@": "FunctionStopper", "function": "os.system"}
     declaration["param_space"]["x"] = {"@": "SampleFrom", "function": "antigravity.fly"}
-    file.write_text(strict_json.dumps(strict_json.signed({key: declaration[key] for key in declaration if key != "sha256"})))
+    file.write_text(
+        strict_json.dumps(
+            strict_json.signed({key: declaration[key] for key in declaration if key != "sha256"})
+        )
+    )
     imported = []
     real_import = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", lambda name, *rest: (imported.append(name), real_import(name, *rest))[1])
-    with pytest.raises(ValueError, match=r"os\.system, which is no class of this release") as refusal:
+    monkeypatch.setattr(
+        builtins,
+        "__import__",
+        lambda name, *rest: (imported.append(name), real_import(name, *rest))[1],
+    )
+    with pytest.raises(
+        ValueError, match=r"os\.system, which is no class of this release"
+    ) as refusal:
         Tuner.restore(path, train)
-    assert all(name in str(refusal.value) for name in ("antigravity.Searcher", "FunctionStopper", "SampleFrom"))
+    assert all(
+        name in str(refusal.value)
+        for name in ("antigravity.Searcher", "FunctionStopper", "SampleFrom")
+    )
     assert "antigravity" not in imported
     assert "antigravity" not in sys.modules
     assert not (path / "canary").exists()
@@ -270,7 +341,9 @@ def test_a_damaged_journal_cannot_be_restored_and_a_torn_one_can(declare, path):
         declare(num_samples=1).fit()
 
 
-def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothing(declare, path, monkeypatch):
+def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothing(
+    declare, path, monkeypatch
+):
     fitted = declare(num_samples=2).fit()
     before = contents(path)
     real_open = os.open
@@ -325,7 +398,9 @@ def test_auto_never_starts_over_in_a_directory_that_cannot_be_read(declare, path
 
 def test_a_taken_name_names_both_remedies(declare):
     declare(num_samples=1).fit()
-    with pytest.raises(ExperimentExists, match=r'Tuner\.restore\(.*, trainable\) or Tuner\(\.\.\., resume="auto"\)'):
+    with pytest.raises(
+        ExperimentExists, match=r'Tuner\.restore\(.*, trainable\) or Tuner\(\.\.\., resume="auto"\)'
+    ):
         declare(num_samples=1).fit()
 
 
@@ -348,12 +423,20 @@ def test_a_copy_goes_on_by_itself(declare, path, tmp_path):
 def test_a_trainable_of_another_name_is_refused_unless_it_is_meant(declare, path):
     declare(num_samples=1).fit()
     before = contents(path)
-    with pytest.raises(ValueError, match=r"trainable must be 'train', .* got 'other'; .*allow_other_trainable=True"):
+    with pytest.raises(
+        ValueError, match=r"trainable must be 'train', .* got 'other'; .*allow_other_trainable=True"
+    ):
         Tuner.restore(path, other)
     with pytest.raises(ValueError, match="trainable must be 'train'"):
-        Tuner(other, run_config=tune.RunConfig(name=path.name, storage_path=path.parent), resume="auto")
+        Tuner(
+            other,
+            run_config=tune.RunConfig(name=path.name, storage_path=path.parent),
+            resume="auto",
+        )
     assert contents(path) == before
-    assert Tuner.restore(path, other, allow_other_trainable=True, num_samples=2).fit().num_errors == 0
+    assert (
+        Tuner.restore(path, other, allow_other_trainable=True, num_samples=2).fit().num_errors == 0
+    )
     with pytest.raises(ValueError, match="trainable must be 'other'"):
         Tuner.restore(path, train)
 
@@ -362,15 +445,28 @@ def test_each_difference_is_told_and_recorded_with_the_beginning_kept(declare, p
     declare(num_samples=1).fit()
     began = read_record(path)
     with caplog.at_level(logging.WARNING, logger="tuner"):
-        Tuner.restore(path, other, num_samples=2, failure_config=tune.FailureConfig(max_failures=2), allow_other_trainable=True).fit()
+        Tuner.restore(
+            path,
+            other,
+            num_samples=2,
+            failure_config=tune.FailureConfig(max_failures=2),
+            allow_other_trainable=True,
+        ).fit()
     told = [record.getMessage().split(": ", 1)[1] for record in caplog.records]
     assert "trainable: train -> other" in told
     assert any(line.startswith("trainable's source (SHA-256): ") for line in told)
     assert "tune_config.num_samples: 1 -> 2" in told
-    assert any(line.startswith("run_config.failure_config: None -> FailureConfig(max_failures=2") for line in told)
+    assert any(
+        line.startswith("run_config.failure_config: None -> FailureConfig(max_failures=2")
+        for line in told
+    )
     record = read_record(path)
     assert record.parts["tune_config"]["num_samples"] == 2
-    assert (record.settings, record.seed, record.text["created"]) == (began.settings, began.seed, began.text["created"])
+    assert (record.settings, record.seed, record.text["created"]) == (
+        began.settings,
+        began.seed,
+        began.text["created"],
+    )
 
 
 def test_where_nothing_differs_nothing_is_told(declare, path, caplog):

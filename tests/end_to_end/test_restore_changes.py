@@ -36,8 +36,17 @@ def begin(fit):
     """Return a function that runs an experiment within this process."""
 
     def run(space=None, *, stop=None, **tune_config):
-        settings = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 3, "max_concurrent_trials": 1, **tune_config}
-        return fit(train, space or {"x": tune.uniform(0, 1)}, tune=settings, stop=stop, executor="inline")
+        settings = {
+            "metric": "loss",
+            "mode": "min",
+            "num_samples": 4,
+            "seed": 3,
+            "max_concurrent_trials": 1,
+            **tune_config,
+        }
+        return fit(
+            train, space or {"x": tune.uniform(0, 1)}, tune=settings, stop=stop, executor="inline"
+        )
 
     return run
 
@@ -52,9 +61,18 @@ def configs(grid):
 
 SCHEDULERS = {
     "asha for none": (None, lambda: ASHAScheduler(max_t=8, grace_period=2, reduction_factor=2)),
-    "none for asha": (lambda: ASHAScheduler(max_t=8, grace_period=2, reduction_factor=2), FIFOScheduler),
-    "other levels": (lambda: ASHAScheduler(max_t=8, grace_period=2), lambda: ASHAScheduler(max_t=4, reduction_factor=3)),
-    "another reduction factor": (lambda: ASHAScheduler(max_t=8), lambda: ASHAScheduler(max_t=8, reduction_factor=2)),
+    "none for asha": (
+        lambda: ASHAScheduler(max_t=8, grace_period=2, reduction_factor=2),
+        FIFOScheduler,
+    ),
+    "other levels": (
+        lambda: ASHAScheduler(max_t=8, grace_period=2),
+        lambda: ASHAScheduler(max_t=4, reduction_factor=3),
+    ),
+    "another reduction factor": (
+        lambda: ASHAScheduler(max_t=8),
+        lambda: ASHAScheduler(max_t=8, reduction_factor=2),
+    ),
     "the user's for none": (None, StopsAtOnce),
     "none for the user's": (StopsAtOnce, FIFOScheduler),
 }
@@ -79,28 +97,43 @@ def test_another_scheduler_governs_the_future_only(begin, path, caplog, case):
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (None, 3), (3, None)])
 def test_another_stop_criterion_governs_the_future_only(begin, path, before, after):
     first = begin(stop=before and {"training_iteration": before}, scheduler=FIFOScheduler())
-    grid = Tuner.restore(path, train, stop={"training_iteration": after} if after else {}, num_samples=6).fit()
+    grid = Tuner.restore(
+        path, train, stop={"training_iteration": after} if after else {}, num_samples=6
+    ).fit()
     assert iterations(first) == [before or 8] * 4
     assert iterations(grid) == [before or 8] * 4 + [after or 8] * 2
 
 
-def test_a_function_may_take_the_place_of_a_dictionary_and_is_wanted_again_from_then_on(begin, path):
+def test_a_function_may_take_the_place_of_a_dictionary_and_is_wanted_again_from_then_on(
+    begin, path
+):
     begin(stop={"training_iteration": 2})
-    assert len(Tuner.restore(path, train, stop=lambda trial_id, result: True, num_samples=5).fit()) == 5
-    with pytest.raises(ValueError, match=r"run_config\.stop \(.*<lambda>\); pass stop= to Tuner\.restore"):
+    assert (
+        len(Tuner.restore(path, train, stop=lambda trial_id, result: True, num_samples=5).fit())
+        == 5
+    )
+    with pytest.raises(
+        ValueError, match=r"run_config\.stop \(.*<lambda>\); pass stop= to Tuner\.restore"
+    ):
         Tuner.restore(path, train)
 
 
-def test_finished_trials_train_on_under_a_longer_stop_criterion_where_that_is_asked_for(begin, path):
+def test_finished_trials_train_on_under_a_longer_stop_criterion_where_that_is_asked_for(
+    begin, path
+):
     begin(stop={"training_iteration": 2}, scheduler=FIFOScheduler())
-    grid = Tuner.restore(path, train, stop={"training_iteration": 5}, resume_config=ResumeConfig(finished="restart")).fit()
+    grid = Tuner.restore(
+        path, train, stop={"training_iteration": 5}, resume_config=ResumeConfig(finished="restart")
+    ).fit()
     assert iterations(grid) == [5] * 4
     assert all(len(result.metrics_dataframe) == 5 for result in grid)
 
 
 def test_a_wider_space_is_searched_by_the_trials_to_come(begin, path):
     first = begin()
-    grid = Tuner.restore(path, train, param_space={"x": tune.uniform(10, 11), "new": "here"}, num_samples=6).fit()
+    grid = Tuner.restore(
+        path, train, param_space={"x": tune.uniform(10, 11), "new": "here"}, num_samples=6
+    ).fit()
     assert configs(grid)[:4] == configs(first)
     assert all(10 <= config["x"] <= 11 and config["new"] == "here" for config in configs(grid)[4:])
 
@@ -115,8 +148,14 @@ def test_one_more_point_of_a_grid_does_not_disturb_recorded_configurations(begin
 SEARCHERS = {
     "optuna for random": (None, lambda: OptunaSearch(seed=1)),
     "random for optuna": (lambda: OptunaSearch(seed=1), BasicVariantGenerator),
-    "a limiter around it": (lambda: OptunaSearch(seed=1), lambda: ConcurrencyLimiter(OptunaSearch(seed=1), 1)),
-    "another seed": (lambda: BasicVariantGenerator(random_state=1), lambda: BasicVariantGenerator(random_state=2)),
+    "a limiter around it": (
+        lambda: OptunaSearch(seed=1),
+        lambda: ConcurrencyLimiter(OptunaSearch(seed=1), 1),
+    ),
+    "another seed": (
+        lambda: BasicVariantGenerator(random_state=1),
+        lambda: BasicVariantGenerator(random_state=2),
+    ),
 }
 
 
@@ -153,7 +192,9 @@ def test_everything_may_change_at_once_and_again(begin, path):
         callbacks=[tune.Callback()],
         failure_config=tune.FailureConfig(max_failures=1),
     ).fit()
-    third = Tuner.restore(path, train, callbacks=[], num_samples=7, stop={}, scheduler=ASHAScheduler(max_t=2)).fit()
+    third = Tuner.restore(
+        path, train, callbacks=[], num_samples=7, stop={}, scheduler=ASHAScheduler(max_t=2)
+    ).fit()
     assert configs(second)[:4] == configs(first)
     assert configs(third)[:6] == configs(second)
     assert iterations(third)[:6] == iterations(second) == [*iterations(first), 3, 3]
@@ -175,7 +216,12 @@ def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_
         tune.report({"accuracy": config["x"]})
 
     space = {"x": tune.uniform(0, 1)}
-    fit(train, space, tune={"metric": "accuracy", "mode": "max", "num_samples": 2, "scheduler": FIFOScheduler()}, executor="inline")
+    fit(
+        train,
+        space,
+        tune={"metric": "accuracy", "mode": "max", "num_samples": 2, "scheduler": FIFOScheduler()},
+        executor="inline",
+    )
     path = tmp_path / "experiment"
     written = strict_json.checked(strict_json.loads((path / "experiment.json").read_bytes()))
     for declared in (written, written["settings"], written["tune_config"]):
@@ -183,7 +229,12 @@ def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_
     (path / "experiment.json").write_text(strict_json.dumps(strict_json.signed(written)))
     restored = tune.Tuner.restore(path, train, num_samples=3)
     assert len(restored.get_results()) == 2
-    with pytest.raises(ValueError, match=r"got metric='accuracy' without a mode in .*; go on with Tuner.restore\(..., mode='max'\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"got metric='accuracy' without a mode in .*; go on with Tuner.restore\(..., mode='max'\)",
+    ):
         restored.fit()
     best = tune.Tuner.restore(path, train, num_samples=3, mode="max").fit().get_best_result()
-    assert best.metrics["accuracy"] == max(result.metrics["accuracy"] for result in tune.Tuner.restore(path, train).get_results())
+    assert best.metrics["accuracy"] == max(
+        result.metrics["accuracy"] for result in tune.Tuner.restore(path, train).get_results()
+    )

@@ -17,7 +17,9 @@ def restore():
 
     def run(path, trainable, space, *, resume_errored=False, **run):
         run_config = RunConfig(verbose=0, **run)
-        return Tuner.restore(path, trainable, resume_errored=resume_errored, param_space=space, run_config=run_config).fit()
+        return Tuner.restore(
+            path, trainable, resume_errored=resume_errored, param_space=space, run_config=run_config
+        ).fit()
 
     return run
 
@@ -30,7 +32,10 @@ def fragile(config):
     for epoch in range(start, 4):
         with tempfile.TemporaryDirectory() as temporary:
             Path(temporary, "epoch.json").write_text(str(epoch))
-            tune.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_directory(temporary))
+            tune.report(
+                {"epoch": epoch, "started_at": start},
+                checkpoint=Checkpoint.from_directory(temporary),
+            )
         if epoch == 1 and Path(config["flag"]).exists():
             raise RuntimeError("the flag stands")
 
@@ -46,7 +51,9 @@ def flag(tmp_path):
     return path
 
 
-def test_failed_trials_go_on_from_their_checkpoint_in_a_directory_that_has_moved(fit, restore, rows_of, flag, tmp_path):
+def test_failed_trials_go_on_from_their_checkpoint_in_a_directory_that_has_moved(
+    fit, restore, rows_of, flag, tmp_path
+):
     space = {"x": tune.grid_search([1, 2]), "flag": str(flag)}
     before = fit(fragile, space)
     assert before.num_errors == 2
@@ -60,7 +67,12 @@ def test_failed_trials_go_on_from_their_checkpoint_in_a_directory_that_has_moved
     assert (after.num_errors, after.num_terminated) == (0, 2)
     for result in after:
         assert Path(result.path).parent == moved
-        assert [(row["epoch"], row["started_at"]) for row in rows_of(result.path)] == [(0, 0), (1, 0), (2, 2), (3, 2)]
+        assert [(row["epoch"], row["started_at"]) for row in rows_of(result.path)] == [
+            (0, 0),
+            (1, 0),
+            (2, 2),
+            (3, 2),
+        ]
         assert [row["training_iteration"] for row in rows_of(result.path)] == [1, 2, 3, 4]
         assert len(result.metrics_dataframe) == 4
 
@@ -72,13 +84,19 @@ def test_the_idiom_of_restoring_if_there_is_something_to_restore(tmp_path):
     def run():
         if Tuner.can_restore(tmp_path / "idiom"):
             return Tuner.restore(tmp_path / "idiom", train, run_config=RunConfig(verbose=0)).fit()
-        return Tuner(train, run_config=RunConfig(name="idiom", storage_path=tmp_path, verbose=0)).fit()
+        return Tuner(
+            train, run_config=RunConfig(name="idiom", storage_path=tmp_path, verbose=0)
+        ).fit()
 
-    assert [result.trial_id for result in run()] == [result.trial_id for result in run()] == ["t00000"]
+    assert (
+        [result.trial_id for result in run()] == [result.trial_id for result in run()] == ["t00000"]
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncated", "deleted"])
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(fit, restore, rows_of, flag, damage):
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(
+    fit, restore, rows_of, flag, damage
+):
     before = fit(fragile, {"flag": str(flag)})
     flag.unlink()
     newest = Path(before[0].checkpoint.path, "epoch.json")
@@ -96,7 +114,9 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(fit, restore
 def test_the_failures_of_the_first_session_do_not_use_up_the_retries_of_the_next(fit, restore):
     before = fit(always_fails, failure={"max_failures": 1})
     retries = FailureConfig(max_failures=2)
-    after = restore(before.experiment_path, always_fails, None, resume_errored=True, failure_config=retries)
+    after = restore(
+        before.experiment_path, always_fails, None, resume_errored=True, failure_config=retries
+    )
     log = Path(after[0].path, "error.txt").read_text()
     assert [line.split(",")[0] for line in log.splitlines() if line.startswith("Failure #")] == [
         f"Failure #{number} (attempt {number}" for number in range(1, 6)

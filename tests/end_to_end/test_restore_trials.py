@@ -25,7 +25,10 @@ def flaky(config):
     for step in range(start, 4):
         with tune.checkpoint_dir() as directory:
             Path(directory, "step").write_text(str(step + 1))
-            tune.report({"loss": float(step), "start": start}, checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                {"loss": float(step), "start": start},
+                checkpoint=tune.Checkpoint.from_directory(directory),
+            )
         if step == 1 and Path(config["flag"]).exists():
             raise RuntimeError("the flag stands")
 
@@ -50,16 +53,37 @@ class Bomb:
 
 
 @pytest.mark.filterwarnings("ignore:snapshot:RuntimeWarning")
-def test_nothing_is_unpickled_or_imported_whatever_lies_in_the_directory(failed, path, tmp_path, monkeypatch):
+def test_nothing_is_unpickled_or_imported_whatever_lies_in_the_directory(
+    failed, path, tmp_path, monkeypatch
+):
     trace = tmp_path / "trace"
     bomb = pickle.dumps(Bomb(trace))
-    derived = [file for file in path.rglob("*") if file.is_file() and file.parent.name != "journal" and file.name != "experiment.json"]
-    planted = [path / "tuner.pkl", path / "searcher-state.pkl", path / "objects" / "a.npy", path / "snapshot" / "00000000000000000001.json"]
-    sources = [path / "__init__.py", path / "tuner.py", path / "conftest.py", path / "sitecustomize.py", path / "t00000" / "settings.py"]
+    derived = [
+        file
+        for file in path.rglob("*")
+        if file.is_file() and file.parent.name != "journal" and file.name != "experiment.json"
+    ]
+    planted = [
+        path / "tuner.pkl",
+        path / "searcher-state.pkl",
+        path / "objects" / "a.npy",
+        path / "snapshot" / "00000000000000000001.json",
+    ]
+    sources = [
+        path / "__init__.py",
+        path / "tuner.py",
+        path / "conftest.py",
+        path / "sitecustomize.py",
+        path / "t00000" / "settings.py",
+    ]
     for file in [*derived, *planted, *sources]:
         if "checkpoint_" not in file.parent.name:
             file.parent.mkdir(exist_ok=True)
-            file.write_bytes(bomb if file not in sources else f"import pathlib; pathlib.Path({str(trace)!r}).touch()".encode())
+            file.write_bytes(
+                bomb
+                if file not in sources
+                else f"import pathlib; pathlib.Path({str(trace)!r}).touch()".encode()
+            )
     pickle.loads(bomb)  # noqa: S301  (that the bomb works)
     trace.unlink()
     monkeypatch.chdir(path)
@@ -78,11 +102,18 @@ RESTARTS = [
 
 
 @pytest.mark.parametrize("how", RESTARTS, ids=lambda how: next(iter(how)))
-def test_a_failed_trial_that_begins_anew_leaves_nothing_of_its_past_in_the_table(failed, path, rows_of, how):
+def test_a_failed_trial_that_begins_anew_leaves_nothing_of_its_past_in_the_table(
+    failed, path, rows_of, how
+):
     grid = Tuner.restore(path, flaky, **how).fit()
     assert (grid.num_errors, grid[0].trial_id) == (0, "t00000")
     table = grid[0].metrics_dataframe
-    assert [*zip(table["training_iteration"], table["start"], strict=True)] == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert [*zip(table["training_iteration"], table["start"], strict=True)] == [
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (4, 0),
+    ]
     assert [row["start"] for row in rows_of(grid[0].path)] == [0, 0, 0, 0]
     kept = sorted(item.name for item in (path / "t00000").glob("checkpoint_*"))
     assert kept == [f"checkpoint_{index:06d}" for index in range(2, 6)]
@@ -95,7 +126,10 @@ def test_a_failed_trial_that_fails_anew_before_its_first_report_has_no_rows(fail
         raise RuntimeError("at once")
 
     fails_at_once.__name__ = "flaky"
-    for grid in (Tuner.restore(path, fails_at_once, restart_errored=True).fit(), Tuner.restore(path, flaky).get_results()):
+    for grid in (
+        Tuner.restore(path, fails_at_once, restart_errored=True).fit(),
+        Tuner.restore(path, flaky).get_results(),
+    ):
         assert grid.num_errors == 1
         assert grid[0].metrics_dataframe is None or grid[0].metrics_dataframe.empty
     assert not Path(grid[0].path, "result.json").exists()
@@ -109,13 +143,17 @@ def test_resuming_comes_before_restarting(failed, path):
 def test_a_resume_config_stands_alone(failed, path):
     with pytest.raises(ValueError, match="must not both be given"):
         Tuner.restore(path, flaky, resume_errored=True, resume_config=ResumeConfig())
-    with pytest.raises(ValueError, match="errored must be 'skip', 'resume' or 'restart', got 'retry'"):
+    with pytest.raises(
+        ValueError, match="errored must be 'skip', 'resume' or 'restart', got 'retry'"
+    ):
         ResumeConfig(errored="retry")
 
 
 def test_finished_trials_begin_anew_where_that_is_asked_for(fit, path):
     fit(lambda config: [tune.report({"loss": 1.0}) for _ in range(3)] and None, executor="inline")
-    grid = Tuner.restore(path, lambda config: {"loss": -1.0}, resume_config=ResumeConfig(finished="restart")).fit()
+    grid = Tuner.restore(
+        path, lambda config: {"loss": -1.0}, resume_config=ResumeConfig(finished="restart")
+    ).fit()
     assert losses(grid) == [-1.0]
     assert len(grid[0].metrics_dataframe) == 1
 
@@ -146,4 +184,7 @@ def test_an_experiment_says_that_its_time_is_up(tmp_path, capsys):
     tune_config = tune.TuneConfig(time_budget_s=0.3)
     run_config = tune.RunConfig(name="short", storage_path=tmp_path, executor="inline", verbose=1)
     Tuner(endless, param_space=space, tune_config=tune_config, run_config=run_config).fit()
-    assert "the time budget of 0.3 s is used up; restore with a larger time_budget_s to go on" in capsys.readouterr().out
+    assert (
+        "the time budget of 0.3 s is used up; restore with a larger time_budget_s to go on"
+        in capsys.readouterr().out
+    )

@@ -20,8 +20,12 @@ def run(tmp_path):
     """Return a function that runs a script's experiment under ``tmp_path``, in the process of the test."""
 
     def runs(name="exp", x=1.0, trainable=train, verbose=0, **options):
-        run_config = tune.RunConfig(name=name, storage_path=tmp_path, verbose=verbose, executor="inline", **options)
-        return tune.Tuner(trainable, param_space={"x": x, "big": np.zeros(30_000)}, run_config=run_config).fit()
+        run_config = tune.RunConfig(
+            name=name, storage_path=tmp_path, verbose=verbose, executor="inline", **options
+        )
+        return tune.Tuner(
+            trainable, param_space={"x": x, "big": np.zeros(30_000)}, run_config=run_config
+        ).fit()
 
     return runs
 
@@ -34,7 +38,13 @@ def test_refusing_is_the_default_and_names_the_ways_out(run, tmp_path):
     run()
     with pytest.raises(ExperimentExists) as refusal:
         run(x=2.0)
-    for way_out in ("Tuner.restore(", 'resume="auto"', 'if_exists="new"', 'if_exists="replace"', "another name"):
+    for way_out in (
+        "Tuner.restore(",
+        'resume="auto"',
+        'if_exists="new"',
+        'if_exists="replace"',
+        "another name",
+    ):
         assert way_out in str(refusal.value)
     assert losses_in(tmp_path / "exp") == [1.0]
 
@@ -48,7 +58,9 @@ def test_new_numbers_the_directory_and_says_so(run, tmp_path, capsys):
     assert str(tmp_path / "exp_3") in told[1]
 
 
-def test_replace_removes_what_the_experiment_has_made_and_keeps_what_others_have(run, tmp_path, capsys):
+def test_replace_removes_what_the_experiment_has_made_and_keeps_what_others_have(
+    run, tmp_path, capsys
+):
     run("group/exp", x=tune.grid_search([1.0, 2.0, 3.0]))
     mine = tmp_path / "group" / "exp" / "notes.txt"
     mine.write_text("not to be lost")
@@ -121,7 +133,9 @@ def test_continuing_and_beginning_anew_contradict_each_other(tmp_path):
         tune.RunConfig(if_exists="overwrite")
 
 
-@pytest.mark.parametrize("name", ["lr=0.1,bs=32", "my exp", "group/exp", "a/b/c/my exp (2)", "run #3 @host [x]+y"])
+@pytest.mark.parametrize(
+    "name", ["lr=0.1,bs=32", "my exp", "group/exp", "a/b/c/my exp (2)", "run #3 @host [x]+y"]
+)
 def test_names_as_people_give_them(run, tmp_path, name):
     path = run(name).experiment_path
     assert path == str(tmp_path / name)

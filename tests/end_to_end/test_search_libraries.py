@@ -3,7 +3,15 @@
 import pytest
 
 import tuner as tune
-from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, DuplicateGuard, HyperOptSearch, NevergradSearch, Repeater
+from searchers import (
+    AxSearch,
+    BayesOptSearch,
+    ConcurrencyLimiter,
+    DuplicateGuard,
+    HyperOptSearch,
+    NevergradSearch,
+    Repeater,
+)
 from tuner import Tuner
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "deep": {"n": tune.randint(1, 5)}, "epochs": 2}
@@ -13,7 +21,9 @@ SEARCHERS = {
     "ax": lambda: AxSearch(method="random_search"),
     "nevergrad": lambda: NevergradSearch("CMA"),
     "repeated": lambda: Repeater(HyperOptSearch(n_initial_points=2), 2),
-    "limited": lambda: ConcurrencyLimiter(DuplicateGuard(HyperOptSearch(n_initial_points=2), "reuse"), 1),
+    "limited": lambda: ConcurrencyLimiter(
+        DuplicateGuard(HyperOptSearch(n_initial_points=2), "reuse"), 1
+    ),
 }
 
 
@@ -30,12 +40,20 @@ def name(request):
 
 
 @pytest.mark.parametrize("has_snapshots", [False, True])
-def test_a_restored_search_goes_on_as_if_uninterrupted(fit, tmp_path, monkeypatch, name, has_snapshots):
+def test_a_restored_search_goes_on_as_if_uninterrupted(
+    fit, tmp_path, monkeypatch, name, has_snapshots
+):
     if has_snapshots:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0.000001")
     settings = {"metric": "loss", "mode": "min", "seed": 1, "max_concurrent_trials": 1}
     whole, cut = (
-        fit(train, SPACE, tune={**settings, "search_alg": SEARCHERS[name](), "num_samples": num}, executor="inline", name=f"of{num}")
+        fit(
+            train,
+            SPACE,
+            tune={**settings, "search_alg": SEARCHERS[name](), "num_samples": num},
+            executor="inline",
+            name=f"of{num}",
+        )
         for num in (8, 4)
     )
     restored = Tuner.restore(tmp_path / "of4", train, num_samples=8).fit()

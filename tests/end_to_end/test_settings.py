@@ -11,10 +11,22 @@ from tuner import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, Tune
 
 SETTINGS = {
     TuneConfig: {"num_samples": 7, "scheduler": FIFOScheduler(), "time_budget_s": 5.0, "seed": 3},
-    RunConfig: {"name": "other", "verbose": 0, "stop": {"training_iteration": 2}, "failure_config": FailureConfig(max_failures=2)},
-    CheckpointConfig: {"num_to_keep": 2, "checkpoint_score_attribute": "loss", "checkpoint_score_order": "min"},
+    RunConfig: {
+        "name": "other",
+        "verbose": 0,
+        "stop": {"training_iteration": 2},
+        "failure_config": FailureConfig(max_failures=2),
+    },
+    CheckpointConfig: {
+        "num_to_keep": 2,
+        "checkpoint_score_attribute": "loss",
+        "checkpoint_score_order": "min",
+    },
     FailureConfig: {"max_failures": 3, "stop_grace_s": 1.0},
-    ResumeConfig: {"errored": ResumeConfig.ResumeType.RESTART, "unfinished": ResumeConfig.ResumeType.SKIP},
+    ResumeConfig: {
+        "errored": ResumeConfig.ResumeType.RESTART,
+        "unfinished": ResumeConfig.ResumeType.SKIP,
+    },
 }
 REFUSED = [
     (TuneConfig, "num_samples", 0, ValueError),
@@ -48,7 +60,9 @@ def test_settings_are_pickled_with_what_was_assigned(kind):
 
 
 @pytest.mark.parametrize(("kind", "name", "value", "error"), REFUSED)
-def test_what_the_constructor_refuses_is_refused_when_it_is_assigned_and_changes_nothing(kind, name, value, error):
+def test_what_the_constructor_refuses_is_refused_when_it_is_assigned_and_changes_nothing(
+    kind, name, value, error
+):
     config = kind()
     with pytest.raises(error) as refused:
         setattr(config, name, value)
@@ -66,9 +80,13 @@ def test_a_word_is_taken_for_what_it_means():
 
 def test_a_field_that_does_not_exist_is_refused_with_the_nearest_one():
     config = TuneConfig()
-    with pytest.raises(AttributeError, match="TuneConfig has no field 'num_sample'; did you mean 'num_samples'"):
+    with pytest.raises(
+        AttributeError, match="TuneConfig has no field 'num_sample'; did you mean 'num_samples'"
+    ):
         config.num_sample = 3
-    with pytest.raises(AttributeError, match="FailureConfig has no field 'xyz'; it has max_failures, fail_fast, "):
+    with pytest.raises(
+        AttributeError, match="FailureConfig has no field 'xyz'; it has max_failures, fail_fast, "
+    ):
         FailureConfig().xyz = 1
 
 
@@ -83,16 +101,27 @@ def test_what_contradicts_each_other_may_be_assigned_one_by_one_and_is_refused_b
 
 def test_an_experiment_keeps_what_was_set_when_it_was_declared(tmp_path):
     checkpoints = CheckpointConfig(num_to_keep=3)
-    run_config = RunConfig(name="first", storage_path=tmp_path, verbose=0, executor="inline", checkpoint_config=checkpoints)
+    run_config = RunConfig(
+        name="first",
+        storage_path=tmp_path,
+        verbose=0,
+        executor="inline",
+        checkpoint_config=checkpoints,
+    )
     tune_config = TuneConfig(num_samples=2)
-    tuner = Tuner(lambda config: tune.report({"loss": 1.0}), tune_config=tune_config, run_config=run_config)
+    tuner = Tuner(
+        lambda config: tune.report({"loss": 1.0}), tune_config=tune_config, run_config=run_config
+    )
     run_config.name, tune_config.num_samples, checkpoints.num_to_keep = "second", 5, 1
     grid = tuner.fit()
     assert (len(grid), grid.experiment_path) == (2, str(tmp_path / "first"))
 
 
 def test_a_scheduler_class_is_to_be_called():
-    with pytest.raises(TypeError, match=r"got the class AsyncHyperBandScheduler; call it: scheduler=AsyncHyperBandScheduler\(\.\.\.\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"got the class AsyncHyperBandScheduler; call it: scheduler=AsyncHyperBandScheduler\(\.\.\.\)",
+    ):
         TuneConfig(scheduler=ASHAScheduler)
     config = TuneConfig()
     with pytest.raises(TypeError, match=r"call it: scheduler=TrialScheduler\(\.\.\.\)"):

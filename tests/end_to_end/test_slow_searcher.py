@@ -13,7 +13,14 @@ def start(tmp_path):
     scripts = []
 
     def run(num_reports):
-        scripts.append(Script(ROOT / "tests/end_to_end/scripts/slow_searcher.py", tmp_path, num_reports, directory=tmp_path))
+        scripts.append(
+            Script(
+                ROOT / "tests/end_to_end/scripts/slow_searcher.py",
+                tmp_path,
+                num_reports,
+                directory=tmp_path,
+            )
+        )
         scripts[-1].wait_for("SEARCHES tuner-searcher")
         return scripts[-1]
 

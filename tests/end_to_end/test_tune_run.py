@@ -19,7 +19,9 @@ def train(config):
 @pytest.fixture
 def run(tmp_path):
     """Return `tune.run`, quiet and with all it writes under ``tmp_path``."""
-    return lambda trainable=train, **options: tune.run(trainable, **{"storage_path": tmp_path, "verbose": 0} | options)
+    return lambda trainable=train, **options: tune.run(
+        trainable, **{"storage_path": tmp_path, "verbose": 0} | options
+    )
 
 
 class Counter(tune.Trainable):
@@ -64,7 +66,9 @@ def test_a_class_with_the_arguments_of_long_ago(run, tmp_path):
     )
     assert analysis.experiment_path == str(tmp_path / "long_ago")
     assert [trial.last_result["count"] for trial in analysis.trials] == [106, 112]
-    kept = sorted(path.name for path in Path(analysis.experiment_path, "t00000").glob("checkpoint_*"))
+    kept = sorted(
+        path.name for path in Path(analysis.experiment_path, "t00000").glob("checkpoint_*")
+    )
     assert kept == ["checkpoint_000000", "checkpoint_000002"]  # the smallest count, and the latest
 
 
@@ -75,7 +79,9 @@ def test_a_failed_trial_raises_at_the_end_unless_it_is_not_to(run):
             raise ZeroDivisionError("as told")
 
     space = {"x": tune.grid_search([0, 1])}
-    with pytest.raises(tune.TuneError, match=r"1 of 2 trials failed: t00001 \(ZeroDivisionError: as told\)") as raised:
+    with pytest.raises(
+        tune.TuneError, match=r"1 of 2 trials failed: t00001 \(ZeroDivisionError: as told\)"
+    ) as raised:
         run(fails, name="fails", config=space)
     assert isinstance(raised.value, TrialFailed)
     analysis = run(fails, config=space, raise_on_failed_trial=False)
@@ -88,7 +94,11 @@ def test_resume_begins_and_continues_and_tries_failed_trials_again(run, tmp_path
         if not (tmp_path / "mended").exists():
             raise OSError("not yet")
 
-    given = {"name": "exp", "config": {"x": tune.grid_search([0, 1])}, "raise_on_failed_trial": False}
+    given = {
+        "name": "exp",
+        "config": {"x": tune.grid_search([0, 1])},
+        "raise_on_failed_trial": False,
+    }
 
     def statuses(**options):
         return {str(trial.status) for trial in run(once, **given, **options).trials}
@@ -106,19 +116,33 @@ def test_resume_begins_and_continues_and_tries_failed_trials_again(run, tmp_path
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"restore": "checkpoint"}, ValueError, "restore='checkpoint' has no meaning here; pass the path in config"),
+        (
+            {"restore": "checkpoint"},
+            ValueError,
+            "restore='checkpoint' has no meaning here; pass the path in config",
+        ),
         ({"export_formats": ["onnx"]}, ValueError, "export_formats=.* save_checkpoint"),
         ({"loggers": [print]}, ValueError, "callbacks"),
         ({"num_sample": 3}, TypeError, "did you mean 'num_samples'"),
-        ({"resume": "PROMPT", "name": "exp"}, ValueError, "resume must be True, False or one of 'AUTO'"),
+        (
+            {"resume": "PROMPT", "name": "exp"},
+            ValueError,
+            "resume must be True, False or one of 'AUTO'",
+        ),
         ({"resume": True}, ValueError, "fixed name"),
         ({"local_dir": "elsewhere"}, ValueError, "mean the same"),
-        ({"checkpoint_config": tune.CheckpointConfig(), "keep_checkpoints_num": 1}, ValueError, "use checkpoint_config alone"),
+        (
+            {"checkpoint_config": tune.CheckpointConfig(), "keep_checkpoints_num": 1},
+            ValueError,
+            "use checkpoint_config alone",
+        ),
         ({"storage_filesystem": "s3"}, ValueError, "mount it"),
         ({"metric": "loss", "mode": "lowest"}, ValueError, "'min' or 'max'"),
     ],
 )
-def test_what_has_no_meaning_here_is_refused_by_name_before_anything_is_made(run, tmp_path, options, error, message):
+def test_what_has_no_meaning_here_is_refused_by_name_before_anything_is_made(
+    run, tmp_path, options, error, message
+):
     with pytest.raises(error, match=message):
         run(**options)
     assert list(tmp_path.iterdir()) == []
@@ -131,11 +155,26 @@ def test_what_says_nothing_is_not_refused(run):
 def test_experiments_run_one_after_another(tmp_path):
     first = tune.Experiment("first", train, config={"x": 1.0}, num_samples=2)
     described = {"second": {"run": train, "config": {"x": 2.0}, "stop": {"training_iteration": 2}}}
-    trials = tune.run_experiments([first, described], storage_path=tmp_path, verbose=0, scheduler=tune.schedulers.FIFOScheduler())
+    trials = tune.run_experiments(
+        [first, described],
+        storage_path=tmp_path,
+        verbose=0,
+        scheduler=tune.schedulers.FIFOScheduler(),
+    )
     assert [trial.last_result["loss"] for trial in trials] == [0.25, 0.25, 2.0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
-    assert len(tune.run(tune.Experiment("third", train, config={"x": 1.0}), storage_path=tmp_path, verbose=0).trials) == 1
-    for wrong, message in (("first", "must be tune.Experiment"), ({"x": {"config": {}}}, "with 'run'")):
+    assert (
+        len(
+            tune.run(
+                tune.Experiment("third", train, config={"x": 1.0}), storage_path=tmp_path, verbose=0
+            ).trials
+        )
+        == 1
+    )
+    for wrong, message in (
+        ("first", "must be tune.Experiment"),
+        ({"x": {"config": {}}}, "with 'run'"),
+    ):
         with pytest.raises(TypeError, match=message):
             tune.run_experiments(wrong, storage_path=tmp_path)
     with pytest.raises(TypeError, match="run_experiments runs them one after another"):
@@ -151,7 +190,12 @@ def test_the_arguments_are_those_of_ray_tune():
         resume resume_config reuse_actors raise_on_failed_trial callbacks max_concurrent_trials keep_checkpoints_num checkpoint_score_attr
         checkpoint_freq checkpoint_at_end chdir_to_trial_dir local_dir
     """
-    assert list(inspect.signature(tune.run).parameters) == ["run_or_experiment", *of_ray.split(), "if_exists", "others"]
+    assert list(inspect.signature(tune.run).parameters) == [
+        "run_or_experiment",
+        *of_ray.split(),
+        "if_exists",
+        "others",
+    ]
 
 
 # The working directory.
@@ -164,15 +208,27 @@ def where(config):
 
 @pytest.mark.parametrize(
     ("setting", "variable", "is_changed"),
-    [(None, None, False), (None, "0", False), (None, "1", True), (False, "1", False), (True, "0", True)],
+    [
+        (None, None, False),
+        (None, "0", False),
+        (None, "1", True),
+        (False, "1", False),
+        (True, "0", True),
+    ],
 )
-def test_a_trial_works_in_its_own_directory_where_that_is_asked_for(tmp_path, monkeypatch, setting, variable, is_changed):
+def test_a_trial_works_in_its_own_directory_where_that_is_asked_for(
+    tmp_path, monkeypatch, setting, variable, is_changed
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_CHDIR_TO_TRIAL_DIR", raising=False)
     if variable:
         monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", variable)
     tune_config = tune.TuneConfig(chdir_to_trial_dir=setting)
-    (result,) = tune.Tuner(where, tune_config=tune_config, run_config=tune.RunConfig(name="exp", storage_path="runs", verbose=0)).fit()
+    (result,) = tune.Tuner(
+        where,
+        tune_config=tune_config,
+        run_config=tune.RunConfig(name="exp", storage_path="runs", verbose=0),
+    ).fit()
     assert result.metrics["cwd"] == (result.path if is_changed else str(tmp_path))
     assert result.metrics["origin"] == str(tmp_path)
     assert Path(result.path if is_changed else tmp_path, "mine.txt").exists()
@@ -190,28 +246,50 @@ def test_modules_beside_the_script_are_still_found_from_the_trials_directory(tmp
         tune.report({"answer": beside_the_script.ANSWER})
 
     tune_config = tune.TuneConfig(chdir_to_trial_dir=True)
-    (result,) = tune.Tuner(imports_late, tune_config=tune_config, run_config=tune.RunConfig(storage_path="runs", verbose=0)).fit()
+    (result,) = tune.Tuner(
+        imports_late,
+        tune_config=tune_config,
+        run_config=tune.RunConfig(storage_path="runs", verbose=0),
+    ).fit()
     assert result.metrics["answer"] == 42
 
 
 def test_trials_that_share_a_process_cannot_each_have_a_directory():
-    with pytest.raises(ValueError, match="chdir_to_trial_dir must not be True with executor='inline'"):
-        tune.Tuner(where, tune_config=tune.TuneConfig(chdir_to_trial_dir=True), run_config=tune.RunConfig(executor="inline"))
+    with pytest.raises(
+        ValueError, match="chdir_to_trial_dir must not be True with executor='inline'"
+    ):
+        tune.Tuner(
+            where,
+            tune_config=tune.TuneConfig(chdir_to_trial_dir=True),
+            run_config=tune.RunConfig(executor="inline"),
+        )
 
 
 def test_a_mistyped_argument_beside_an_experiment_is_refused(run, tmp_path):
     for experiment in (tune.Experiment("typo", train, config={"x": 1.0}), train):
-        with pytest.raises(TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"):
+        with pytest.raises(
+            TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"
+        ):
             run(experiment, num_sample=7)
-    with pytest.raises(TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"):
-        tune.run_experiments({"typo": {"run": train, "config": {"x": 1.0}}}, num_sample=7, storage_path=tmp_path, verbose=0)
+    with pytest.raises(
+        TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"
+    ):
+        tune.run_experiments(
+            {"typo": {"run": train, "config": {"x": 1.0}}},
+            num_sample=7,
+            storage_path=tmp_path,
+            verbose=0,
+        )
     with pytest.raises(ValueError, match=r"loggers=\[1\] has no meaning here"):
         run(tune.Experiment("typo", train, config={"x": 1.0}), loggers=[1])
 
 
 def test_to_resume_and_to_replace_an_experiment_contradict_each_other(run):
     run(name="once", config={"x": 1.0})
-    with pytest.raises(ValueError, match="resume continues the experiment of that name, if_exists='replace' begins another"):
+    with pytest.raises(
+        ValueError,
+        match="resume continues the experiment of that name, if_exists='replace' begins another",
+    ):
         run(name="once", config={"x": 1.0}, resume=True, if_exists="replace")
 
 
@@ -240,5 +318,7 @@ def test_what_remembers_an_experiment_is_copied_for_each_of_several(tmp_path):
     }
     for name, (part, iterations) in several.items():
         experiments = [tune.Experiment(f"{name}_{number}", flat) for number in range(2)]
-        trials = tune.run_experiments(experiments, metric="loss", mode="min", storage_path=tmp_path, verbose=0, **{name: part})
+        trials = tune.run_experiments(
+            experiments, metric="loss", mode="min", storage_path=tmp_path, verbose=0, **{name: part}
+        )
         assert [trial.last_result["training_iteration"] for trial in trials] == iterations

@@ -8,7 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.execution.conversation import CONTINUE, PAUSE_AND_SAVE, SAVE, STOP, STOP_AND_SAVE, Script, assignment, converse
+from tests.execution.conversation import (
+    CONTINUE,
+    PAUSE_AND_SAVE,
+    SAVE,
+    STOP,
+    STOP_AND_SAVE,
+    Script,
+    assignment,
+    converse,
+)
 from tuner.execution import session
 from tuner.execution.session import get_context, report, run_attempt
 from tuner.execution.trainable import Trainable
@@ -74,9 +83,25 @@ def test_done_ends_the_attempt_even_if_the_answer_is_to_continue(tmp_path):
 @pytest.mark.parametrize("trainable", [Counter, FileCounter])
 def test_saves_that_were_asked_for_are_committed_before_training_goes_on(tmp_path, trainable):
     script = converse(trainable, tmp_path, SAVE, CONTINUE, PAUSE_AND_SAVE, next_checkpoint=2)
-    assert script.kinds == ["started", "result", "saving", "saved", "result", "result", "saving", "saved", "exited"]
-    assert [(record["index"], record["iteration"]) for record in checkpoints(script)] == [(2, 1), (3, 3)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_000002", "checkpoint_000003"]
+    assert script.kinds == [
+        "started",
+        "result",
+        "saving",
+        "saved",
+        "result",
+        "result",
+        "saving",
+        "saved",
+        "exited",
+    ]
+    assert [(record["index"], record["iteration"]) for record in checkpoints(script)] == [
+        (2, 1),
+        (3, 3),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint_000002",
+        "checkpoint_000003",
+    ]
     verify(tmp_path / "checkpoint_000003")
 
 
@@ -86,9 +111,16 @@ def test_a_later_attempt_continues_from_the_checkpoint_wherever_it_lies(tmp_path
     first.mkdir()
     (record,) = checkpoints(converse(trainable, first, CONTINUE, CONTINUE, STOP_AND_SAVE))
     shutil.move(first, second)
-    continued = {"checkpoint_dir": str(second / "checkpoint_000000"), "iteration": record["iteration"], "next_checkpoint": 1}
+    continued = {
+        "checkpoint_dir": str(second / "checkpoint_000000"),
+        "iteration": record["iteration"],
+        "next_checkpoint": 1,
+    }
     script = converse(trainable, second, STOP, time_total_s=record["time_total_s"], **continued)
-    assert [(result["value"], result["training_iteration"], result["iterations_since_restore"]) for result in script.results] == [(4, 4, 1)]
+    assert [
+        (result["value"], result["training_iteration"], result["iterations_since_restore"])
+        for result in script.results
+    ] == [(4, 4, 1)]
 
 
 def test_setup_comes_before_load_and_save_before_cleanup(tmp_path):
@@ -125,15 +157,27 @@ def test_whatever_a_library_says_on_a_full_disk_is_taken_for_that(tmp_path, monk
             raise RuntimeError("unexpected pos 64 vs 0")
 
     monkeypatch.setattr("shutil.disk_usage", lambda directory: SimpleNamespace(free=0))
-    assert converse(Unsaved, tmp_path, SAVE, STOP).kinds == ["started", "result", "save_failed", "result", "exited"]
+    assert converse(Unsaved, tmp_path, SAVE, STOP).kinds == [
+        "started",
+        "result",
+        "save_failed",
+        "result",
+        "exited",
+    ]
 
 
 def test_a_pause_for_which_the_first_checkpoint_finds_no_room_fails_with_that_cause(tmp_path):
     script = converse(DiskFull, tmp_path, PAUSE_AND_SAVE)
-    assert (script.kinds[-1], script.outcome, script.said[-1]["failure"]["kind"]) == ("exited", "unsaved", "OSError")
+    assert (script.kinds[-1], script.outcome, script.said[-1]["failure"]["kind"]) == (
+        "exited",
+        "unsaved",
+        "OSError",
+    )
     donor = tmp_path / "checkpoint_000000"
     converse(Counter, tmp_path, STOP_AND_SAVE)
-    script = converse(DiskFull, tmp_path, PAUSE_AND_SAVE, checkpoint_dir=str(donor), next_checkpoint=1)
+    script = converse(
+        DiskFull, tmp_path, PAUSE_AND_SAVE, checkpoint_dir=str(donor), next_checkpoint=1
+    )
     assert (script.kinds[-2], script.outcome) == ("save_failed", "stopped")
 
 
@@ -161,7 +205,10 @@ def test_a_class_that_returns_a_foreign_path_from_save_checkpoint_fails(tmp_path
     script = converse(Elsewhere, tmp_path, SAVE)
     assert script.outcome == "unsaved"
     assert script.said[-1]["failure"]["kind"] == "ValueError"
-    assert "save_checkpoint must return None, a dictionary or the directory it was given" in script.said[-1]["failure"]["message"]
+    assert (
+        "save_checkpoint must return None, a dictionary or the directory it was given"
+        in script.said[-1]["failure"]["message"]
+    )
 
 
 def test_a_failed_save_leaves_its_index_to_the_next(tmp_path):

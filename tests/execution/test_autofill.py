@@ -21,7 +21,13 @@ class Clock:
 
 
 def autofill(wall_s=0.0):
-    return AutoFill("t1", PLACE, clock=Clock(), wall_clock=lambda: wall_s, date=lambda timestamp: f"at {timestamp}")
+    return AutoFill(
+        "t1",
+        PLACE,
+        clock=Clock(),
+        wall_clock=lambda: wall_s,
+        date=lambda timestamp: f"at {timestamp}",
+    )
 
 
 def complete(fill, metrics, elapsed_s=1.0, **named):
@@ -59,13 +65,23 @@ def test_counts_continue_after_a_restore():
 
 def test_a_reported_checkpoint_is_named():
     result = autofill().fill({}, 1.0, checkpoint_dir_name="checkpoint_000002")
-    assert (result["checkpoint_dir_name"], result["should_checkpoint"]) == ("checkpoint_000002", True)
+    assert (result["checkpoint_dir_name"], result["should_checkpoint"]) == (
+        "checkpoint_000002",
+        True,
+    )
 
 
 def test_what_the_training_code_supplies_wins():
     fill = autofill()
-    result = complete(fill, {"time_this_iter_s": 9, "timestamp": 5, "done": True, "should_checkpoint": True}, 1.0)
-    assert (result["time_this_iter_s"], result["timestamp"], result["done"], result["should_checkpoint"]) == (9, 5, True, True)
+    result = complete(
+        fill, {"time_this_iter_s": 9, "timestamp": 5, "done": True, "should_checkpoint": True}, 1.0
+    )
+    assert (
+        result["time_this_iter_s"],
+        result["timestamp"],
+        result["done"],
+        result["should_checkpoint"],
+    ) == (9, 5, True, True)
     assert fill.time_total_s == 9.0
 
 
@@ -99,7 +115,12 @@ def test_elapsed_time_starts_at_resume():
 def test_the_date_is_rendered_once_a_second():
     seconds = iter([1.1, 1.9, 2.0])
     rendered = []
-    fill = AutoFill("t1", PLACE, wall_clock=lambda: next(seconds), date=lambda timestamp: rendered.append(timestamp) or str(timestamp))
+    fill = AutoFill(
+        "t1",
+        PLACE,
+        wall_clock=lambda: next(seconds),
+        date=lambda timestamp: rendered.append(timestamp) or str(timestamp),
+    )
     assert [fill.fill({}, 0.0)["date"] for _ in range(3)] == ["1", "1", "2"]
     assert rendered == [1, 2]
 
@@ -116,9 +137,24 @@ def test_here_is_this_process():
 def test_a_reported_iteration_counts_where_it_grows_and_the_next_one_follows_it():
     fill = autofill()
     fill.restore(4, 10.0, {})
-    reported = [{"training_iteration": 10}, {}, {"training_iteration": 20.0}, {"training_iteration": 20}, {"training_iteration": 3}]
-    assert [complete(fill, metrics)["training_iteration"] for metrics in reported] == [10, 11, 20, 21, 22]
-    assert [complete(fill, {"training_iteration": odd})["training_iteration"] for odd in (True, 99.5, "99", None, math.inf)] == [
+    reported = [
+        {"training_iteration": 10},
+        {},
+        {"training_iteration": 20.0},
+        {"training_iteration": 20},
+        {"training_iteration": 3},
+    ]
+    assert [complete(fill, metrics)["training_iteration"] for metrics in reported] == [
+        10,
+        11,
+        20,
+        21,
+        22,
+    ]
+    assert [
+        complete(fill, {"training_iteration": odd})["training_iteration"]
+        for odd in (True, 99.5, "99", None, math.inf)
+    ] == [
         23,
         24,
         25,

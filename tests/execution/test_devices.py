@@ -36,7 +36,14 @@ def test_processors_are_those_that_this_process_may_use():
 
 @pytest.mark.parametrize(
     ("listed", "seen"),
-    [("2,3", ("2", "3")), ("", ()), ("-1", ()), ("GPU-5f, MIG-7", ("GPU-5f", "MIG-7")), ("0,-1,1", ("0",)), ("NoDevFiles", ())],
+    [
+        ("2,3", ("2", "3")),
+        ("", ()),
+        ("-1", ()),
+        ("GPU-5f, MIG-7", ("GPU-5f", "MIG-7")),
+        ("0,-1,1", ("0",)),
+        ("NoDevFiles", ()),
+    ],
 )
 def test_listed_gpus_are_those_that_cuda_would_see(listed, seen):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": listed}) == seen
@@ -49,7 +56,12 @@ def test_without_a_list_all_gpus_of_the_driver_are_seen(machine_without_gpus):
 
 
 def test_assigned_gpus_are_positions_in_the_drivers_list():
-    assert worker_environment({"gpu": 2}, (0, 2), {"CUDA_VISIBLE_DEVICES": "5,6,7"})["CUDA_VISIBLE_DEVICES"] == "5,7"
+    assert (
+        worker_environment({"gpu": 2}, (0, 2), {"CUDA_VISIBLE_DEVICES": "5,6,7"})[
+            "CUDA_VISIBLE_DEVICES"
+        ]
+        == "5,7"
+    )
 
 
 def test_gpus_that_were_not_found_go_by_their_number():
@@ -68,7 +80,9 @@ def test_a_machine_without_gpus_is_left_alone():
 
 @pytest.mark.parametrize(("cpus", "threads"), [(1, "1"), (0.5, "1"), (2.9, "2"), (8, "8")])
 def test_threads_follow_the_cpus(cpus, threads):
-    assert {worker_environment({"cpu": cpus}, (), {})[name] for name in THREAD_VARIABLES} == {threads}
+    assert {worker_environment({"cpu": cpus}, (), {})[name] for name in THREAD_VARIABLES} == {
+        threads
+    }
 
 
 def test_threads_that_the_user_has_set_are_respected():
@@ -87,7 +101,11 @@ def test_pyarrow_is_loaded_without_a_thread_of_its_own():
     pytest.importorskip("pyarrow")
     program = "import os, pyarrow; print(len(os.listdir('/proc/self/task')))"
     done = subprocess.run(  # noqa: S603  (our own interpreter)
-        [sys.executable, "-c", program], env=loading_environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env=loading_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "1\n"
 

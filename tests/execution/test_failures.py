@@ -6,7 +6,13 @@ import pytest
 from tuner.core.failure_causes import cause_of
 from tuner.core.trial import Failure
 from tuner.execution import attempt
-from tuner.execution.failures import MAX_MESSAGE_LENGTH, MAX_TRACEBACK_LENGTH, as_message, describe, with_notebook_source
+from tuner.execution.failures import (
+    MAX_MESSAGE_LENGTH,
+    MAX_TRACEBACK_LENGTH,
+    as_message,
+    describe,
+    with_notebook_source,
+)
 from tuner.execution.metric_conversion import Converter
 
 
@@ -50,7 +56,11 @@ def raised(error):
         (SystemExit(3), "SystemExit", "exited with code 3"),
         (SystemExit("bye"), "SystemExit", "exited with code bye"),
         (KeyboardInterrupt(), "KeyboardInterrupt", ""),
-        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "ExceptionGroup", "two (2 sub-exceptions)"),
+        (
+            ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
+            "ExceptionGroup",
+            "two (2 sub-exceptions)",
+        ),
     ],
 )
 def test_any_exception_can_be_described(error, kind, message):
@@ -131,12 +141,17 @@ def test_the_place_is_known_where_the_traceback_is_too_long_to_be_kept():
 
     with pytest.raises(ValueError, match="xxx") as caught:
         train()
-    assert describe(caught.value).place == f"test_failures.py:{train.__code__.co_firstlineno + 1} in train"
+    assert (
+        describe(caught.value).place
+        == f"test_failures.py:{train.__code__.co_firstlineno + 1} in train"
+    )
 
 
 def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monkeypatch):
     cell = "/cells/ipykernel_1/2.py"
-    monkeypatch.setitem(linecache.cache, cell, (9, None, ["def train(config):\n", "    fail()\n"], cell))
+    monkeypatch.setitem(
+        linecache.cache, cell, (9, None, ["def train(config):\n", "    fail()\n"], cell)
+    )
     head, frame = "Traceback (most recent call last):\n", f'  File "{cell}", line 2, in train\n'
     rest = '  File "/other.py", line 7, in fail\n    raise ValueError\nValueError\n'
     bare, told = f"{head}{frame}{rest}", f"{head}{frame}    fail()\n{rest}"
@@ -149,4 +164,8 @@ def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monke
 
 def test_the_classes_that_it_derives_from_are_told_nearest_first():
     assert describe(raised(UnpicklableError(1, 2))).bases == ("Exception", "BaseException")
-    assert describe(raised(FileNotFoundError("x"))).bases == ("OSError", "Exception", "BaseException")
+    assert describe(raised(FileNotFoundError("x"))).bases == (
+        "OSError",
+        "Exception",
+        "BaseException",
+    )

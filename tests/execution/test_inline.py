@@ -29,7 +29,13 @@ class Driver:
     def start(self, *trial_ids, attempt=1, checkpoint=None, next_checkpoint=0, **config):
         for trial_id in trial_ids:
             (self.trial_dir / trial_id).mkdir(exist_ok=True)
-            self.executor.carry_out([StartWorker(trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint)])
+            self.executor.carry_out(
+                [
+                    StartWorker(
+                        trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint
+                    )
+                ]
+            )
 
     def answer(self, trial_id, verdict=Verdict.CONTINUE, save=False, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
@@ -149,7 +155,9 @@ def test_each_trial_knows_itself_and_so_do_its_threads(driver):
     def train(config):
         report({})
         seen[config["me"]] = [get_context().get_trial_id()]
-        thread = threading.Thread(target=lambda: seen[config["me"]].append(get_context().get_trial_id()))
+        thread = threading.Thread(
+            target=lambda: seen[config["me"]].append(get_context().get_trial_id())
+        )
         thread.start()
         thread.join()
         report({})
@@ -170,7 +178,9 @@ def test_a_report_from_a_thread_of_the_trial_takes_the_turn_along(driver):
     driver = driver(train)
     driver.start("a", number=1)
     driver.start("b", number=2)
-    assert [event.metrics["number"] for event in driver.drain(2) if isinstance(event, ResultReported)] == [1, 2]
+    assert [
+        event.metrics["number"] for event in driver.drain(2) if isinstance(event, ResultReported)
+    ] == [1, 2]
 
 
 def test_an_error_is_an_event_and_the_others_go_on(driver):
@@ -239,7 +249,11 @@ def test_class_trainables_save_pause_and_continue(driver):
     assert exited == WorkerExited("a", 1, Outcome.STOPPED)
     driver.start("a", attempt=2, checkpoint=saved.checkpoint, next_checkpoint=1)
     _, result = driver.wait()
-    assert (result.attempt, result.metrics["value"], result.metrics["training_iteration"]) == (2, 3, 3)
+    assert (result.attempt, result.metrics["value"], result.metrics["training_iteration"]) == (
+        2,
+        3,
+        3,
+    )
 
 
 def test_a_trial_killed_before_its_first_turn_never_runs(driver):

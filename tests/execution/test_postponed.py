@@ -41,5 +41,7 @@ def test_a_shortage_is_told_of_once_and_so_is_its_end(starts, caplog, tmp_path):
 @pytest.mark.parametrize("num_free", [0, 5])
 def test_a_file_system_without_inodes_is_named(starts, caplog, monkeypatch, tmp_path, num_free):
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_files=100, f_favail=num_free))
-    starts.add(start("a"), OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "t00001")))
+    starts.add(
+        start("a"), OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "t00001"))
+    )
     assert ("it has no inodes left for new files, see df -i" in caplog.text) is (num_free == 0)

@@ -10,7 +10,9 @@ def points(*times_s, checkpoints=()):
     totals = [sum(times_s[: number + 1]) for number in range(len(times_s))]
     return [
         CurvePoint(
-            {"loss": 1 / number, "training_iteration": number, "time_total_s": total_s}, took_s, has_checkpoint=number in checkpoints
+            {"loss": 1 / number, "training_iteration": number, "time_total_s": total_s},
+            took_s,
+            has_checkpoint=number in checkpoints,
         )
         for number, (took_s, total_s) in enumerate(zip(times_s, totals, strict=True), start=1)
     ]
@@ -21,7 +23,9 @@ def executor(curve, **settings):
 
 
 def start(executor, checkpoint=None, attempt=1, next_checkpoint=0):
-    executor.carry_out([StartWorker("a", attempt, {}, {"cpu": 1.0}, (), checkpoint, next_checkpoint)])
+    executor.carry_out(
+        [StartWorker("a", attempt, {}, {"cpu": 1.0}, (), checkpoint, next_checkpoint)]
+    )
 
 
 def answer(executor, verdict=Verdict.CONTINUE, save=False):
@@ -54,7 +58,11 @@ def test_a_trial_reports_what_it_reported_when_it_reported_it_and_ends_when_it_e
 def test_what_took_no_time_happens_at_once():
     recorded = executor(Curve(points(0.0)))
     start(recorded)
-    assert [(at_s, type(event)) for at_s, event in drain(recorded)] == [(0.0, WorkerStarted), (0.0, ResultReported), (0.0, WorkerExited)]
+    assert [(at_s, type(event)) for at_s, event in drain(recorded)] == [
+        (0.0, WorkerStarted),
+        (0.0, ResultReported),
+        (0.0, WorkerExited),
+    ]
 
 
 def test_a_failure_comes_after_the_last_result_as_late_as_it_came():
@@ -99,14 +107,19 @@ def test_a_resumed_trial_goes_on_behind_its_checkpoint_after_another_start():
     recorded.wait(None)
     (result,) = recorded.wait(None)
     assert (recorded.clock(), result.metrics["training_iteration"]) == (6.0, 3)
-    assert (result.metrics["time_since_restore"], result.metrics["iterations_since_restore"]) == (1.0, 1)
+    assert (result.metrics["time_since_restore"], result.metrics["iterations_since_restore"]) == (
+        1.0,
+        1,
+    )
     assert result.metrics["time_total_s"] == 3.0
 
 
 def test_reported_checkpoints_come_with_their_results():
     recorded = executor(Curve(points(1.0, 1.0, 1.0, checkpoints={2, 3})))
     start(recorded, next_checkpoint=7)
-    checkpoints = [event.checkpoint for _, event in drain(recorded) if isinstance(event, ResultReported)]
+    checkpoints = [
+        event.checkpoint for _, event in drain(recorded) if isinstance(event, ResultReported)
+    ]
     assert checkpoints == [None, CheckpointRecord(7, 2, 2.0), CheckpointRecord(8, 3, 3.0)]
 
 

@@ -21,7 +21,9 @@ class Conversation:
     def __init__(self, directory):
         ours, self.theirs = socket.socketpair()
         self.stderr = directory / "stderr"
-        self.worker = RemoteWorker(1, StartWorker("t00001", 2, {}, {}, (), None, 0), DriverEnd(ours), self.stderr)
+        self.worker = RemoteWorker(
+            1, StartWorker("t00001", 2, {}, {}, (), None, 0), DriverEnd(ours), self.stderr
+        )
 
     def hear(self, *messages):
         self.theirs.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
@@ -64,11 +66,15 @@ def test_a_last_word_after_the_kill_counts_no_more(talk):
     talk.worker.condemn("first reason")
     talk.worker.condemn("second reason")
     assert talk.hear(COMPLETED) == []
-    assert talk.exited(-9) == WorkerExited("t00001", 2, Outcome.KILLED, Failure("killed", "first reason"))
+    assert talk.exited(-9) == WorkerExited(
+        "t00001", 2, Outcome.KILLED, Failure("killed", "first reason")
+    )
 
 
 def test_what_a_dead_worker_left_in_the_socket_is_heard(talk):
-    talk.theirs.sendall(json.dumps(RESULT).encode() + b"\n" + json.dumps(COMPLETED).encode() + b"\n")
+    talk.theirs.sendall(
+        json.dumps(RESULT).encode() + b"\n" + json.dumps(COMPLETED).encode() + b"\n"
+    )
     assert [type(event) for event in talk.worker.drain()] == [ResultReported]
     assert talk.exited(0).outcome is Outcome.COMPLETED
 
@@ -122,7 +128,9 @@ def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
         (None, "the kernel does that when memory runs out"),
     ],
 )
-def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tells(talk, is_oom, hint):
+def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tells(
+    talk, is_oom, hint
+):
     failure = talk.worker.exit_event(Remains(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
     assert hint in failure.message
     assert failure.message.endswith("; it had used 3,072 MiB of memory at most")
@@ -131,12 +139,16 @@ def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tell
 def test_a_worker_that_was_killed_on_purpose_is_quoted_with_where_it_was(talk):
     talk.stderr.write_text("Stack (most recent call first):\n  in train\n")
     talk.worker.condemn("it hangs")
-    assert talk.exited(-9).failure == Failure("killed", "it hangs", "Stack (most recent call first):\n  in train\n")
+    assert talk.exited(-9).failure == Failure(
+        "killed", "it hangs", "Stack (most recent call first):\n  in train\n"
+    )
 
 
 def test_the_end_of_the_error_stream_is_told(talk):
     talk.stderr.write_text("".join(f"line {number}\n" for number in range(2000)))
-    assert talk.exited(1).failure.traceback.splitlines() == [f"line {number}" for number in range(1980, 2000)]
+    assert talk.exited(1).failure.traceback.splitlines() == [
+        f"line {number}" for number in range(1980, 2000)
+    ]
 
 
 def test_the_error_stream_of_earlier_attempts_is_not_told(tmp_path):

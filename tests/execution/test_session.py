@@ -39,7 +39,9 @@ def test_results_are_numbered_from_where_the_trial_stood(tmp_path):
         for _ in range(3):
             report({"timesteps_this_iter": 10})
 
-    results = converse(train, tmp_path, iteration=4, time_total_s=100.0, counters={"timesteps_total": 40}).results
+    results = converse(
+        train, tmp_path, iteration=4, time_total_s=100.0, counters={"timesteps_total": 40}
+    ).results
     assert [result["training_iteration"] for result in results] == [5, 6, 7]
     assert [result["timesteps_total"] for result in results] == [50, 60, 70]
     assert all(result["time_total_s"] >= 100.0 for result in results)
@@ -105,7 +107,9 @@ def test_a_refused_report_does_not_count(tmp_path):
 
 def test_report_works_from_any_thread_of_the_trial(tmp_path):
     def train(config):
-        threads = [threading.Thread(target=report, args=({"thread": number},)) for number in range(8)]
+        threads = [
+            threading.Thread(target=report, args=({"thread": number},)) for number in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -132,7 +136,9 @@ def test_reporting_after_the_end_is_an_error(tmp_path):
     converse(lambda config: threading.Thread(target=late).start(), tmp_path)
     goes_on.set()
     assert reported.wait(30)
-    assert errors == ["trial t00000 is over, nothing can be reported any more; join threads before returning"]
+    assert errors == [
+        "trial t00000 is over, nothing can be reported any more; join threads before returning"
+    ]
 
 
 def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
@@ -192,7 +198,11 @@ def test_waiting_for_the_driver_is_no_training_time(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     # The clock is bound when the class is made, so that the report itself is fast.
-    monkeypatch.setitem(session.Attempt.__init__.__globals__["AutoFill"].__init__.__kwdefaults__, "clock", lambda: now[0])
+    monkeypatch.setitem(
+        session.Attempt.__init__.__globals__["AutoFill"].__init__.__kwdefaults__,
+        "clock",
+        lambda: now[0],
+    )
 
     class Slow(Script):
         def receive(self):
@@ -214,7 +224,10 @@ def test_waiting_for_the_driver_is_no_training_time(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------------------- what functions return
 
 
-@pytest.mark.parametrize(("returned", "reported"), [({"loss": 1}, {"loss": 1}), (0.5, {"_metric": 0.5}), (2, {"_metric": 2})])
+@pytest.mark.parametrize(
+    ("returned", "reported"),
+    [({"loss": 1}, {"loss": 1}), (0.5, {"_metric": 0.5}), (2, {"_metric": 2})],
+)
 def test_a_returned_dictionary_or_number_is_one_more_report(tmp_path, returned, reported):
     def train(config):
         report({})
@@ -330,7 +343,10 @@ def test_leaving_with_code_zero_is_completion(tmp_path, code):
 
 
 def test_leaving_with_another_code_is_a_failure(tmp_path):
-    assert converse(lambda config: sys.exit(7), tmp_path).exit["failure"]["message"] == "exited with code 7"
+    assert (
+        converse(lambda config: sys.exit(7), tmp_path).exit["failure"]["message"]
+        == "exited with code 7"
+    )
 
 
 def test_the_training_code_may_change_its_configuration(tmp_path):
@@ -351,17 +367,28 @@ def test_every_conversation_keeps_its_order(tmp_path_factory, steps, num_before_
         for step in steps:
             with checkpoint_dir() as directory:
                 try:
-                    report({"done": "no"} if step == "refused" else {}, checkpoint=Checkpoint(directory) if step == "checkpoint" else None)
+                    report(
+                        {"done": "no"} if step == "refused" else {},
+                        checkpoint=Checkpoint(directory) if step == "checkpoint" else None,
+                    )
                 except ValueError:
                     assert step == "refused"
 
-    script = converse(train, trial_dir, *[CONTINUE] * num_before_stop, {"verdict": verdict, "save": False})
+    script = converse(
+        train, trial_dir, *[CONTINUE] * num_before_stop, {"verdict": verdict, "save": False}
+    )
     num_reports = sum(step != "refused" for step in steps)
     kinds = [kind for kind in script.kinds if kind != "saving"]
     assert kinds == ["started", *["result"] * min(num_reports, num_before_stop + 1), "exited"]
-    before = [first["kind"] for first, then in itertools.pairwise(script.said) if then.get("checkpoint")]
+    before = [
+        first["kind"] for first, then in itertools.pairwise(script.said) if then.get("checkpoint")
+    ]
     assert set(before) <= {"saving"}
     assert script.outcome == ("stopped" if num_reports > num_before_stop else "completed")
-    checkpoints = [message["checkpoint"]["index"] for message in script.said if message.get("checkpoint")]
+    checkpoints = [
+        message["checkpoint"]["index"] for message in script.said if message.get("checkpoint")
+    ]
     assert checkpoints == list(range(len(checkpoints)))
-    assert sorted(path.name for path in trial_dir.iterdir()) == [f"checkpoint_{index:06d}" for index in checkpoints]
+    assert sorted(path.name for path in trial_dir.iterdir()) == [
+        f"checkpoint_{index:06d}" for index in checkpoints
+    ]

@@ -36,9 +36,15 @@ def test_a_reported_checkpoint_is_copied_and_the_original_may_go(tmp_path):
 
     script = converse(train, trial_dir, next_checkpoint=3, iteration=6)
     (result,) = [message for message in script.said if message["kind"] == "result"]
-    assert result["checkpoint"].items() >= {"index": 3, "iteration": 7, "counters": {"timesteps_total": 5}}.items()
+    assert (
+        result["checkpoint"].items()
+        >= {"index": 3, "iteration": 7, "counters": {"timesteps_total": 5}}.items()
+    )
     assert result["checkpoint"]["time_total_s"] == result["metrics"]["time_total_s"]
-    assert (result["metrics"]["checkpoint_dir_name"], result["metrics"]["should_checkpoint"]) == ("checkpoint_000003", True)
+    assert (result["metrics"]["checkpoint_dir_name"], result["metrics"]["should_checkpoint"]) == (
+        "checkpoint_000003",
+        True,
+    )
     verify(trial_dir / "checkpoint_000003")
     manifest = read_manifest(trial_dir / "checkpoint_000003")
     assert (manifest.trial_id, manifest.attempt, manifest.iteration) == ("t00000", 1, 7)
@@ -92,7 +98,9 @@ def test_a_missing_checkpoint_directory_is_named_and_nothing_is_reported(tmp_pat
         report({}, checkpoint=write(tmp_path / "there"))
 
     script = converse(train, tmp_path)
-    assert [(result["training_iteration"], result["checkpoint_dir_name"]) for result in script.results] == [(1, "checkpoint_000000")]
+    assert [
+        (result["training_iteration"], result["checkpoint_dir_name"]) for result in script.results
+    ] == [(1, "checkpoint_000000")]
 
 
 def test_it_is_told_before_a_checkpoint_is_stored_and_when_that_fails(tmp_path):
@@ -148,7 +156,9 @@ def test_the_context_tells_about_the_trial(tmp_path):
         ))  # fmt: skip
 
     converse(train, tmp_path)
-    assert seen == [("t00000", "train_t00000", str(tmp_path), {"cpu": 1.0}, "exp", 42, 1, 0, 0, 1, 0)]
+    assert seen == [
+        ("t00000", "train_t00000", str(tmp_path), {"cpu": 1.0}, "exp", 42, 1, 0, 0, 1, 0)
+    ]
 
 
 def test_outside_a_trial_report_warns_once_and_does_nothing():

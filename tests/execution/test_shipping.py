@@ -52,7 +52,9 @@ class Slotted:
 
 def test_the_path_leads_through_attributes_items_and_functions():
     model = Model(layers=[{"hooks": Slotted(threading.Lock())}])
-    assert "captures 'model.layers[0]['hooks'].part' (_thread.lock)" in refusal(lambda config: model).replace('"', "'")
+    assert "captures 'model.layers[0]['hooks'].part' (_thread.lock)" in refusal(
+        lambda config: model
+    ).replace('"', "'")
 
 
 def test_a_function_captured_by_a_function_is_followed():

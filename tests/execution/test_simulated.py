@@ -26,7 +26,9 @@ def executor(curves=forever, **settings):
 
 
 def start(executor, trial_id="a", attempt=1, checkpoint=None, next_checkpoint=0, **config):
-    executor.carry_out([StartWorker(trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint)])
+    executor.carry_out(
+        [StartWorker(trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint)]
+    )
 
 
 def answer(executor, trial_id="a", verdict=Verdict.CONTINUE, save=False, attempt=1):
@@ -51,7 +53,9 @@ def test_a_trial_follows_its_curve_and_ends_with_it():
     assert [(at_s, type(event)) for at_s, event in history] == [
         (0.0, WorkerStarted), (10.0, ResultReported), (20.0, ResultReported), (30.0, ResultReported), (30.0, WorkerExited),
     ]  # fmt: skip
-    assert [event.metrics.get("loss", event.metrics.get("_metric")) for _, event in history[1:4]] == [1.0, 0.5, 0.25]
+    assert [
+        event.metrics.get("loss", event.metrics.get("_metric")) for _, event in history[1:4]
+    ] == [1.0, 0.5, 0.25]
     assert history[-1][1] == WorkerExited("a", 1, Outcome.COMPLETED)
 
 
@@ -61,7 +65,9 @@ def test_results_carry_the_keys_of_the_engine_from_the_virtual_clock():
     simulated.wait(None)
     (result,) = simulated.wait(None)
     assert set(result.metrics) - {"loss"} == {
-        name for name in AUTO_FILLED - {CONFIG, EXPERIMENT_TAG} if "timesteps" not in name and "episodes" not in name
+        name
+        for name in AUTO_FILLED - {CONFIG, EXPERIMENT_TAG}
+        if "timesteps" not in name and "episodes" not in name
     }
     assert (result.metrics["date"], result.metrics["timestamp"]) == ("1970-01-01_01-01-01", 3661)
     assert (result.metrics["time_this_iter_s"], result.metrics["time_total_s"]) == (3661.0, 3661.0)
@@ -70,7 +76,11 @@ def test_results_carry_the_keys_of_the_engine_from_the_virtual_clock():
 def test_the_duration_may_depend_on_configuration_and_iteration():
     simulated = executor(three, duration_s=lambda config, iteration: config["pace"] * iteration)
     start(simulated, pace=2.0)
-    assert [at_s for at_s, event in drain(simulated) if isinstance(event, ResultReported)] == [2.0, 6.0, 12.0]
+    assert [at_s for at_s, event in drain(simulated) if isinstance(event, ResultReported)] == [
+        2.0,
+        6.0,
+        12.0,
+    ]
 
 
 def test_what_happens_at_the_same_moment_comes_together_in_the_order_of_its_cause():
@@ -148,7 +158,9 @@ def test_saves_are_answered_at_once_and_before_the_exit():
     simulated.wait(None)
     simulated.wait(None)
     answer(simulated, save=True)
-    assert simulated.wait(None) == [CheckpointSaved("a", 1, CheckpointRecord(4, 1, 1.0, {"timesteps_total": 10}))]
+    assert simulated.wait(None) == [
+        CheckpointSaved("a", 1, CheckpointRecord(4, 1, 1.0, {"timesteps_total": 10}))
+    ]
     simulated.wait(None)
     answer(simulated, verdict=Verdict.PAUSE, save=True)
     saved, exited = simulated.wait(None)
@@ -158,11 +170,23 @@ def test_saves_are_answered_at_once_and_before_the_exit():
 
 def test_an_attempt_continues_from_its_checkpoint():
     simulated = executor(duration_s=2.0)
-    start(simulated, attempt=3, checkpoint=CheckpointRecord(0, 4, 100.0, {"episodes_total": 7}), x=10.0)
+    start(
+        simulated,
+        attempt=3,
+        checkpoint=CheckpointRecord(0, 4, 100.0, {"episodes_total": 7}),
+        x=10.0,
+    )
     simulated.wait(None)
     (result,) = simulated.wait(None)
-    assert (result.attempt, result.metrics["training_iteration"], result.metrics["loss"]) == (3, 5, 2.0)
-    assert (result.metrics["time_total_s"], result.metrics["iterations_since_restore"]) == (102.0, 1)
+    assert (result.attempt, result.metrics["training_iteration"], result.metrics["loss"]) == (
+        3,
+        5,
+        2.0,
+    )
+    assert (result.metrics["time_total_s"], result.metrics["iterations_since_restore"]) == (
+        102.0,
+        1,
+    )
     assert result.metrics["episodes_total"] == 7
 
 
@@ -208,7 +232,10 @@ def test_a_curve_that_raises_is_a_failed_trial(curves, message, at_s):
 def test_an_impossible_duration_is_a_failed_trial(duration_s):
     simulated = executor(three, duration_s=lambda config, iteration: duration_s)
     start(simulated)
-    assert "duration_s must be a finite number of at least 0" in drain(simulated)[-1][1].failure.message
+    assert (
+        "duration_s must be a finite number of at least 0"
+        in drain(simulated)[-1][1].failure.message
+    )
 
 
 def test_a_killed_trial_says_no_more():
@@ -229,7 +256,10 @@ def test_commands_for_attempts_that_are_gone_or_do_not_wait_are_ignored():
     start(simulated, "a")
     answer(simulated, "a", Verdict.STOP)
     answer(simulated, "a", Verdict.STOP, attempt=2)
-    assert [type(event) for event in simulated.wait(None) + simulated.wait(None)] == [WorkerStarted, ResultReported]
+    assert [type(event) for event in simulated.wait(None) + simulated.wait(None)] == [
+        WorkerStarted,
+        ResultReported,
+    ]
 
 
 def test_a_clean_up_that_raises_disturbs_nobody():
@@ -289,7 +319,9 @@ def test_every_trial_starts_once_ends_once_and_time_never_runs_backwards(lengths
             raise ValueError
 
     def run():
-        simulated = executor(curve, duration_s=lambda config, iteration: pace * (config["index"] % 3))
+        simulated = executor(
+            curve, duration_s=lambda config, iteration: pace * (config["index"] % 3)
+        )
         for index, length in enumerate(lengths):
             start(simulated, f"t{index}", index=index, length=length)
         return drain(simulated)
@@ -306,7 +338,15 @@ def test_every_trial_starts_once_ends_once_and_time_never_runs_backwards(lengths
 
 
 def test_a_curve_that_numbers_its_results_goes_on_behind_the_checkpoint():
-    simulated = executor(lambda config: ({"loss": 1.0 / epoch, "training_iteration": epoch} for epoch in range(10, 60, 10)))
+    simulated = executor(
+        lambda config: (
+            {"loss": 1.0 / epoch, "training_iteration": epoch} for epoch in range(10, 60, 10)
+        )
+    )
     start(simulated, checkpoint=CheckpointRecord(0, 20, 2.0))
-    reported = [event.metrics["training_iteration"] for _, event in drain(simulated) if isinstance(event, ResultReported)]
+    reported = [
+        event.metrics["training_iteration"]
+        for _, event in drain(simulated)
+        if isinstance(event, ResultReported)
+    ]
     assert reported == [30, 40, 50]

@@ -25,7 +25,13 @@ class Counter(Trainable):
         if self.way == "dict":
             return {"value": self.value}
         Path(checkpoint_dir, "value").write_text(str(self.value), encoding="utf-8")
-        return {"none": None, "same": checkpoint_dir, "slash": checkpoint_dir + "/", "other": "/elsewhere", "number": 3}[self.way]
+        return {
+            "none": None,
+            "same": checkpoint_dir,
+            "slash": checkpoint_dir + "/",
+            "other": "/elsewhere",
+            "number": 3,
+        }[self.way]
 
     def load_checkpoint(self, checkpoint):
         if isinstance(checkpoint, dict):
@@ -51,7 +57,20 @@ class Unsaved(Trainable):
 
 
 ASSIGNMENT = Assignment(
-    "t00003", 2, {"a": [1]}, "exp", "/exp/t00003", "3_a=1", {"cpu": 2.0}, (), None, 4, 8.0, {"timesteps_total": 40}, 1, 0
+    "t00003",
+    2,
+    {"a": [1]},
+    "exp",
+    "/exp/t00003",
+    "3_a=1",
+    {"cpu": 2.0},
+    (),
+    None,
+    4,
+    8.0,
+    {"timesteps_total": 40},
+    1,
+    0,
 )
 
 
@@ -99,12 +118,20 @@ def test_without_an_experiment_there_is_a_directory_to_write_to(tmp_path, monkey
     counter = Counter({})
     assert Path(counter.logdir).parent == tmp_path
     assert counter.logdir == counter.logdir
-    assert (counter.trial_id, counter.trial_name, counter.trial_resources) == ("default", "default", {})
+    assert (counter.trial_id, counter.trial_name, counter.trial_resources) == (
+        "default",
+        "default",
+        {},
+    )
 
 
 def test_in_an_experiment_it_knows_its_trial():
     counter = Counter(ASSIGNMENT.config, assignment=ASSIGNMENT)
-    assert (counter.trial_id, counter.trial_name, counter.logdir) == ("t00003", "Counter_t00003", "/exp/t00003")
+    assert (counter.trial_id, counter.trial_name, counter.logdir) == (
+        "t00003",
+        "Counter_t00003",
+        "/exp/t00003",
+    )
     assert counter.trial_resources == {"cpu": 2.0}
     assert counter.iteration == 4
     assert counter.train()["timesteps_total"] == 50
@@ -123,7 +150,10 @@ def test_save_and_restore_give_back_state_and_counts(way, tmp_path):
     result = restored.train()
     assert (result["value"], result["training_iteration"], result["timesteps_total"]) == (4, 4, 40)
     assert result["iterations_since_restore"] == 1
-    assert result["time_total_s"] >= counter.train()["time_since_restore"] - result["time_this_iter_s"] - 1
+    assert (
+        result["time_total_s"]
+        >= counter.train()["time_since_restore"] - result["time_this_iter_s"] - 1
+    )
 
 
 def test_save_without_a_directory_makes_a_new_one_each_time(tmp_path, monkeypatch):
@@ -146,12 +176,17 @@ def test_files_without_a_manifest_can_be_restored(tmp_path):
 
 @pytest.mark.parametrize("way", ["other", "number"])
 def test_save_checkpoint_must_not_return_anything_else(way, tmp_path):
-    with pytest.raises(ValueError, match="save_checkpoint must return None, a dictionary or the directory it was given"):
+    with pytest.raises(
+        ValueError,
+        match="save_checkpoint must return None, a dictionary or the directory it was given",
+    ):
         Counter({"way": way}).save(tmp_path)
 
 
 def test_a_trainable_that_cannot_save_says_so(tmp_path):
-    with pytest.raises(NotImplementedError, match="Unsaved cannot be saved; implement save_checkpoint"):
+    with pytest.raises(
+        NotImplementedError, match="Unsaved cannot be saved; implement save_checkpoint"
+    ):
         Unsaved().save(tmp_path)
     with pytest.raises(NotImplementedError, match="Unsaved cannot be restored"):
         Unsaved().restore(tmp_path)

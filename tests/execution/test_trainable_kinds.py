@@ -8,7 +8,13 @@ import pytest
 from tuner.execution.placement import PlacementGroupFactory
 from tuner.execution.registry import get_trainable, register_trainable
 from tuner.execution.resource_requests import resources_for, with_resources
-from tuner.execution.trainable import Trainable, check_trainable, is_class_trainable, trainable_name, with_parameters
+from tuner.execution.trainable import (
+    Trainable,
+    check_trainable,
+    is_class_trainable,
+    trainable_name,
+    with_parameters,
+)
 
 
 class Counter(Trainable):
@@ -105,12 +111,21 @@ def test_anything_else_is_refused_with_the_reason(trainable, why):
 
 
 def test_names_of_trainables():
-    names = [trainable_name(one) for one in (train, Counter, functools.partial(train), lambda c: 0, Callable())]
+    names = [
+        trainable_name(one)
+        for one in (train, Counter, functools.partial(train), lambda c: 0, Callable())
+    ]
     assert names == ["train", "Counter", "train", "lambda", "Callable"]
 
 
 def test_only_subclasses_are_class_trainables():
-    assert [is_class_trainable(one) for one in (Counter, train, Counter({}), dict, 3)] == [True, False, False, False, False]
+    assert [is_class_trainable(one) for one in (Counter, train, Counter({}), dict, 3)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- parameters and resources
@@ -143,10 +158,20 @@ def test_parameters_reach_the_setup_of_a_class_and_its_original_stays():
 
 @pytest.mark.parametrize(
     ("trainable", "parameters"),
-    [(train, {"data": 1}), (weighted, {"scale": 2}), (weighted, {"config": 1}), (Counter, {"begin": 1}), (dict, {}), (3, {})],
+    [
+        (train, {"data": 1}),
+        (weighted, {"scale": 2}),
+        (weighted, {"config": 1}),
+        (Counter, {"begin": 1}),
+        (dict, {}),
+        (3, {}),
+    ],
 )
 def test_parameters_that_do_not_fit_are_refused(trainable, parameters):
-    with pytest.raises(TypeError, match=r"cannot be called with|must derive|must be a function|multiple values|config"):
+    with pytest.raises(
+        TypeError,
+        match=r"cannot be called with|must derive|must be a function|multiple values|config",
+    ):
         with_parameters(trainable, **parameters)
 
 
@@ -164,13 +189,22 @@ def test_resources_and_parameters_chain_in_either_order(trainable):
 
 
 @pytest.mark.parametrize(
-    "trainable", [with_parameters(weighted, data=[1]), with_resources(Counter, {"cpu": 2}), with_parameters(Counter, start=1)]
+    "trainable",
+    [
+        with_parameters(weighted, data=[1]),
+        with_resources(Counter, {"cpu": 2}),
+        with_parameters(Counter, start=1),
+    ],
 )
 def test_what_is_bound_travels_to_other_processes(trainable):
     copy = cloudpickle.loads(cloudpickle.dumps(trainable))
     assert trainable_name(copy) == trainable_name(trainable)
     assert resources_for(copy, {}) == resources_for(trainable, {})
-    assert copy({"x": 3}) == 3 if trainable_name(copy) == "weighted" else copy({}).train()["value"] == trainable({}).train()["value"]
+    assert (
+        copy({"x": 3}) == 3
+        if trainable_name(copy) == "weighted"
+        else copy({}).train()["value"] == trainable({}).train()["value"]
+    )
 
 
 class Greedy(Unsaved):
@@ -186,10 +220,19 @@ class Greedy(Unsaved):
         (Counter, {"cpu": 1.0}),
         (Greedy, {"cpu": 4.0, "gpu": 0.5}),
         (with_resources(Greedy, {"cpu": 1}), {"cpu": 1.0}),
-        (with_resources(train, {"CPU": 2, "GPU": 0.25, "TPU_v4": 1}), {"cpu": 2.0, "gpu": 0.25, "TPU_v4": 1.0}),
+        (
+            with_resources(train, {"CPU": 2, "GPU": 0.25, "TPU_v4": 1}),
+            {"cpu": 2.0, "gpu": 0.25, "TPU_v4": 1.0},
+        ),
         (with_resources(train, lambda config: {"cpu": config["workers"]}), {"cpu": 3.0}),
         (with_resources(with_resources(train, {"cpu": 5}), {"cpu": 7}), {"cpu": 7.0}),
-        (with_resources(train, PlacementGroupFactory([{}, {"cpu": 1}, {"cpu": 1, "gpu": 1}], strategy="SPREAD")), {"cpu": 2.0, "gpu": 1.0}),
+        (
+            with_resources(
+                train,
+                PlacementGroupFactory([{}, {"cpu": 1}, {"cpu": 1, "gpu": 1}], strategy="SPREAD"),
+            ),
+            {"cpu": 2.0, "gpu": 1.0},
+        ),
     ],
 )
 def test_requests(trainable, resources):
@@ -208,7 +251,9 @@ def test_impossible_requests_are_refused_early_and_from_functions_late(request_,
         resources_for(with_resources(train, lambda config: request_), {})
 
 
-@pytest.mark.parametrize(("bundles", "strategy"), [([], "PACK"), ([{"cpu": 1}], "STACK"), ([{"cpu": -1}], "PACK")])
+@pytest.mark.parametrize(
+    ("bundles", "strategy"), [([], "PACK"), ([{"cpu": 1}], "STACK"), ([{"cpu": -1}], "PACK")]
+)
 def test_impossible_bundles_are_refused(bundles, strategy):
     with pytest.raises(ValueError, match="must"):
         PlacementGroupFactory(bundles, strategy)

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.events import CheckpointFailed, CheckpointSaved, CheckpointStarted, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointSaved,
+    CheckpointStarted,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.translate import to_event
 
@@ -18,7 +26,11 @@ FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
     [
         ({"kind": "started", "pid": 7}, WorkerStarted("t", 1, 7)),
         (
-            {"kind": "result", "metrics": {"training_iteration": 5, "loss": 0.5}, "checkpoint": None},
+            {
+                "kind": "result",
+                "metrics": {"training_iteration": 5, "loss": 0.5},
+                "checkpoint": None,
+            },
             ResultReported("t", 1, {"training_iteration": 5, "loss": 0.5}, None),
         ),
         (
@@ -27,8 +39,14 @@ FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
         ),
         ({"kind": "saving"}, CheckpointStarted("t", 1)),
         ({"kind": "saved", "checkpoint": CHECKPOINT}, CheckpointSaved("t", 1, RECORD)),
-        ({"kind": "save_failed", "failure": FAILURE}, CheckpointFailed("t", 1, Failure("ValueError", "no", "..."))),
-        ({"kind": "exited", "outcome": "completed", "failure": None}, WorkerExited("t", 1, Outcome.COMPLETED)),
+        (
+            {"kind": "save_failed", "failure": FAILURE},
+            CheckpointFailed("t", 1, Failure("ValueError", "no", "...")),
+        ),
+        (
+            {"kind": "exited", "outcome": "completed", "failure": None},
+            WorkerExited("t", 1, Outcome.COMPLETED),
+        ),
         ({"kind": "exited", "outcome": "stopped"}, WorkerExited("t", 1, Outcome.STOPPED)),
         (
             {"kind": "exited", "outcome": "failed", "failure": FAILURE},
@@ -48,9 +66,17 @@ def test_every_message_becomes_its_event(message, event):
     assert to_event("t", 1, message) == event
 
 
-@pytest.mark.parametrize(("given", "kept"), [(b'{"training_iteration":5}', b'{"training_iteration":5}'), ("text", b""), (None, b"")])
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(b'{"training_iteration":5}', b'{"training_iteration":5}'), ("text", b""), (None, b"")],
+)
 def test_only_what_the_wire_has_read_is_taken_for_the_text_of_a_result(given, kept):
-    assert to_event("t", 1, {"kind": "result", "metrics": {"training_iteration": 5}, "text": given}).text == kept
+    assert (
+        to_event(
+            "t", 1, {"kind": "result", "metrics": {"training_iteration": 5}, "text": given}
+        ).text
+        == kept
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +104,11 @@ def test_only_what_the_wire_has_read_is_taken_for_the_text_of_a_result(given, ke
         {"kind": "exited", "outcome": "failed", "failure": None},
         {"kind": "exited", "outcome": "unsaved", "failure": None},
         {"kind": "exited", "outcome": "completed", "failure": FAILURE},
-        {"kind": "exited", "outcome": "failed", "failure": {"kind": "E", "message": None, "traceback": ""}},
+        {
+            "kind": "exited",
+            "outcome": "failed",
+            "failure": {"kind": "E", "message": None, "traceback": ""},
+        },
     ],
 )
 def test_a_malformed_message_is_refused(message):
@@ -88,13 +118,20 @@ def test_a_malformed_message_is_refused(message):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 KINDS = st.sampled_from(["started", "result", "saved", "save_failed", "exited"])
 
 
-@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("pid", "metrics", "checkpoint", "failure", "outcome"), JSON)), KINDS)
+@given(
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("pid", "metrics", "checkpoint", "failure", "outcome"), JSON)
+    ),
+    KINDS,
+)
 def test_nothing_a_worker_says_raises_anything_but_a_value_error(message, kind):
     try:
         event = to_event("t", 1, message | {"kind": kind})

@@ -81,7 +81,9 @@ def test_infinities_are_kept(value):
     assert convert({"x": value}) == {"x": value}
 
 
-@pytest.mark.parametrize("array", [np.arange(100.0).reshape(4, 25), torch.arange(100.0).reshape(4, 25)])
+@pytest.mark.parametrize(
+    "array", [np.arange(100.0).reshape(4, 25), torch.arange(100.0).reshape(4, 25)]
+)
 def test_large_arrays_become_a_summary_with_one_warning(array):
     converter = Converter()
     with pytest.warns(UserWarning, match="'x' has 100 elements"):
@@ -144,7 +146,9 @@ def test_an_empty_dictionary_is_no_column_and_collides_with_none():
     assert convert({"a": {}, "b": 1}) == {"a": {}, "b": 1}
 
 
-@pytest.mark.parametrize("name", [*sorted(AUTO_FILLED - SUPPLIED_BY_USER - {"training_iteration"}), "config/lr"])
+@pytest.mark.parametrize(
+    "name", [*sorted(AUTO_FILLED - SUPPLIED_BY_USER - {"training_iteration"}), "config/lr"]
+)
 def test_values_under_names_of_the_engine_are_left_out_and_named_once(name):
     converter = Converter()
     for _ in range(2):
@@ -161,7 +165,10 @@ def test_a_name_of_the_engine_is_free_below_the_first_level():
 
 
 def test_keys_that_training_code_may_supply_pass():
-    supplied = dict.fromkeys(SUPPLIED_BY_USER - {"done", "should_checkpoint"}, 3) | {"done": np.bool_(True), "should_checkpoint": False}
+    supplied = dict.fromkeys(SUPPLIED_BY_USER - {"done", "should_checkpoint"}, 3) | {
+        "done": np.bool_(True),
+        "should_checkpoint": False,
+    }
     assert convert(supplied) == supplied
 
 
@@ -185,7 +192,15 @@ def test_a_thousand_names_are_the_limit_wherever_they_stand():
         convert({"inner": {str(i): i for i in range(MAX_KEYS)}})
 
 
-@pytest.mark.parametrize("value", ["x" * MAX_SIZE_BYTES, "\U0001f600" * (MAX_SIZE_BYTES // 12 + 1), [0.1] * 2**20, [[1.5] * 1000] * 300])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * MAX_SIZE_BYTES,
+        "\U0001f600" * (MAX_SIZE_BYTES // 12 + 1),
+        [0.1] * 2**20,
+        [[1.5] * 1000] * 300,
+    ],
+)
 def test_a_result_beyond_the_size_limit_is_refused(value):
     with pytest.raises(ValueError, match=r"more than fit|too large|at most 1048576 bytes"):
         convert({"x": value})
@@ -219,8 +234,14 @@ def test_the_reported_dictionary_stays_as_it_is():
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcdef"), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcdef"), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
@@ -232,7 +253,10 @@ def test_json_values_survive_conversion_and_the_journey(metrics):
 
 
 @given(
-    st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), VALUES | st.binary() | st.complex_numbers() | st.sets(st.text()))
+    st.dictionaries(
+        st.text() | st.integers() | st.tuples(st.integers()),
+        VALUES | st.binary() | st.complex_numbers() | st.sets(st.text()),
+    )
 )
 def test_whatever_is_accepted_is_strict_json(metrics):
     with warnings.catch_warnings():

@@ -36,10 +36,16 @@ def pair():
 
 
 def assignment(**config):
-    return Assignment("t00001", 1, config, "exp", "/trial", "tag", {"cpu": 1.0}, (), None, 0, 0.0, {}, 0, 7)
+    return Assignment(
+        "t00001", 1, config, "exp", "/trial", "tag", {"cpu": 1.0}, (), None, 0, 0.0, {}, 0, 7
+    )
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(), st.lists, max_leaves=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.lists,
+    max_leaves=5,
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -61,7 +67,10 @@ def test_floats_that_are_not_finite_arrive(pair):
     assert pair.driver.receive() == [{"loss": float("-inf")}]
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, 2**63, -(2**63) - 1, 10**30, 1234567890123456789.0, 0.12345678901234567890123])
+@pytest.mark.parametrize(
+    "number",
+    [2**63 - 1, 2**63, -(2**63) - 1, 10**30, 1234567890123456789.0, 0.12345678901234567890123],
+)
 def test_long_numbers_arrive_as_they_are(pair, number):
     pair.worker.send({"deep": [{"n": number}]})
     [message] = pair.driver.receive()
@@ -81,7 +90,9 @@ def test_draining_returns_all_there_is(pair):
     assert [message["number"] for message in pair.driver.drain()] == list(range(50))
 
 
-@pytest.mark.parametrize("line", [b"x" * (MAX_FRAME_BYTES + 1), b"x" * (MAX_FRAME_BYTES + 1) + b"\n"])
+@pytest.mark.parametrize(
+    "line", [b"x" * (MAX_FRAME_BYTES + 1), b"x" * (MAX_FRAME_BYTES + 1) + b"\n"]
+)
 def test_a_frame_that_is_too_long_is_refused_before_it_is_all_there(pair, line):
     sender = threading.Thread(target=send_in_vain, args=[pair.raw, line])
     sender.start()
@@ -164,9 +175,15 @@ def test_names_of_the_script_are_pickled_by_value(monkeypatch):
     assert b"value" in pickled(assignment(setting=setting))
 
 
-texts = st.sampled_from(["", '"', "\\", ',"checkpoint":null}', "$float", "ü", "\n"]) | st.text(max_size=3)
+texts = st.sampled_from(["", '"', "\\", ',"checkpoint":null}', "$float", "ü", "\n"]) | st.text(
+    max_size=3
+)
 leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts)
-trees = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
 
 
 @given(metrics=st.dictionaries(texts, trees, max_size=4))
@@ -176,7 +193,11 @@ def test_the_text_of_a_result_says_the_same_as_the_result(metrics):
         message = wire._decoded(frame)
         text = message.pop("text", None)
         assert repr(message) == repr(strict_json.loads(frame))
-        assert text is None or (text.isascii() and b"\n" not in text and repr(strict_json.loads(text)) == repr(message["metrics"]))
+        assert text is None or (
+            text.isascii()
+            and b"\n" not in text
+            and repr(strict_json.loads(text)) == repr(message["metrics"])
+        )
         assert (text is None) == (b"$" in frame)
 
 

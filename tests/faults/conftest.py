@@ -15,7 +15,17 @@ from tuner.driver import run
 from tuner.driver.storage_retry import Insistence
 from tuner.storage.disk import LocalDisk
 
-CHANGING = ("create", "open", "write", "sync", "truncate", "rename", "remove", "make_directory", "sync_directory")
+CHANGING = (
+    "create",
+    "open",
+    "write",
+    "sync",
+    "truncate",
+    "rename",
+    "remove",
+    "make_directory",
+    "sync_directory",
+)
 """The calls by which journal, declaration and manifests change the disk."""
 
 
@@ -80,7 +90,9 @@ class Sabotage:
     def _look_for_second_sync(self, name, arguments):
         if name == "close":
             self._condemned.discard(arguments[0])
-        assert name != "sync" or arguments[0] not in self._condemned, "a file was synced again after a failed sync"
+        assert name != "sync" or arguments[0] not in self._condemned, (
+            "a file was synced again after a failed sync"
+        )
 
 
 @pytest.fixture
@@ -89,7 +101,11 @@ def sabotage(monkeypatch):
     saboteur = Sabotage()
     for name in (*CHANGING, "close"):
         monkeypatch.setattr(LocalDisk, name, _hooked(saboteur, name, getattr(LocalDisk, name)))
-    monkeypatch.setattr(run, "Insistence", lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep))
+    monkeypatch.setattr(
+        run,
+        "Insistence",
+        lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep),
+    )
     return saboteur
 
 

@@ -38,10 +38,19 @@ def main(how, storage, ledger, retry_s):
     given = {
         "param_space": {"x": tune.grid_search([1.0, 2.0]), "ledger": ledger},
         "run_config": tune.RunConfig(
-            storage_path=storage, name="exp", verbose=0, resources={"cpu": 2}, storage_retry_s=float(retry_s), durability="strict"
+            storage_path=storage,
+            name="exp",
+            verbose=0,
+            resources={"cpu": 2},
+            storage_retry_s=float(retry_s),
+            durability="strict",
         ),
     }
-    tuner = tune.Tuner.restore(Path(storage, "exp"), train, **given) if how == "restore" else tune.Tuner(train, **given)
+    tuner = (
+        tune.Tuner.restore(Path(storage, "exp"), train, **given)
+        if how == "restore"
+        else tune.Tuner(train, **given)
+    )
     grid = tuner.fit()
     print(*(len(result.metrics_dataframe) for result in grid), grid.num_errors)
 

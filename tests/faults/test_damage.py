@@ -24,7 +24,14 @@ SEGMENT_BYTES = 1 << 10
 
 
 def body(number):
-    return {"t": number / 2, "k": "result", "id": f"t{number % 3:05d}", "a": 1, "m": {"loss": number * 0.1}, "c": None}
+    return {
+        "t": number / 2,
+        "k": "result",
+        "id": f"t{number % 3:05d}",
+        "a": 1,
+        "m": {"loss": number * 0.1},
+        "c": None,
+    }
 
 
 def chance_from(seed):
@@ -160,7 +167,13 @@ def test_one_flipped_bit_of_an_ended_experiment_never_costs_a_result(original):
 
 @pytest.fixture(scope="module")
 def declaration():
-    fields = {"format_version": 1, "name": "exp", "seed": 42, "space": {"x": "Float(0, 1)"}, "settings": {"max_trials": 10}}
+    fields = {
+        "format_version": 1,
+        "name": "exp",
+        "seed": 42,
+        "space": {"x": "Float(0, 1)"},
+        "settings": {"max_trials": 10},
+    }
     return fields, (strict_json.dumps(strict_json.signed(fields)) + "\n").encode()
 
 
@@ -189,7 +202,9 @@ def test_a_damaged_manifest_is_refused_by_name_or_says_what_it_said(checkpoint):
     for number, damaged in enumerate(damages({path: text}, seed=4)):
         path.write_bytes(damaged[path])
         outcome = outcome_of(lambda: read_manifest(checkpoint))
-        assert outcome == truth or (isinstance(outcome, CheckpointError) and str(path) in str(outcome))
+        assert outcome == truth or (
+            isinstance(outcome, CheckpointError) and str(path) in str(outcome)
+        )
         if number > NUM_DAMAGES / 6:
             break
     path.write_bytes(text)
@@ -205,7 +220,11 @@ def salvaged(files):
 
 def kept_aside(disk):
     directory = journal_directory(WHERE)
-    return {name: disk.read(directory / name) for name in disk.names(directory) if name.startswith(ASIDE_PREFIX)}
+    return {
+        name: disk.read(directory / name)
+        for name in disk.names(directory)
+        if name.startswith(ASIDE_PREFIX)
+    }
 
 
 def test_a_sound_journal_is_left_as_it_is(original):
@@ -299,7 +318,9 @@ def test_an_experiment_with_a_damaged_journal_goes_on_when_told_to_salvage(short
     with pytest.raises(DamagedJournal):
         experiment.restore()
     grid = experiment.restore(salvage=True)
-    assert [list(result.metrics_dataframe["loss"]) for result in grid] == [[x / epoch for epoch in (1, 2, 3, 4)] for x in (1.0, 2.0)]
+    assert [list(result.metrics_dataframe["loss"]) for result in grid] == [
+        [x / epoch for epoch in (1, 2, 3, 4)] for x in (1.0, 2.0)
+    ]
     assert len(list(path.parent.glob(f"{ASIDE_PREFIX}*"))) == 1
 
 

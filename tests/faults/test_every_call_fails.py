@@ -11,7 +11,10 @@ from tuner.journal.rows import JournalRows
 from tuner.journal.writer import read
 
 CODES = {"full": errno.ENOSPC, "failing": errno.EIO, "read-only": errno.EROFS}
-EXPECTED = {"t00000": [1.0 / epoch for epoch in (1, 2, 3, 4)], "t00001": [2.0 / epoch for epoch in (1, 2, 3, 4)]}
+EXPECTED = {
+    "t00000": [1.0 / epoch for epoch in (1, 2, 3, 4)],
+    "t00001": [2.0 / epoch for epoch in (1, 2, 3, 4)],
+}
 MAX_CALLS = 300
 
 
@@ -19,7 +22,9 @@ def check_nothing_acknowledged_is_lost(short):
     if not short.acknowledged:
         return
     rows = JournalRows(short.directory)
-    known = {(trial_id, row["training_iteration"]) for trial_id in EXPECTED for row in rows.of(trial_id)}
+    known = {
+        (trial_id, row["training_iteration"]) for trial_id in EXPECTED for row in rows.of(trial_id)
+    }
     assert short.acknowledged <= known
 
 
@@ -44,7 +49,9 @@ def finish(short):
     """Bring an experiment to its end on a disk that has recovered."""
     is_there = (short.directory / "experiment.json").exists()
     assert is_there or not short.acknowledged
-    assert is_there or not short.directory.exists(), "an experiment that never began has left something behind"
+    assert is_there or not short.directory.exists(), (
+        "an experiment that never began has left something behind"
+    )
     grid = attempt(short.restore if is_there else short.fit)
     assert grid is not None
     check_it_ended_rightly(short, grid)
@@ -52,12 +59,22 @@ def finish(short):
 
 ONCE, A_WHILE, FOR_EVER = 0.0, 3.5, math.inf
 """For how many seconds of waiting a fault lasts; for space trials would wait for ever."""
-TROUBLES = [("full", ONCE), ("full", A_WHILE), *((kind, for_s) for kind in ("failing", "read-only") for for_s in (ONCE, A_WHILE, FOR_EVER))]
-CASES = [("strict", *trouble) for trouble in TROUBLES] + [("process", kind, ONCE) for kind in CODES] + [("group", "failing", FOR_EVER)]
+TROUBLES = [
+    ("full", ONCE),
+    ("full", A_WHILE),
+    *((kind, for_s) for kind in ("failing", "read-only") for for_s in (ONCE, A_WHILE, FOR_EVER)),
+]
+CASES = (
+    [("strict", *trouble) for trouble in TROUBLES]
+    + [("process", kind, ONCE) for kind in CODES]
+    + [("group", "failing", FOR_EVER)]
+)
 
 
 @pytest.mark.parametrize(("durability", "kind", "for_s"), CASES)
-def test_whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_is_double(short, sabotage, durability, kind, for_s):
+def test_whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_is_double(
+    short, sabotage, durability, kind, for_s
+):
     for first in range(1, MAX_CALLS):
         experiment = short(first, durability=durability)
         sabotage.fail(first, CODES[kind], for_s=for_s)
@@ -83,9 +100,13 @@ def interrupted(short, sabotage, first):
     return short
 
 
-@pytest.mark.parametrize(("kind", "for_s"), [("full", ONCE), ("failing", FOR_EVER), ("read-only", ONCE)])
+@pytest.mark.parametrize(
+    ("kind", "for_s"), [("full", ONCE), ("failing", FOR_EVER), ("read-only", ONCE)]
+)
 @pytest.mark.parametrize("first", [25, 38])
-def test_a_fault_while_a_fault_is_mended_changes_nothing_of_that(short, sabotage, first, kind, for_s):
+def test_a_fault_while_a_fault_is_mended_changes_nothing_of_that(
+    short, sabotage, first, kind, for_s
+):
     for second in range(1, MAX_CALLS):
         experiment = interrupted(short(second), sabotage, first)
         assert experiment.acknowledged

@@ -31,7 +31,9 @@ def train(config):
     for epoch in range(start + 1, 100):
         with tune.checkpoint_dir() as path:
             Path(path, "epoch").write_text(str(epoch))
-            tune.report({"loss": config["x"] / epoch}, checkpoint=tune.Checkpoint.from_directory(path))
+            tune.report(
+                {"loss": config["x"] / epoch}, checkpoint=tune.Checkpoint.from_directory(path)
+            )
 
 
 class Twice:
@@ -51,7 +53,12 @@ class Twice:
 
     def given(self, iterations):
         run_config = tune.RunConfig(
-            storage_path=self.storage, name="exp", verbose=0, executor="inline", stop={"training_iteration": iterations}, **self.settings
+            storage_path=self.storage,
+            name="exp",
+            verbose=0,
+            executor="inline",
+            stop={"training_iteration": iterations},
+            **self.settings,
         )
         return {"param_space": {"x": tune.grid_search([1.0, 2.0])}, "run_config": run_config}
 
@@ -60,7 +67,9 @@ class Twice:
 
     def restore(self, iterations=5, **options):
         how = tune.ResumeConfig(finished="resume")
-        return tune.Tuner.restore(self.directory, train, resume_config=how, **self.given(iterations), **options).fit()
+        return tune.Tuner.restore(
+            self.directory, train, resume_config=how, **self.given(iterations), **options
+        ).fit()
 
     def forget_snapshots(self):
         shutil.rmtree(self.directory / layout.SNAPSHOT)
@@ -79,7 +88,11 @@ class Twice:
         return [result.metrics["training_iteration"] for result in grid]
 
     def tree(self):
-        paths = (path for path in sorted(self.directory.rglob("*")) if path.is_file() and path.name != layout.LOCK)
+        paths = (
+            path
+            for path in sorted(self.directory.rglob("*"))
+            if path.is_file() and path.name != layout.LOCK
+        )
         return {path: path.read_bytes() for path in paths}
 
 
@@ -121,7 +134,13 @@ WHOLE = [remove, remove_all, empty, zero, overwrite]
 def check_refused(experiment, *what):
     """Check that everything that would go on from the journal, or delete what it does not know, refuses and changes nothing."""
     before = experiment.tree()
-    pattern = ".*".join([f"journal {re.escape(str(journal_directory(experiment.directory)))} is incomplete", *what, "salvage=True"])
+    pattern = ".*".join(
+        [
+            f"journal {re.escape(str(journal_directory(experiment.directory)))} is incomplete",
+            *what,
+            "salvage=True",
+        ]
+    )
     with pytest.raises(DamagedJournal, match=pattern):
         experiment.restore()
     with pytest.raises(DamagedJournal, match=pattern):
@@ -130,7 +149,11 @@ def check_refused(experiment, *what):
         prune(experiment.directory, Keep(last=True))
     assert not tune.Tuner.can_restore(experiment.directory)
     findings = check(experiment.directory)
-    assert any("is incomplete" in finding.what and "salvage=True" in finding.remedy for finding in findings if finding.level is Level.ERROR)
+    assert any(
+        "is incomplete" in finding.what and "salvage=True" in finding.remedy
+        for finding in findings
+        if finding.level is Level.ERROR
+    )
     assert not any(finding.subject == "leftovers" for finding in findings)
     assert experiment.tree() == before
 
@@ -139,11 +162,17 @@ def check_refused(experiment, *what):
 def test_without_its_only_segment_nothing_starts_over(twice, harm):
     twice.forget_snapshots()
     harm(twice.segments[0])
-    check_refused(twice, "no record is there: driver 1 has written to it", r"t00000/result\.json is of iteration 3")
+    check_refused(
+        twice,
+        "no record is there: driver 1 has written to it",
+        r"t00000/result\.json is of iteration 3",
+    )
 
 
 @pytest.mark.parametrize("harm", WHOLE)
-def test_a_directory_of_an_earlier_release_that_noted_nothing_does_not_start_over_either(twice, harm):
+def test_a_directory_of_an_earlier_release_that_noted_nothing_does_not_start_over_either(
+    twice, harm
+):
     twice.forget_snapshots()
     (twice.directory / layout.LOCK).unlink()
     twice.declare(epoch=None, boot_id=None)
@@ -153,7 +182,9 @@ def test_a_directory_of_an_earlier_release_that_noted_nothing_does_not_start_ove
 
 @pytest.mark.parametrize("harm", [remove, empty, zero, overwrite])
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_without_the_segment_of_the_second_session_nothing_falls_back_to_the_first(twice, harm, is_locked):
+def test_without_the_segment_of_the_second_session_nothing_falls_back_to_the_first(
+    twice, harm, is_locked
+):
     twice.restore()
     twice.forget_snapshots()
     if not is_locked:
@@ -183,7 +214,9 @@ def test_a_missing_segment_of_the_same_session_is_noted_in_the_lock(twice):
     rotated.fit()
     (path,) = rotated.segments
     note = strict_json.loads((rotated.directory / layout.LOCK).read_bytes())
-    (rotated.directory / layout.LOCK).write_text(strict_json.dumps({**note, "segment": 1_000}) + "\n")
+    (rotated.directory / layout.LOCK).write_text(
+        strict_json.dumps({**note, "segment": 1_000}) + "\n"
+    )
     check_refused(rotated, "the segment that began with record 1000 is missing")
     assert path.exists()
 
@@ -198,7 +231,10 @@ def test_salvage_goes_on_and_keeps_aside_what_contradicts_the_journal(twice, har
     harm(twice.segments[-1])
     assert twice.iterations(twice.restore(salvage=True)) == [5, 5]
     if num_sessions == 1:
-        asides = [*twice.directory.glob("damaged-t00000/result.json"), *twice.directory.glob("t00000/damaged-result.json")]
+        asides = [
+            *twice.directory.glob("damaged-t00000/result.json"),
+            *twice.directory.glob("t00000/damaged-result.json"),
+        ]
         assert [path.read_bytes() for path in asides] == [rows]
     twice.forget_snapshots()
     assert twice.iterations(twice.restore(7)) == [7, 7]
@@ -218,7 +254,10 @@ def test_remains_of_an_experiment_are_not_written_over_by_a_new_one(twice):
     (twice.directory / layout.DECLARATION).unlink()
     before = twice.tree()
     for options in ({}, {"resume": "auto"}):
-        with pytest.raises(ExperimentExists, match=r"holds what is left of an experiment, such as 't00000/result\.json'"):
+        with pytest.raises(
+            ExperimentExists,
+            match=r"holds what is left of an experiment, such as 't00000/result\.json'",
+        ):
             twice.fit(**options)
     assert twice.tree() == before
 
@@ -227,7 +266,9 @@ def test_remains_of_an_experiment_are_not_written_over_by_a_new_one(twice):
 
 
 @pytest.mark.parametrize("session", ["first", "second"])
-def test_a_driver_that_dies_between_its_segment_and_the_mark_is_no_contradiction(tmp_path, monkeypatch, session):
+def test_a_driver_that_dies_between_its_segment_and_the_mark_is_no_contradiction(
+    tmp_path, monkeypatch, session
+):
     experiment = Twice(tmp_path)
     begin = experiment.fit
     if session == "second":
@@ -249,7 +290,16 @@ def test_three_checkpoints_of_a_trial_may_be_ahead_of_the_journal_and_no_more(tm
     source.mkdir()
     with Journal(tmp_path) as journal:
         journal.append({"t": 0.0, "k": "suggested", "id": "t00000", "config": {}})
-        journal.append({"t": 1.0, "k": "result", "id": "t00000", "a": 1, "m": {"training_iteration": 3}, "c": {"index": 2}})
+        journal.append(
+            {
+                "t": 1.0,
+                "k": "result",
+                "id": "t00000",
+                "a": 1,
+                "m": {"training_iteration": 3},
+                "c": {"index": 2},
+            }
+        )
     (tmp_path / "t00000").mkdir()
     trial = Trial("t00000", {}, {})
     trial.next_checkpoint = 3
@@ -259,18 +309,32 @@ def test_three_checkpoints_of_a_trial_may_be_ahead_of_the_journal_and_no_more(tm
 
 
 def test_what_users_name_like_a_trial_or_a_checkpoint_is_no_contradiction(twice):
-    shutil.copytree(twice.directory / "t00000" / "checkpoint_000002", twice.directory / "t00000" / "checkpoint_000099")
+    shutil.copytree(
+        twice.directory / "t00000" / "checkpoint_000002",
+        twice.directory / "t00000" / "checkpoint_000099",
+    )
     (twice.directory / "t00000" / "checkpoint_000098").mkdir()
     (twice.directory / "t00077").mkdir()
     (twice.directory / "t00078").mkdir()
-    (twice.directory / "t00078" / layout.RESULTS).write_text('[1]\n{"training_iteration":"7"}\nnothing\n')
+    (twice.directory / "t00078" / layout.RESULTS).write_text(
+        '[1]\n{"training_iteration":"7"}\nnothing\n'
+    )
     assert twice.iterations(twice.restore()) == [5, 5]
 
 
 def test_what_a_trial_had_done_before_it_began_anew_is_no_contradiction(tmp_path):
     with Journal(tmp_path) as journal:
         journal.append({"t": 0.0, "k": "suggested", "id": "t00000", "config": {}})
-        journal.append({"t": 1.0, "k": "result", "id": "t00000", "a": 1, "m": {"training_iteration": 3}, "c": {"index": 1}})
+        journal.append(
+            {
+                "t": 1.0,
+                "k": "result",
+                "id": "t00000",
+                "a": 1,
+                "m": {"training_iteration": 3},
+                "c": {"index": 1},
+            }
+        )
     (tmp_path / "t00000").mkdir()
     row = tmp_path / "t00000" / layout.RESULTS
     begun_anew = Trial("t00000", {}, {})
@@ -290,7 +354,10 @@ def test_what_a_power_cut_may_take_is_told_and_trained_again(tmp_path, durabilit
     experiment.start_the_machine_anew()
     assert tune.Tuner.can_restore(experiment.directory)
     assert experiment.iterations(experiment.restore()) == [5, 5]
-    assert f"what durability='{durability}' lets a power cut take is gone: t00000/result.json is of iteration 3" in caplog.text
+    assert (
+        f"what durability='{durability}' lets a power cut take is gone: t00000/result.json is of iteration 3"
+        in caplog.text
+    )
     assert not list(experiment.directory.rglob("damaged-*"))
 
 
@@ -317,7 +384,9 @@ def test_a_power_cut_takes_no_minutes_of_training_and_nothing_where_reports_wait
         assert not mark.allows(0.0, "before")
 
 
-def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_start_of_the_machine(twice, monkeypatch):
+def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_start_of_the_machine(
+    twice, monkeypatch
+):
     twice.forget_snapshots()
     cut(twice.segments[0])
     twice.start_the_machine_anew()

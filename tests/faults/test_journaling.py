@@ -48,7 +48,9 @@ class Storage:
         self.tried_at_s.append(self.now_s - 100.0)
         code = next((code for until_s, code in self.errors if self.now_s - 100.0 < until_s), None)
         if code is not None:
-            raise StorageError(f"journal /there/1.log cannot be written: [Errno {code}] refused") from OSError(code, "refused")
+            raise StorageError(
+                f"journal /there/1.log cannot be written: [Errno {code}] refused"
+            ) from OSError(code, "refused")
 
     def sleep(self, duration_s):
         assert duration_s > 0
@@ -67,7 +69,9 @@ def test_a_write_that_succeeds_is_made_once_and_nothing_is_said(caplog):
     assert not caplog.records
 
 
-def test_it_is_tried_every_second_until_space_returns_with_one_warning_that_names_path_and_error(caplog):
+def test_it_is_tried_every_second_until_space_returns_with_one_warning_that_names_path_and_error(
+    caplog,
+):
     storage = Storage([(100.5, errno.ENOSPC)])
     storage.insistence().on(storage.write)
     assert storage.tried_at_s == pytest.approx(range(102))
@@ -156,7 +160,9 @@ def test_what_is_no_trouble_of_the_storage_is_not_tried_again():
 
 
 @pytest.mark.parametrize("received", [signal.SIGINT, None])
-def test_a_script_that_is_interrupted_while_the_storage_is_full_ends_with_one_line(monkeypatch, caplog, received):
+def test_a_script_that_is_interrupted_while_the_storage_is_full_ends_with_one_line(
+    monkeypatch, caplog, received
+):
     monkeypatch.setattr(run, "is_script", lambda: True)
     full = StorageError("journal cannot be written: no space left")
     if received is None:

@@ -27,7 +27,10 @@ def test_a_restore_sweeps_what_is_unfinished_and_what_was_never_recorded(ended, 
     ended.restore()
     assert not orphan.exists()
     assert list(ended.directory.rglob(f"{layout.STAGING_PREFIX}*")) == []
-    assert sorted(path.name for path in trial_dir.glob("checkpoint_*")) == ["checkpoint_000000", "checkpoint_000001"]
+    assert sorted(path.name for path in trial_dir.glob("checkpoint_*")) == [
+        "checkpoint_000000",
+        "checkpoint_000001",
+    ]
 
 
 def test_a_salvage_keeps_checkpoints_that_the_journal_may_have_lost(ended, tmp_path):
@@ -50,7 +53,10 @@ def test_each_driver_that_came_to_its_end_says_so_in_the_journal(ended):
     assert closed == [1, 2]
 
 
-@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), ("60", TypeError), (True, TypeError), (float("nan"), ValueError)])
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [(-1, ValueError), ("60", TypeError), (True, TypeError), (float("nan"), ValueError)],
+)
 def test_the_patience_with_storage_is_a_number_of_seconds(wrong, error):
     with pytest.raises(error, match="storage_retry_s must be"):
         tune.RunConfig(storage_retry_s=wrong)

@@ -28,7 +28,9 @@ def train(config):
 def given(tmp_path):
     return {
         "param_space": {"x": tune.grid_search([1.0, 2.0])},
-        "run_config": tune.RunConfig(storage_path=tmp_path, name="exp", verbose=0, executor="inline", durability="process"),
+        "run_config": tune.RunConfig(
+            storage_path=tmp_path, name="exp", verbose=0, executor="inline", durability="process"
+        ),
     }
 
 
@@ -42,23 +44,33 @@ def directory(tmp_path, given):
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it, and takes none of its trials for recent."""
-    monkeypatch.setattr(run, "mend_logs", lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()))
+    monkeypatch.setattr(
+        run,
+        "mend_logs",
+        lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()),
+    )
     return lambda: tune.Tuner.restore(tmp_path / "exp", train, **given).fit()
 
 
 def losses_in(trial_dir):
     with (trial_dir / "progress.csv").open(newline="") as table:
         from_csv = [float(row["loss"]) for row in csv.DictReader(table)]
-    from_json = [json.loads(line)["loss"] for line in (trial_dir / "result.json").read_text().splitlines()]
+    from_json = [
+        json.loads(line)["loss"] for line in (trial_dir / "result.json").read_text().splitlines()
+    ]
     return from_csv, from_json, losses_in_events(events_of(trial_dir))
 
 
 def losses_in_events(path):
     found = []
     for event in (Event.FromString(record[12:-4]) for record in records(path.read_bytes())):
-        if event.HasField("session_log"):  # a restart: what was there of this step and later ones no longer counts
+        if event.HasField(
+            "session_log"
+        ):  # a restart: what was there of this step and later ones no longer counts
             found = [(step, loss) for step, loss in found if step < event.step]
-        found += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "loss"]
+        found += [
+            (event.step, value.simple_value) for value in event.summary.value if value.tag == "loss"
+        ]
     return [loss for _, loss in found]
 
 
@@ -95,7 +107,9 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["result.json", "progress.csv"])
-def test_a_log_that_lacks_rows_is_written_anew_however_long_ago_it_lost_them(directory, restore, name, damage):
+def test_a_log_that_lacks_rows_is_written_anew_however_long_ago_it_lost_them(
+    directory, restore, name, damage
+):
     for trial_dir in directory.glob("t0*"):
         path = trial_dir / name
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
@@ -129,7 +143,9 @@ def test_an_event_file_that_is_torn_is_written_anew(directory, restore):
 
 
 def test_logs_that_are_whole_are_left_alone(directory, restore):
-    paths = sorted(path for path in directory.glob("t0*/*") if path.name not in {"stdout", "stderr"})
+    paths = sorted(
+        path for path in directory.glob("t0*/*") if path.name not in {"stdout", "stderr"}
+    )
     before = [(path, path.stat().st_ino, path.read_bytes()) for path in paths]
     restore()
     assert [(path, path.stat().st_ino, path.read_bytes()) for path in paths] == before
@@ -152,7 +168,9 @@ class FullFor:
 
 
 @pytest.mark.parametrize("num_failures", [1, 2, 5])
-def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(tmp_path, given, monkeypatch, num_failures, caplog):
+def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(
+    tmp_path, given, monkeypatch, num_failures, caplog
+):
     full = FullFor(num_failures, append._write_all)
     monkeypatch.setattr(append, "_write_all", full)
 
@@ -162,14 +180,21 @@ def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(tmp_path,
                 pass
 
     given["run_config"] = tune.RunConfig(
-        storage_path=tmp_path, name="exp", verbose=0, executor="inline", durability="process", callbacks=[Patient()]
+        storage_path=tmp_path,
+        name="exp",
+        verbose=0,
+        executor="inline",
+        durability="process",
+        callbacks=[Patient()],
     )
     tune.Tuner(train, **given).fit()
     check_they_say_what_the_journal_says(tmp_path / "exp")
     assert sum("cannot write" in record.message for record in caplog.records) == 1
 
 
-def test_a_log_that_could_never_be_written_is_told_of_and_made_up_for_at_the_restore(tmp_path, given, monkeypatch, caplog, restore):
+def test_a_log_that_could_never_be_written_is_told_of_and_made_up_for_at_the_restore(
+    tmp_path, given, monkeypatch, caplog, restore
+):
     with monkeypatch.context() as patch:
         patch.setattr(append, "_write_all", FullFor(10**9, None))
         grid = tune.Tuner(train, **given).fit()
@@ -188,5 +213,7 @@ def test_a_failure_that_could_not_be_written_down_is_written_later(tmp_path, giv
     monkeypatch.setattr(append, "_write_all", full)
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     tune.Tuner(fails, **given).fit()
-    texts = [Path(tmp_path, "exp", trial, "error.txt").read_text() for trial in ("t00000", "t00001")]
+    texts = [
+        Path(tmp_path, "exp", trial, "error.txt").read_text() for trial in ("t00000", "t00001")
+    ]
     assert [text.count("ValueError: x is") > 0 for text in texts] == [True, True]

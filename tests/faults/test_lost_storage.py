@@ -65,12 +65,20 @@ class Doomed:
     def restore(self, directory):
         """Continue for a few epochs more, without any harm."""
         self.harm = lambda _: None
-        return tune.Tuner.restore(directory, self.train, **self.given(stop={"training_iteration": MANY - 1, "time_total_s": 0.0})).fit()
+        return tune.Tuner.restore(
+            directory,
+            self.train,
+            **self.given(stop={"training_iteration": MANY - 1, "time_total_s": 0.0}),
+        ).fit()
 
 
 def journaled(directory):
     rows = JournalRows(directory)
-    return {(trial_id, row["training_iteration"]) for trial_id in ("t00000", "t00001") for row in rows.of(trial_id)}
+    return {
+        (trial_id, row["training_iteration"])
+        for trial_id in ("t00000", "t00001")
+        for row in rows.of(trial_id)
+    }
 
 
 def delete_journal(directory):
@@ -123,7 +131,9 @@ def replace_lock(directory):
         (replace_lock, "lock file of .* was deleted or replaced"),
     ],
 )
-def test_the_run_ends_with_what_has_happened_and_trials_leave_first(tmp_path, harm, what, durability):
+def test_the_run_ends_with_what_has_happened_and_trials_leave_first(
+    tmp_path, harm, what, durability
+):
     doomed = Doomed(tmp_path, harm, durability)
     with pytest.raises(StorageLost, match=what) as caught:
         doomed.fit()
@@ -138,7 +148,9 @@ def test_the_run_ends_with_what_has_happened_and_trials_leave_first(tmp_path, ha
 
 def check_rows_are_in_the_journal(directory):
     for path in directory.glob("*/result.json"):
-        assert path.read_text().count("\n") <= sum(trial_id == path.parent.name for trial_id, _ in journaled(directory))
+        assert path.read_text().count("\n") <= sum(
+            trial_id == path.parent.name for trial_id, _ in journaled(directory)
+        )
 
 
 def test_what_was_moved_holds_all_that_was_acknowledged_and_is_continued_there(tmp_path):
@@ -157,7 +169,10 @@ def test_without_its_journal_the_directory_is_refused_and_not_used_again(tmp_pat
     doomed = Doomed(tmp_path, delete_journal)
     with pytest.raises(StorageLost, match="was deleted") as caught:
         doomed.fit()
-    assert "lost, but for the log files and checkpoints that are still there" in caught.value.__notes__[0]
+    assert (
+        "lost, but for the log files and checkpoints that are still there"
+        in caught.value.__notes__[0]
+    )
     assert (doomed.directory / layout.DECLARATION).exists()
     with pytest.raises(DamagedJournal, match="is incomplete, no record is there"):
         doomed.restore(doomed.directory)
@@ -172,7 +187,9 @@ def test_a_file_system_that_is_unmounted(tmp_path, mount):
         doomed.fit()
     assert "when the directory is in its place" in caught.value.__notes__[0]
     assert list(storage.iterdir()) == []
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", storage], check=True)  # for the fixture, which unmounts it
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "tmpfs", storage], check=True
+    )  # for the fixture, which unmounts it
 
 
 def test_a_second_driver_finds_the_first_though_the_lock_is_gone(tmp_path):
@@ -181,7 +198,9 @@ def test_a_second_driver_finds_the_first_though_the_lock_is_gone(tmp_path):
     def come_second(directory):
         delete_lock(directory)
         other = ExperimentLock(directory)
-        with pytest.raises(ExperimentLocked, match=r"holds \S+\.log, but not its lock file, which was deleted") as refusal:
+        with pytest.raises(
+            ExperimentLocked, match=r"holds \S+\.log, but not its lock file, which was deleted"
+        ) as refusal:
             other.acquire()
         refusals.append(refusal)
         assert not other.is_held
@@ -198,7 +217,10 @@ def test_the_segment_that_is_written_is_held_and_no_other(tmp_path):
         journal.append({"t": 0.0, "k": "turn"})
         journal.flush()
         journal.rotate()
-        assert [is_held(path) for path in sorted(journal_directory(tmp_path).iterdir())] == [False, True]
+        assert [is_held(path) for path in sorted(journal_directory(tmp_path).iterdir())] == [
+            False,
+            True,
+        ]
     assert not any(is_held(path) for path in journal_directory(tmp_path).iterdir())
 
 
@@ -231,7 +253,10 @@ def test_what_cannot_be_told_is_no_loss(opened):
     descriptor, path = opened
     os.close(os.dup(descriptor))
     assert LOCAL_DISK.whereabouts(10_000, path) == Whereabouts()
-    assert LOCAL_DISK.whereabouts(descriptor, Path("/proc/1/root/\0".replace("\0", "x" * 300))) == Whereabouts()
+    assert (
+        LOCAL_DISK.whereabouts(descriptor, Path("/proc/1/root/\0".replace("\0", "x" * 300)))
+        == Whereabouts()
+    )
 
 
 def test_a_loss_is_not_waited_out():
@@ -246,7 +271,9 @@ def test_a_loss_is_not_waited_out():
     assert len(num_calls) == 1
 
 
-def test_what_was_flushed_before_the_loss_is_synced_and_what_came_after_is_written_nowhere(tmp_path):
+def test_what_was_flushed_before_the_loss_is_synced_and_what_came_after_is_written_nowhere(
+    tmp_path,
+):
     journal = Journal(tmp_path / "here", has_syncer=False, look_period_s=0.0)
     journal.append({"t": 0.0, "k": "turn"})
     journal.flush()

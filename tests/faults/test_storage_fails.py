@@ -26,9 +26,13 @@ class Driver:
     def __init__(self, how, storage, ledger, retry_s=60):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, SCRIPT, how, storage, ledger, str(retry_s)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
         self.errors = []
-        self._listener = threading.Thread(target=lambda: self.errors.extend(iter(self.process.stderr.readline, "")), daemon=True)
+        self._listener = threading.Thread(
+            target=lambda: self.errors.extend(iter(self.process.stderr.readline, "")), daemon=True
+        )
         self._listener.start()
 
     def wait_for(self, is_true):
@@ -84,7 +88,11 @@ def acknowledged(ledger):
 
 def journaled(directory):
     rows = JournalRows(directory)
-    return {(trial_id, str(row["training_iteration"])) for trial_id in ("t00000", "t00001") for row in rows.of(trial_id)}
+    return {
+        (trial_id, str(row["training_iteration"]))
+        for trial_id in ("t00000", "t00001")
+        for row in rows.of(trial_id)
+    }
 
 
 def fill(path):
@@ -99,7 +107,9 @@ def fill(path):
 
 
 def logs_of(directory):
-    return [len(path.read_text().splitlines()) for path in sorted(directory.glob("t0*/result.json"))]
+    return [
+        len(path.read_text().splitlines()) for path in sorted(directory.glob("t0*/result.json"))
+    ]
 
 
 def test_trials_wait_while_the_disk_is_full_and_go_on_when_there_is_space(start, mount, ledger):
@@ -114,7 +124,14 @@ def test_trials_wait_while_the_disk_is_full_and_go_on_when_there_is_space(start,
     (storage / "filler").unlink()
     assert driver.end() == "40 40 0\n", driver.said
     assert driver.process.returncode == 0
-    assert len(re.findall(r"journal \S+\.log cannot be written: .*No space left on device", driver.said)) == 1
+    assert (
+        len(
+            re.findall(
+                r"journal \S+\.log cannot be written: .*No space left on device", driver.said
+            )
+        )
+        == 1
+    )
     assert Counter(acknowledged(ledger)) == Counter(journaled(storage / "exp"))
     assert logs_of(storage / "exp") == [40, 40]
 
@@ -143,14 +160,19 @@ def check_restorable(start, driver, storage, ledger, mend):
     assert logs_of(storage / "exp") == [40, 40]
 
 
-def test_storage_that_stays_read_only_ends_the_experiment_with_an_error_and_nothing_lost(start, tmp_path, ledger):
+def test_storage_that_stays_read_only_ends_the_experiment_with_an_error_and_nothing_lost(
+    start, tmp_path, ledger
+):
     driver = start("new", tmp_path, ledger, retry_s=1)
     driver.wait_for(lambda: len(acknowledged(ledger)) > 10)
     flag = ledger.with_name("read-only")
     flag.touch()
     assert driver.end() == ""
     assert driver.process.returncode == 1
-    assert re.search(r"StorageError: journal \S+\.log cannot be written: .*Read-only file system.*given up after 1 s", driver.said)
+    assert re.search(
+        r"StorageError: journal \S+\.log cannot be written: .*Read-only file system.*given up after 1 s",
+        driver.said,
+    )
     check_restorable(start, driver, tmp_path, ledger, flag.unlink)
 
 
@@ -177,5 +199,7 @@ def test_where_nothing_can_be_written_nothing_is_begun_and_nothing_left(mount, o
         fill(storage)
     before = sorted(storage.iterdir())
     with pytest.raises(StorageError, match=re.escape(str(storage))):
-        tune.Tuner(never, run_config=tune.RunConfig(storage_path=storage, name=name, verbose=0)).fit()
+        tune.Tuner(
+            never, run_config=tune.RunConfig(storage_path=storage, name=name, verbose=0)
+        ).fit()
     assert sorted(storage.iterdir()) == before

@@ -20,7 +20,9 @@ def train(config):
 
 
 def given(storage, **settings):
-    run_config = tune.RunConfig(storage_path=storage, name="exp", verbose=0, executor="inline", **settings)
+    run_config = tune.RunConfig(
+        storage_path=storage, name="exp", verbose=0, executor="inline", **settings
+    )
     return {"param_space": {"x": tune.grid_search([1.0, 2.0])}, "run_config": run_config}
 
 
@@ -50,7 +52,9 @@ def test_of_two_restores_at_once_exactly_one_wins_and_the_other_is_told_by_whom(
     context = multiprocessing.get_context("fork")
     for _ in range(NUM_RACES):
         start, end, outcomes = context.Barrier(2), context.Barrier(2), context.SimpleQueue()
-        drivers = [context.Process(target=contend, args=(tmp_path, start, end, outcomes)) for _ in range(2)]
+        drivers = [
+            context.Process(target=contend, args=(tmp_path, start, end, outcomes)) for _ in range(2)
+        ]
         for driver in drivers:
             driver.start()
         found = dict(outcomes.get() for _ in drivers)
@@ -62,7 +66,9 @@ def test_of_two_restores_at_once_exactly_one_wins_and_the_other_is_told_by_whom(
         assert f"driven by process {winner} on {socket.gethostname()} since 2" in refusal
 
 
-def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(tmp_path, monkeypatch):
+def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(
+    tmp_path, monkeypatch
+):
     genuine = face.new_directory
 
     def found_free_and_then_used(plan):
@@ -75,7 +81,10 @@ def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(tm
     monkeypatch.setattr(face, "new_directory", found_free_and_then_used)
     with pytest.raises(ExperimentExists):
         tune.Tuner(train, **given(tmp_path)).fit()
-    assert tune.Tuner.restore(tmp_path / "exp", train, **given(tmp_path)).get_results().num_terminated == 2
+    assert (
+        tune.Tuner.restore(tmp_path / "exp", train, **given(tmp_path)).get_results().num_terminated
+        == 2
+    )
 
 
 def test_a_restore_that_is_to_steal_asks_the_lock_for_it(tmp_path, monkeypatch):
@@ -84,8 +93,12 @@ def test_a_restore_that_is_to_steal_asks_the_lock_for_it(tmp_path, monkeypatch):
     asked = []
     genuine = face.Run.__init__.__globals__["ExperimentLock"]
     monkeypatch.setitem(
-        Run.__init__.__globals__, "ExperimentLock", lambda path, *, steal: asked.append(steal) or genuine(path, steal=steal)
+        Run.__init__.__globals__,
+        "ExperimentLock",
+        lambda path, *, steal: asked.append(steal) or genuine(path, steal=steal),
     )
     for steal in (False, True):
-        Run(tuner._plan, tmp_path / "exp", Resumption(tuner._resumption.record, steal=steal)).execute()
+        Run(
+            tuner._plan, tmp_path / "exp", Resumption(tuner._resumption.record, steal=steal)
+        ).execute()
     assert asked == [False, True]

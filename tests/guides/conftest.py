@@ -39,7 +39,9 @@ def run_script(tmp_path_factory):
 
     def run(name):
         if name not in done:
-            done[name] = _run(ROOT / "tests" / "guides" / "scripts" / f"{name}.py", tmp_path_factory.mktemp(name))
+            done[name] = _run(
+                ROOT / "tests" / "guides" / "scripts" / f"{name}.py", tmp_path_factory.mktemp(name)
+            )
         return done[name]
 
     return run
@@ -49,7 +51,15 @@ def _run(script, directory):
     storage = directory / "storage"
     environment = os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, "-W", "error", str(script), str(storage)]
-    ran = subprocess.run(arguments, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    ran = subprocess.run(
+        arguments,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
     assert sorted(path.name for path in directory.iterdir()) == ["storage"]
@@ -60,7 +70,16 @@ def _run(script, directory):
 def fit(tmp_path):
     """Return a function that runs an experiment under ``tmp_path`` and returns its results."""
 
-    def run(trainable, space=None, *, name="experiment", checkpoint=None, max_failures=0, tune=None, **options):
+    def run(
+        trainable,
+        space=None,
+        *,
+        name="experiment",
+        checkpoint=None,
+        max_failures=0,
+        tune=None,
+        **options,
+    ):
         run_config = RunConfig(
             name=name,
             storage_path=tmp_path,
@@ -69,7 +88,12 @@ def fit(tmp_path):
             failure_config=FailureConfig(max_failures=max_failures),
             **options,
         )
-        return Tuner(trainable, param_space=space, tune_config=TuneConfig(**(tune or {})), run_config=run_config).fit()
+        return Tuner(
+            trainable,
+            param_space=space,
+            tune_config=TuneConfig(**(tune or {})),
+            run_config=run_config,
+        ).fit()
 
     return run
 
@@ -77,7 +101,9 @@ def fit(tmp_path):
 @pytest.fixture
 def rows_of():
     """Return a function that reads a trial's ``result.json``."""
-    return lambda trial: [json.loads(line) for line in Path(trial, "result.json").read_text().splitlines()]
+    return lambda trial: [
+        json.loads(line) for line in Path(trial, "result.json").read_text().splitlines()
+    ]
 
 
 @pytest.fixture

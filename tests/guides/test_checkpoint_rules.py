@@ -21,7 +21,10 @@ class Counter(Trainable):
 
     def step(self):
         self.count += 1
-        return {"count": self.count, "should_checkpoint": self.count in self.config.get("ask_at", ())}
+        return {
+            "count": self.count,
+            "should_checkpoint": self.count in self.config.get("ask_at", ()),
+        }
 
     def save_checkpoint(self, checkpoint_dir):
         Path(checkpoint_dir, "count.txt").write_text(str(self.count))
@@ -35,7 +38,10 @@ def train_with_scores(config):
     for position, score in enumerate(config["scores"]):
         with tempfile.TemporaryDirectory() as temporary:
             Path(temporary, "position.txt").write_text(str(position))
-            tune.report({} if score is None else {"score": score}, checkpoint=Checkpoint.from_directory(temporary))
+            tune.report(
+                {} if score is None else {"score": score},
+                checkpoint=Checkpoint.from_directory(temporary),
+            )
 
 
 def position(checkpoint):
@@ -67,7 +73,9 @@ def test_the_directory_is_copied_byte_for_byte_and_belongs_to_the_user_afterward
         (mine / "deep" / "weights.bin").write_bytes(b"changed afterwards")
 
     (result,) = fit(train)
-    assert Path(result.checkpoint.path, "deep", "weights.bin").read_bytes() == bytes(range(256)) * 1000
+    assert (
+        Path(result.checkpoint.path, "deep", "weights.bin").read_bytes() == bytes(range(256)) * 1000
+    )
     assert (mine / "deep" / "weights.bin").read_bytes() == b"changed afterwards"
 
 
@@ -90,7 +98,12 @@ def test_a_borrowed_directory_becomes_the_checkpoint(fit, checkpoints_in):
 
 
 def test_several_reasons_for_a_checkpoint_at_one_iteration_make_one(fit):
-    (result,) = fit(Counter, {"ask_at": [2, 4]}, checkpoint={"checkpoint_frequency": 2}, stop={"training_iteration": 4})
+    (result,) = fit(
+        Counter,
+        {"ask_at": [2, 4]},
+        checkpoint={"checkpoint_frequency": 2},
+        stop={"training_iteration": 4},
+    )
     assert [metrics["count"] for _, metrics in result.best_checkpoints] == [2, 4]
 
 
@@ -114,13 +127,20 @@ def test_a_checkpoint_at_the_end_belongs_to_the_last_result(fit):
         ("checkpoint_at_end", True, False),
     ],
 )
-def test_which_settings_apply_to_functions_and_all_apply_to_classes(field, value, for_functions, tmp_path):
-    run_config = RunConfig(storage_path=tmp_path, checkpoint_config=CheckpointConfig(**{field: value}))
+def test_which_settings_apply_to_functions_and_all_apply_to_classes(
+    field, value, for_functions, tmp_path
+):
+    run_config = RunConfig(
+        storage_path=tmp_path, checkpoint_config=CheckpointConfig(**{field: value})
+    )
     Tuner(Counter, run_config=run_config)
     if for_functions:
         Tuner(train_with_scores, run_config=run_config)
     else:
-        with pytest.raises(ValueError, match=f"{field}={value!r} does not apply to a function trainable; report a checkpoint"):
+        with pytest.raises(
+            ValueError,
+            match=f"{field}={value!r} does not apply to a function trainable; report a checkpoint",
+        ):
             Tuner(train_with_scores, run_config=run_config)
 
 
@@ -150,7 +170,11 @@ def test_num_to_keep_keeps_the_most_recent(fit, checkpoints_in):
     ],
 )  # fmt: skip
 def test_the_best_are_kept_and_always_the_latest(fit, checkpoints_in, scores, rule, best, on_disk):  # noqa: PLR0917  (a table)
-    checkpoint = {"checkpoint_score_attribute": "score", "checkpoint_score_order": rule[0], "num_to_keep": rule[1]}
+    checkpoint = {
+        "checkpoint_score_attribute": "score",
+        "checkpoint_score_order": rule[0],
+        "num_to_keep": rule[1],
+    }
     (result,) = fit(train_with_scores, {"scores": scores}, checkpoint=checkpoint)
     assert positions(result.best_checkpoints) == best
     assert checkpoints_in(result.path) == [f"checkpoint_{index:06d}" for index in on_disk]
@@ -179,7 +203,9 @@ def test_a_checkpoint_of_one_experiment_can_start_another_and_is_left_alone(fit)
 
     (second,) = fit(tune.with_parameters(train, origin=first.checkpoint), name="second")
     assert second.metrics["read"] == "0"
-    assert {path.name: path.read_bytes() for path in Path(first.checkpoint.path).iterdir()} == before
+    assert {
+        path.name: path.read_bytes() for path in Path(first.checkpoint.path).iterdir()
+    } == before
 
 
 def test_a_checkpoint_is_a_light_name_of_a_directory(fit):

@@ -41,7 +41,9 @@ def test_the_modules_are_there_without_an_import_of_their_own():
     assert tune.search.BasicVariantGenerator is BasicVariantGenerator
 
 
-@pytest.mark.parametrize(("name", "hint"), [("register_env", "in the training code"), ("SyncConfig", "leave it out")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("register_env", "in the training code"), ("SyncConfig", "leave it out")]
+)
 def test_what_is_not_there_is_answered_with_what_to_do(name, hint):
     with pytest.raises(AttributeError, match=f"module 'tuner' has no attribute '{name}'; .*{hint}"):
         getattr(tune, name)

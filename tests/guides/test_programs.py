@@ -231,5 +231,13 @@ def test_a_program_runs_with_other_imports(name, tmp_path):
     (tmp_path / "runs").mkdir()
     environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "program.py", str(tmp_path / "runs")]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
+    ran = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr

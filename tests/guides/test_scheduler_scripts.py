@@ -11,9 +11,16 @@ import pytest
     "line",
     [
         pytest.param("members: 4 True", id="members that take turns are all trained to the end"),
-        pytest.param("best checkpoint: True", id="checkpoints are ranked by the scheduler's metric"),
-        pytest.param("steps of the replay: True", id="a replay takes no step twice where every change has a checkpoint"),
-        pytest.param("replayed: True True", id="a replayed schedule leads to the very same weights"),
+        pytest.param(
+            "best checkpoint: True", id="checkpoints are ranked by the scheduler's metric"
+        ),
+        pytest.param(
+            "steps of the replay: True",
+            id="a replay takes no step twice where every change has a checkpoint",
+        ),
+        pytest.param(
+            "replayed: True True", id="a replayed schedule leads to the very same weights"
+        ),
     ],
 )
 def test_a_population_of_functions_discovers_a_schedule_that_can_be_replayed(run_script, line):
@@ -23,7 +30,10 @@ def test_a_population_of_functions_discovers_a_schedule_that_can_be_replayed(run
 def test_the_policy_of_the_best_tells_when_hyperparameters_changed_and_to_what(run_script):
     ran = run_script("pbt_function")
     best = next(line.split()[1] for line in ran.lines if line.startswith("best: "))
-    steps = [json.loads(line) for line in (ran.storage / "pbt" / f"pbt_policy_{best}.txt").read_text().splitlines()]
+    steps = [
+        json.loads(line)
+        for line in (ran.storage / "pbt" / f"pbt_policy_{best}.txt").read_text().splitlines()
+    ]
     assert [step[3] for step in steps] == json.loads(
         next(line.removeprefix("changes: ") for line in ran.lines if line.startswith("changes"))
     )
@@ -46,8 +56,13 @@ def test_every_policy_is_made_of_lines_of_the_global_log(run_script):
     [
         "members: 4 True",
         "has clones: True",
-        pytest.param("attempts: True", id="a clone goes on in a process of its own or in the one before, reset"),
-        pytest.param("learning rates: True", id="a clone trains with the configuration that is written down"),
+        pytest.param(
+            "attempts: True",
+            id="a clone goes on in a process of its own or in the one before, reset",
+        ),
+        pytest.param(
+            "learning rates: True", id="a clone trains with the configuration that is written down"
+        ),
     ],
 )
 def test_a_population_of_classes_can_be_reset(run_script, line):
@@ -60,7 +75,9 @@ def test_a_population_of_classes_can_be_reset(run_script, line):
 @pytest.mark.parametrize("kind", ["class", "function"])
 def test_a_band_is_halved_as_planned(run_script, kind):
     lines = run_script("hyperband").lines
-    assert f"{kind} [(1, 6), (3, 6), (9, 5)]" in lines  # 9, 3, 1 and 5, 1 and 3 trials after 1, 3 and 9 iterations
+    assert (
+        f"{kind} [(1, 6), (3, 6), (9, 5)]" in lines
+    )  # 9, 3, 1 and 5, 1 and 3 trials after 1, 3 and 9 iterations
     assert f"{kind} best trained to the end: True" in lines
     assert f"{kind} attempts: True" in lines
 

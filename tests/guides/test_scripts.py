@@ -21,7 +21,11 @@ def torch_run(run_script):
 
 
 def epochs_printed(trial):
-    return [int(line.split()[1]) for line in (trial / "stdout").read_text().splitlines() if line.startswith("epoch ")]
+    return [
+        int(line.split()[1])
+        for line in (trial / "stdout").read_text().splitlines()
+        if line.startswith("epoch ")
+    ]
 
 
 # Function API.
@@ -40,7 +44,9 @@ def test_reports_without_a_checkpoint_are_rows_like_any_other(function, rows_of)
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_a_retry_goes_on_behind_its_latest_checkpoint_and_no_epoch_counts_twice(function, rows_of, number):
+def test_a_retry_goes_on_behind_its_latest_checkpoint_and_no_epoch_counts_twice(
+    function, rows_of, number
+):
     rows = rows_of(function.trial("function", number))
     assert [row["epoch"] for row in rows] == list(range(1, 13))
     assert [row["training_iteration"] for row in rows] == list(range(1, 13))
@@ -49,8 +55,12 @@ def test_a_retry_goes_on_behind_its_latest_checkpoint_and_no_epoch_counts_twice(
 
 def test_the_first_start_has_no_checkpoint_and_the_retry_the_latest(function):
     assert (function.trial("function", 0) / "stdout").read_text() == "starts with epoch 1\n"
-    assert (function.trial("function", 2) / "stdout").read_text() == "starts with epoch 1\nstarts with epoch 6\n"
-    assert (function.trial("function", 3) / "stdout").read_text() == "starts with epoch 1\nstarts with epoch 4\n"
+    assert (
+        function.trial("function", 2) / "stdout"
+    ).read_text() == "starts with epoch 1\nstarts with epoch 6\n"
+    assert (
+        function.trial("function", 3) / "stdout"
+    ).read_text() == "starts with epoch 1\nstarts with epoch 4\n"
 
 
 def test_the_count_of_checkpoints_continues_over_a_retry(function, checkpoints_in):
@@ -74,7 +84,10 @@ def test_the_content_of_a_checkpoint_is_what_was_written(function):
 
 def test_a_failure_at_epoch_1_trains_epochs_0_and_1_and_then_2_to_4(torch_run):
     assert epochs_printed(torch_run.trial("torch", 0)) == [0, 1, 2, 3, 4]
-    assert "RuntimeError: a failure, to show how it is survived" in (torch_run.trial("torch", 0) / "error.txt").read_text()
+    assert (
+        "RuntimeError: a failure, to show how it is survived"
+        in (torch_run.trial("torch", 0) / "error.txt").read_text()
+    )
     assert epochs_printed(torch_run.trial("torch", 1)) == [0, 1, 2, 3, 4]
     assert not (torch_run.trial("torch", 1) / "error.txt").exists()
 
@@ -89,7 +102,9 @@ def test_model_optimizer_and_momentum_survive_so_that_a_failure_changes_nothing(
 def test_the_files_of_a_checkpoint_are_those_that_torch_has_saved(torch_run, checkpoints_in):
     trial = torch_run.trial("torch", 0)
     assert checkpoints_in(trial) == NAMES[3:5]
-    files = sorted(path.name for path in (trial / NAMES[4]).iterdir() if not path.name.startswith("."))
+    files = sorted(
+        path.name for path in (trial / NAMES[4]).iterdir() if not path.name.startswith(".")
+    )
     assert files == ["checkpoint.pth", "extra_state.pt", "model.pt", "optimizer.pt"]
 
 
@@ -104,11 +119,20 @@ def classes(run_script):
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param("default 2 [2] None", id="a class is saved at its end unless it is told otherwise"),
-        pytest.param("rare 2 [2] None", id="a frequency that never comes leaves the checkpoint at the end"),
+        pytest.param(
+            "default 2 [2] None", id="a class is saved at its end unless it is told otherwise"
+        ),
+        pytest.param(
+            "rare 2 [2] None", id="a frequency that never comes leaves the checkpoint at the end"
+        ),
         pytest.param("no_end 2 [] None", id="checkpoint_at_end=False leaves none"),
-        pytest.param("periodic 7 [4, 7] None", id="multiples of the frequency and the end are saved, over a retry too"),
-        pytest.param("coincident 4 [2, 4] None", id="a frequency that coincides with the end saves once"),
+        pytest.param(
+            "periodic 7 [4, 7] None",
+            id="multiples of the frequency and the end are saved, over a retry too",
+        ),
+        pytest.param(
+            "coincident 4 [2, 4] None", id="a frequency that coincides with the end saves once"
+        ),
         pytest.param("dictionary 4 [2, 4] None", id="a dictionary is a checkpoint"),
     ],
 )
@@ -133,7 +157,12 @@ def test_a_checkpoint_is_loaded_from_another_directory_than_it_was_saved_in(clas
 
 def test_a_dictionary_comes_back_as_a_dictionary(classes, rows_of):
     rows = rows_of(classes.trial("dictionary"))
-    assert [(row["steps"], row["restored"]) for row in rows] == [(1, False), (2, False), (3, True), (4, True)]
+    assert [(row["steps"], row["restored"]) for row in rows] == [
+        (1, False),
+        (2, False),
+        (3, True),
+        (4, True),
+    ]
 
 
 # Checkpoints on demand.

@@ -34,7 +34,10 @@ class Fates(Scheduler):
                 return [Stop(trial.trial_id, REASON)]
             case "follow", 3 if trial.config["lr"] == 0.001:
                 faster = {**trial.config, "lr": 0.01}
-                return [Exploit(trial.trial_id, self.ids["go"], faster, REASON, 0), Resume(trial.trial_id, REASON)]
+                return [
+                    Exploit(trial.trial_id, self.ids["go"], faster, REASON, 0),
+                    Resume(trial.trial_id, REASON),
+                ]
         return []
 
     def on_idle(self, trials, num_free_slots):
@@ -52,7 +55,9 @@ class Elsewhere:
         raise AssertionError("called in the driver")
 
     def __reduce__(self):
-        return eval, (f"__import__('runpy').run_path({self.file!r}, run_name='trainings')['train']",)
+        return eval, (
+            f"__import__('runpy').run_path({self.file!r}, run_name='trainings')['train']",
+        )
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +68,18 @@ def fates(tmp_path_factory):
         results = tune.Tuner(
             Elsewhere(str(TRAININGS / f"{name}.py")),
             param_space={"lr": 0.001, "fate": tune.grid_search(list(fates)), **constants},
-            tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=Fates(), max_concurrent_trials=2, seed=0),
-            run_config=tune.RunConfig(storage_path=tmp_path_factory.mktemp("storage"), verbose=0, resources={"cpu": 2}),
+            tune_config=tune.TuneConfig(
+                metric="loss", mode="min", scheduler=Fates(), max_concurrent_trials=2, seed=0
+            ),
+            run_config=tune.RunConfig(
+                storage_path=tmp_path_factory.mktemp("storage"), verbose=0, resources={"cpu": 2}
+            ),
         ).fit()
         assert [result.error for result in results] == [None] * len(results)
-        return {(result.config[key], result.config["fate"]) if key else result.config["fate"]: result for result in results}
+        return {
+            (result.config[key], result.config["fate"]) if key else result.config["fate"]: result
+            for result in results
+        }
 
     return run
 

@@ -16,7 +16,10 @@ from tuner.integration import xgboost as for_xgboost
 
 X = np.random.default_rng(0).random((64, 4))
 Y = (X.sum(1) > 2).astype(int)
-QUIET = {"lightgbm": {"objective": "binary", "num_threads": 1, "verbosity": -1}, "xgboost": {"objective": "binary:logistic", "nthread": 1}}
+QUIET = {
+    "lightgbm": {"objective": "binary", "num_threads": 1, "verbosity": -1},
+    "xgboost": {"objective": "binary:logistic", "nthread": 1},
+}
 MODULES = {"lightgbm": for_lightgbm, "xgboost": for_xgboost}
 
 
@@ -24,13 +27,33 @@ def boost(library, callback, rounds, **options):
     """Train with a library, and return the model."""
     if library == "xgboost":
         data = xgboost.DMatrix(X, Y)
-        return xgboost.train(QUIET[library], data, evals=[(data, "train")], callbacks=[callback], verbose_eval=False, **rounds, **options)
+        return xgboost.train(
+            QUIET[library],
+            data,
+            evals=[(data, "train")],
+            callbacks=[callback],
+            verbose_eval=False,
+            **rounds,
+            **options,
+        )
     data = lightgbm.Dataset(X, Y)
-    return lightgbm.train(QUIET[library], data, valid_sets=[data], valid_names=["train"], callbacks=[callback], **rounds, **options)
+    return lightgbm.train(
+        QUIET[library],
+        data,
+        valid_sets=[data],
+        valid_names=["train"],
+        callbacks=[callback],
+        **rounds,
+        **options,
+    )
 
 
 def num_rounds(model):
-    return model.num_boosted_rounds() if isinstance(model, xgboost.Booster) else model.current_iteration()
+    return (
+        model.num_boosted_rounds()
+        if isinstance(model, xgboost.Booster)
+        else model.current_iteration()
+    )
 
 
 @pytest.fixture
@@ -51,7 +74,12 @@ def run(tmp_path):
 
 @pytest.fixture(scope="module")
 def boosted(fates):
-    return fates("boosting_training", fates=("go", "pause", "stop"), key="library", library=tune.grid_search(list(MODULES)))
+    return fates(
+        "boosting_training",
+        fates=("go", "pause", "stop"),
+        key="library",
+        library=tune.grid_search(list(MODULES)),
+    )
 
 
 @pytest.mark.parametrize("library", MODULES)
@@ -67,7 +95,11 @@ def test_a_paused_trial_goes_on_with_the_rounds_that_are_left(library, boosted, 
 @pytest.mark.parametrize("library", MODULES)
 def test_models_are_saved_every_so_many_rounds_and_at_the_end(library, run, column):
     callback = MODULES[library].TuneReportCheckpointCallback
-    result = run(lambda config: boost(library, callback(frequency=2, filename="m.json"), {"num_boost_round": 3}))
+    result = run(
+        lambda config: boost(
+            library, callback(frequency=2, filename="m.json"), {"num_boost_round": 3}
+        )
+    )
     saved = [isinstance(name, str) for name in column(result, "checkpoint_dir_name")]
     # XGBoost says that training is over when the last round has been reported.
     assert saved == ([False, True, False, True] if library == "xgboost" else [False, True, True])
@@ -77,7 +109,13 @@ def test_models_are_saved_every_so_many_rounds_and_at_the_end(library, run, colu
 @pytest.mark.parametrize("library", MODULES)
 def test_nothing_is_saved_where_only_reports_are_wanted(library, run, column):
     callback = MODULES[library].TuneReportCallback
-    result = run(lambda config: boost(library, callback(results_postprocessing_fn=lambda found: {"n": len(found)}), {"num_boost_round": 3}))
+    result = run(
+        lambda config: boost(
+            library,
+            callback(results_postprocessing_fn=lambda found: {"n": len(found)}),
+            {"num_boost_round": 3},
+        )
+    )
     assert column(result, "n") == [1, 1, 1]
     assert result.checkpoint is None
 
@@ -101,7 +139,10 @@ def test_cross_validations_are_reported(library, run, column):
 
 @pytest.mark.parametrize("library", MODULES)
 def test_a_training_that_is_over_is_not_trained_any_further(library, run):
-    module, silent = MODULES[library], {"xgboost": xgboost.callback.TrainingCallback(), "lightgbm": lambda env: None}
+    module, silent = (
+        MODULES[library],
+        {"xgboost": xgboost.callback.TrainingCallback(), "lightgbm": lambda env: None},
+    )
     model = boost(library, silent[library], {"num_boost_round": 3})
 
     def train(config):

@@ -11,14 +11,21 @@ import pytest
 from tuner.integration import pytorch_lightning, reporting
 
 TRAININGS = Path(__file__).parent / "trainings"
-NEEDS = {"keras_training": "keras", "lightning_training": "lightning", "transformers_training": "transformers"}
+NEEDS = {
+    "keras_training": "keras",
+    "lightning_training": "lightning",
+    "transformers_training": "transformers",
+}
 
 
 @pytest.fixture(scope="module", params=NEEDS)
 def trained(request, fates):
     if importlib.util.find_spec(NEEDS[request.param]) is None:
         pytest.skip(f"{NEEDS[request.param]} is not installed")
-    return fates(request.param, **({"namespace": "lightning"} if request.param == "lightning_training" else {}))
+    return fates(
+        request.param,
+        **({"namespace": "lightning"} if request.param == "lightning_training" else {}),
+    )
 
 
 LOAD = """
@@ -36,14 +43,22 @@ def loss_of(checkpoint, training):
     return float(ran.stdout.splitlines()[-1])
 
 
-def test_a_trial_that_was_paused_after_each_epoch_has_the_curve_of_one_that_was_not(trained, column):
-    assert column(trained["go"], "training_iteration") == column(trained["pause"], "training_iteration") == [1, 2, 3, 4]
+def test_a_trial_that_was_paused_after_each_epoch_has_the_curve_of_one_that_was_not(
+    trained, column
+):
+    assert (
+        column(trained["go"], "training_iteration")
+        == column(trained["pause"], "training_iteration")
+        == [1, 2, 3, 4]
+    )
     assert column(trained["go"], "loss") == column(trained["pause"], "loss")
     assert column(trained["go"], "rate") == column(trained["pause"], "rate")
     assert len(set(column(trained["pause"], "pid"))) == 4
 
 
-def test_a_stopped_trial_is_terminated_and_what_watches_its_training_is_told_of_the_end(trained, column, closed):
+def test_a_stopped_trial_is_terminated_and_what_watches_its_training_is_told_of_the_end(
+    trained, column, closed
+):
     assert trained["stop"].status == "TERMINATED"
     assert column(trained["stop"], "training_iteration") == [1, 2]
     assert closed(trained["stop"]) == closed(trained["go"]) == "success"
@@ -51,7 +66,9 @@ def test_a_stopped_trial_is_terminated_and_what_watches_its_training_is_told_of_
 
 def test_a_clone_goes_on_with_the_schedule_of_the_donor_and_the_rate_of_its_own(trained, column):
     donor = column(trained["go"], "rate")
-    assert column(trained["follow"], "rate")[-3:] == pytest.approx([10 * rate for rate in donor[-3:]])
+    assert column(trained["follow"], "rate")[-3:] == pytest.approx(
+        [10 * rate for rate in donor[-3:]]
+    )
 
 
 def test_each_result_has_a_checkpoint(trained):
@@ -64,13 +81,21 @@ def test_a_saved_model_is_loaded_in_one_line(trained, request):
     assert loss == pytest.approx(result.metrics["loss"], rel=1e-4)
 
 
-def test_lightnings_file_is_named_as_lightning_names_it_and_older_names_are_still_read(fates, tmp_path, monkeypatch):
+def test_lightnings_file_is_named_as_lightning_names_it_and_older_names_are_still_read(
+    fates, tmp_path, monkeypatch
+):
     pytest.importorskip("lightning")
     result = fates("lightning_training", fates=("go",), namespace="lightning")["go"]
-    files = sorted(path.name for path in Path(result.checkpoint.path).iterdir() if not path.name.startswith("."))
+    files = sorted(
+        path.name
+        for path in Path(result.checkpoint.path).iterdir()
+        if not path.name.startswith(".")
+    )
     assert files == ["checkpoint.ckpt"]
     shutil.copy(Path(result.checkpoint.path, "checkpoint.ckpt"), tmp_path / "checkpoint")
-    assert loss_of(str(tmp_path), "lightning_training") == pytest.approx(result.metrics["loss"], rel=1e-4)
+    assert loss_of(str(tmp_path), "lightning_training") == pytest.approx(
+        result.metrics["loss"], rel=1e-4
+    )
     monkeypatch.setattr(reporting, "latest_directory", lambda: tmp_path)
     assert pytorch_lightning.resume() == str(tmp_path / "checkpoint")
 
@@ -78,6 +103,8 @@ def test_lightnings_file_is_named_as_lightning_names_it_and_older_names_are_stil
 @pytest.mark.parametrize("library", ["lightgbm", "sklearn", "xgboost"])
 def test_a_trial_without_a_checkpoint_has_no_model(library):
     module = pytest.importorskip(f"tuner.integration.{library}")
-    get_model = module.get_model if library == "sklearn" else module.TuneReportCheckpointCallback.get_model
+    get_model = (
+        module.get_model if library == "sklearn" else module.TuneReportCheckpointCallback.get_model
+    )
     with pytest.raises(TypeError, match="checkpoint must be a Checkpoint, got None"):
         get_model(None)

@@ -21,16 +21,29 @@ FRAMEWORKS = {
 @pytest.mark.parametrize("integration", FRAMEWORKS)
 def test_an_integration_without_its_framework_names_the_extra(integration):
     code = f"import sys; sys.modules[{FRAMEWORKS[integration]!r}] = None; import tuner.integration.{integration}"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
-    assert ran.stderr.splitlines()[-1].endswith(f'which is not installed; pip install "tuner-hpo[{integration}]"')
+    ran = subprocess.run(  # noqa: S603  (our own code)
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.splitlines()[-1].endswith(
+        f'which is not installed; pip install "tuner-hpo[{integration}]"'
+    )
 
 
 def test_keras_without_its_backend_is_not_said_to_be_missing(tmp_path):
     if importlib.util.find_spec("keras") is None or importlib.util.find_spec("torch") is None:
         pytest.skip("keras or torch is not installed")
     code = "import sys; sys.modules['tensorflow'] = None; import tuner.integration.keras"
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"} | {"HOME": str(tmp_path)}
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"} | {
+        "HOME": str(tmp_path)
+    }
+    ran = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     told = ran.stderr.splitlines()[-1]
     assert "Keras is installed, but cannot be imported with its backend" in told
     assert "tensorflow" in told
@@ -40,13 +53,23 @@ def test_keras_without_its_backend_is_not_said_to_be_missing(tmp_path):
 def test_what_keras_lacks_is_blamed_on_its_backend_only_where_it_is_one(tmp_path):
     (tmp_path / "keras.py").write_text("import a_module_that_is_not_there\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.keras"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
-    assert ran.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+    ran = subprocess.run(  # noqa: S603  (our own code)
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (
+        ran.stderr.splitlines()[-1]
+        == "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+    )
 
 
 def test_what_a_framework_lacks_is_not_taken_for_the_framework(tmp_path):
     """An installation that is broken says what it lacks itself."""
     (tmp_path / "xgboost.py").write_text("import a_module_that_is_not_there\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.xgboost"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
-    assert ran.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+    ran = subprocess.run(  # noqa: S603  (our own code)
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (
+        ran.stderr.splitlines()[-1]
+        == "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+    )

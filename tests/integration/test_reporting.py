@@ -22,7 +22,11 @@ OFFERED = {"val_loss": 0.5, "val_acc": 0.75}
     ],
 )
 def test_metrics_are_chosen_and_renamed(metrics, chosen):
-    assert reporting.Selection(metrics).of(OFFERED) == reporting.Selection(metrics).all_of(OFFERED) == chosen
+    assert (
+        reporting.Selection(metrics).of(OFFERED)
+        == reporting.Selection(metrics).all_of(OFFERED)
+        == chosen
+    )
 
 
 @pytest.mark.parametrize("metrics", [5, {"loss": 5}, [""], {"": "val_loss"}])
@@ -42,12 +46,16 @@ def test_a_file_that_a_checkpoint_lacks_is_named(tmp_path):
     seen = []
 
     def train(config):
-        reporting.report_saved({"loss": 1.0}, lambda directory: (directory / "state").write_text("x"))
+        reporting.report_saved(
+            {"loss": 1.0}, lambda directory: (directory / "state").write_text("x")
+        )
         seen.append(reporting.latest_file("state").read_text())
         with pytest.raises(FileNotFoundError, match="holds no 'other'; name the filename"):
             reporting.latest_file("other")
 
-    result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")).fit()[0]
+    result = tune.Tuner(
+        train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
+    ).fit()[0]
     assert result.error is None
     assert seen == ["x"]
 
@@ -64,7 +72,14 @@ def namespaces(monkeypatch):
     def put(*names):
         classes = []
         for name in names:
-            base = type("Callback", (), {hook: lambda self, *given: None for hook in ("on_validation_end", "on_exception", "on_fit_start")})
+            base = type(
+                "Callback",
+                (),
+                {
+                    hook: lambda self, *given: None
+                    for hook in ("on_validation_end", "on_exception", "on_fit_start")
+                },
+            )
             monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(Callback=base))
             classes.append(base)
         return classes
@@ -72,7 +87,10 @@ def namespaces(monkeypatch):
     return put
 
 
-@pytest.mark.parametrize("names", [["pytorch_lightning"], ["lightning.pytorch"], ["lightning.pytorch", "pytorch_lightning"]])
+@pytest.mark.parametrize(
+    "names",
+    [["pytorch_lightning"], ["lightning.pytorch"], ["lightning.pytorch", "pytorch_lightning"]],
+)
 def test_a_callback_is_one_of_every_namespace_in_use(namespaces, names):
     classes = namespaces(*names)
     callback = pytorch_lightning.TuneReportCheckpointCallback("loss")
@@ -99,7 +117,10 @@ def test_a_callback_of_ones_own_keeps_its_hooks_and_those_of_ours(namespaces):
 
 def test_an_unknown_hook_is_refused(namespaces):
     namespaces("pytorch_lightning")
-    with pytest.raises(ValueError, match=r"on must name hooks.*got 'batch'; there are exception, fit_start, validation_end"):
+    with pytest.raises(
+        ValueError,
+        match=r"on must name hooks.*got 'batch'; there are exception, fit_start, validation_end",
+    ):
         pytorch_lightning.TuneReportCallback(on="batch")
 
 
@@ -107,7 +128,9 @@ def test_without_lightning_the_extra_is_named(namespaces, monkeypatch):
     for name in ("lightning", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "pytorch_lightning")
-    monkeypatch.setattr(pytorch_lightning, "_NAMESPACES", ("lightning_that_is_not.pytorch", "nor_this"))
+    monkeypatch.setattr(
+        pytorch_lightning, "_NAMESPACES", ("lightning_that_is_not.pytorch", "nor_this")
+    )
     with pytest.raises(ImportError, match=r"tuner-hpo\[lightning\]"):
         pytorch_lightning.TuneReportCallback()
 
@@ -118,8 +141,13 @@ def test_without_lightning_the_extra_is_named(namespaces, monkeypatch):
 def test_rates_and_schedules_are_scaled_together():
     torch = pytest.importorskip("torch")
     weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-    optimizer = torch.optim.SGD([{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.2}])
-    parts = [torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 10), torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+    optimizer = torch.optim.SGD(
+        [{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.2}]
+    )
+    parts = [
+        torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 10),
+        torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
+    ]
     schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[1])
     assert learning_rates.configured([optimizer]) == [[0.1, 0.2]]
     learning_rates.rescale([optimizer], [schedule], [[10.0, 1.0]])

@@ -23,7 +23,11 @@ SPACE = {"C": [0.01, 0.1, 1.0], "kernel": ["linear", "rbf"]}
 
 
 def search(estimator=None, space=None, **options):
-    return TunerSearchCV(estimator or SVC(), space or SPACE, **{"executor": "inline", "random_state": 0, "cv": 3, **options})
+    return TunerSearchCV(
+        estimator or SVC(),
+        space or SPACE,
+        **{"executor": "inline", "random_state": 0, "cv": 3, **options},
+    )
 
 
 def expected_to_fail(estimator):
@@ -31,11 +35,22 @@ def expected_to_fail(estimator):
     return {"check_supervised_y_2d": reason} if isinstance(estimator.estimator, Ridge) else {}
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of scikit-learn, about data that a check has made
+@pytest.mark.filterwarnings(
+    "ignore:invalid value:RuntimeWarning"
+)  # of scikit-learn, about data that a check has made
 @parametrize_with_checks(
     [
-        TunerSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_iter=2, cv=2, executor="inline", error_score="raise"),
-        TunerSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, n_iter=2, cv=2, executor="inline", error_score="raise"),
+        TunerSearchCV(
+            Ridge(), {"alpha": [0.1, 1.0]}, n_iter=2, cv=2, executor="inline", error_score="raise"
+        ),
+        TunerSearchCV(
+            LogisticRegression(),
+            {"C": [0.1, 1.0]},
+            n_iter=2,
+            cv=2,
+            executor="inline",
+            error_score="raise",
+        ),
     ],
     expected_failed_checks=expected_to_fail,
 )
@@ -44,7 +59,10 @@ def test_it_is_an_estimator_as_scikit_learn_wants_them(estimator, check):
 
 
 def test_it_finds_what_a_grid_search_finds_and_says_it_the_same_way():
-    scoring, options = ["accuracy", "f1_macro"], {"refit": "accuracy", "cv": KFold(3, shuffle=True, random_state=0)}
+    scoring, options = (
+        ["accuracy", "f1_macro"],
+        {"refit": "accuracy", "cv": KFold(3, shuffle=True, random_state=0)},
+    )
     grid = GridSearchCV(SVC(), SPACE, scoring=scoring, return_train_score=True, **options).fit(X, Y)
     found = search(n_iter=6, scoring=scoring, return_train_score=True, **options).fit(X, Y)
     assert found.best_params_ == grid.best_params_
@@ -53,7 +71,9 @@ def test_it_finds_what_a_grid_search_finds_and_says_it_the_same_way():
     order = [grid.cv_results_["params"].index(params) for params in found.cv_results_["params"]]
     assert sorted(order) == list(range(6))
     for name in (name for name in grid.cv_results_ if "time" not in name and name != "params"):
-        assert [found.cv_results_[name][place] for place in range(6)] == [grid.cv_results_[name][number] for number in order], name
+        assert [found.cv_results_[name][place] for place in range(6)] == [
+            grid.cv_results_[name][number] for number in order
+        ], name
     assert (found.predict(X) == grid.predict(X)).all()
     assert found.score(X, Y) == grid.score(X, Y)
     assert len(pd.DataFrame(found.cv_results_)) == 6
@@ -61,7 +81,10 @@ def test_it_finds_what_a_grid_search_finds_and_says_it_the_same_way():
 
 def test_trials_run_in_processes_and_a_pipeline_is_searched(tmp_path):
     pipeline = make_pipeline(StandardScaler(), SVC())
-    space = {"svc__C": tune.loguniform(1e-2, 1e2), "standardscaler": [StandardScaler(), "passthrough"]}
+    space = {
+        "svc__C": tune.loguniform(1e-2, 1e2),
+        "standardscaler": [StandardScaler(), "passthrough"],
+    }
     found = search(pipeline, space, n_iter=4, executor="process", storage_path=tmp_path, n_jobs=2)
     scores = found.fit(X, Y).cv_results_["mean_test_score"]
     assert found.best_score_ == scores.max() > 0.9
@@ -81,7 +104,11 @@ class StopsPoorFirstFolds(Scheduler):
 
 
 def test_a_scheduler_spares_folds_and_who_was_stopped_ranks_last():
-    found = search(space={"C": [1e-6, 1.0], "kernel": ["sigmoid", "linear"]}, n_iter=4, scheduler=StopsPoorFirstFolds()).fit(X, Y)
+    found = search(
+        space={"C": [1e-6, 1.0], "kernel": ["sigmoid", "linear"]},
+        n_iter=4,
+        scheduler=StopsPoorFirstFolds(),
+    ).fit(X, Y)
     table = pd.DataFrame(found.cv_results_).set_index("rank_test_score").sort_index()
     assert sorted(table["num_splits"]) == [1, 1, 1, 3]
     assert table["num_splits"].iloc[0] == 3
@@ -94,12 +121,17 @@ def test_a_configuration_that_cannot_be_fitted_is_the_worst():
     found = search(space={"C": [-1.0, 1.0]}, n_iter=2).fit(X, Y)
     assert found.best_params_ == {"C": 1.0}
     assert np.isnan(found.cv_results_["mean_test_score"]).sum() == 1
-    with pytest.raises(ValueError, match="all fits have failed, the first with InvalidParameterError: The 'C' parameter"):
+    with pytest.raises(
+        ValueError,
+        match="all fits have failed, the first with InvalidParameterError: The 'C' parameter",
+    ):
         search(space={"C": [-1.0, -2.0]}, n_iter=2).fit(X, Y)
 
 
 def test_a_scorer_may_be_a_function_that_cannot_be_pickled():
-    found = search(space={"C": [0.1, 1.0]}, n_iter=2, scoring=lambda fitted, x, y: -fitted.C).fit(X, Y)
+    found = search(space={"C": [0.1, 1.0]}, n_iter=2, scoring=lambda fitted, x, y: -fitted.C).fit(
+        X, Y
+    )
     assert found.best_params_ == {"C": 0.1}
     assert found.score(X, Y) == -0.1
 
@@ -119,9 +151,17 @@ def test_without_refit_there_is_no_best_estimator():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"space": {"C": 1.0}}, TypeError, "'C' must be a search-space word or a list of values, got 1.0"),
+        (
+            {"space": {"C": 1.0}},
+            TypeError,
+            "'C' must be a search-space word or a list of values, got 1.0",
+        ),
         ({"space": [{"C": [1.0]}]}, TypeError, "param_distributions must be a dictionary"),
-        ({"scoring": ["accuracy"], "refit": True}, ValueError, "refit must name the scorer that decides, one of 'accuracy', got True"),
+        (
+            {"scoring": ["accuracy"], "refit": True},
+            ValueError,
+            "refit must name the scorer that decides, one of 'accuracy', got True",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_before_any_trial(given, error, message):

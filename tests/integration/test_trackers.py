@@ -29,7 +29,13 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TOKEN", "s3cret-t0ken")
-    for name in ("WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_DIR", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
+    for name in (
+        "WANDB_PROJECT",
+        "WANDB_RUN_GROUP",
+        "WANDB_DIR",
+        "MLFLOW_EXPERIMENT_NAME",
+        "MLFLOW_EXPERIMENT_ID",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -43,7 +49,9 @@ def steps_of(config):
         yield step
         with tune.checkpoint_dir() as directory:
             Path(directory, "step").write_text(str(step))
-            tune.report({"loss": config["lr"] / step}, checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                {"loss": config["lr"] / step}, checkpoint=tune.Checkpoint.from_directory(directory)
+            )
         if is_first and step == NUM_STEPS // 2:
             raise RuntimeError("as planned")
 
@@ -70,20 +78,34 @@ def mlflow_runs(uri, name):
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name(name)
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.run_name"])
-    points = [sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, "loss")) for run in runs]
+    points = [
+        sorted(
+            (point.step, point.value)
+            for point in client.get_metric_history(run.info.run_id, "loss")
+        )
+        for run in runs
+    ]
     return [(run.info.run_name, run.info.status, run.data.params) for run in runs], points
 
 
 def wandb_runs(experiment):
     rows = {}
     for path in sorted(experiment.glob("wandb/offline-run-*/*.wandb")):
-        told = [{item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item} for record in records(path)]
+        told = [
+            {
+                item.key or item.nested_key[0]: json.loads(item.value_json)
+                for item in record.history.item
+            }
+            for record in records(path)
+        ]
         rows.setdefault(path.stem, []).extend(row for row in told if row)
     return rows
 
 
 def test_the_callbacks_keep_one_run_for_each_trial_over_a_retry(tmp_path, uri):
-    results = fit(silent, tmp_path, "outside", callbacks=[MLflowLoggerCallback(uri), WandbLoggerCallback()])
+    results = fit(
+        silent, tmp_path, "outside", callbacks=[MLflowLoggerCallback(uri), WandbLoggerCallback()]
+    )
     wandb.teardown()
     assert [result.error for result in results] == [None, None]
     facts, points = mlflow_runs(uri, "outside")
@@ -94,12 +116,20 @@ def test_the_callbacks_keep_one_run_for_each_trial_over_a_retry(tmp_path, uri):
     expected = [[(step, lr / step) for step in range(1, NUM_STEPS + 1)] for lr in (1.0, 2.0)]
     assert points == expected
     runs = wandb_runs(tmp_path / "outside")
-    assert sorted([(row["_step"], row["loss"]) for row in rows] for rows in runs.values()) == expected
+    assert (
+        sorted([(row["_step"], row["loss"]) for row in rows] for rows in runs.values()) == expected
+    )
 
 
 def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_secret(tmp_path, uri):
     def train(config):
-        tracker = setup_mlflow(config, uri, experiment_name="inside", create_experiment_if_not_exists=True, tags={"who": "me"})
+        tracker = setup_mlflow(
+            config,
+            uri,
+            experiment_name="inside",
+            create_experiment_if_not_exists=True,
+            tags={"who": "me"},
+        )
         run = setup_wandb(config, project="digits")
         for step in steps_of(config):
             tracker.log_metric("loss", config["lr"] / step, step=step)
@@ -115,13 +145,22 @@ def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_se
     expected = [[(step, lr / step) for step in range(1, NUM_STEPS + 1)] for lr in (1.0, 2.0)]
     assert points == expected
     runs = wandb_runs(tmp_path / "inside")
-    assert sorted([(row["step"], row["loss"]) for row in rows] for rows in runs.values()) == expected  # the second may have begun first
-    files = [path for path in (*tmp_path.rglob("*"), Path(uri.removeprefix("sqlite:///"))) if path.is_file()]
+    assert (
+        sorted([(row["step"], row["loss"]) for row in rows] for rows in runs.values()) == expected
+    )  # the second may have begun first
+    files = [
+        path
+        for path in (*tmp_path.rglob("*"), Path(uri.removeprefix("sqlite:///")))
+        if path.is_file()
+    ]
     assert not [path for path in files if b"s3cret-t0ken" in path.read_bytes()]
 
 
 def test_an_mlflow_experiment_that_is_not_there_is_told(uri):
-    with pytest.raises(ValueError, match="experiment_name must be that of an MLflow experiment, got 'nowhere'; make it, or pass create"):
+    with pytest.raises(
+        ValueError,
+        match="experiment_name must be that of an MLflow experiment, got 'nowhere'; make it, or pass create",
+    ):
         setup_mlflow({}, uri, experiment_name="nowhere")
 
 

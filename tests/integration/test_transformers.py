@@ -18,7 +18,9 @@ class Training:
     def __init__(self, callback, save_strategy="steps"):
         trial_dir = tune.get_context().get_trial_dir()
         self.callback = callback
-        self.args = SimpleNamespace(output_dir=f"{trial_dir}/trainer", save_strategy=save_strategy, learning_rate=0.1)
+        self.args = SimpleNamespace(
+            output_dir=f"{trial_dir}/trainer", save_strategy=save_strategy, learning_rate=0.1
+        )
         self.state = SimpleNamespace(is_world_process_zero=True, global_step=0, log_history=[])
         self.control = SimpleNamespace(should_save=False, should_training_stop=False)
         self.tell("train_begin")
@@ -74,7 +76,11 @@ def test_of_the_best_only_the_evaluation_waits_for_the_trainer_to_make_up_its_mi
         training.step(loss=0.7)
         training.tell("train_end")
 
-    assert [(loss, saved) for _, loss, saved in rows(train)] == [(0.5, True), (0.6, False), (0.7, False)]
+    assert [(loss, saved) for _, loss, saved in rows(train)] == [
+        (0.5, True),
+        (0.6, False),
+        (0.7, False),
+    ]
 
 
 def test_only_metrics_are_reported_where_only_they_are_wanted(rows):
@@ -108,5 +114,7 @@ def test_an_output_directory_that_trials_share_is_warned_of(tmp_path):
             training.tell("train_begin")
         seen.append(True)
 
-    tune.Tuner(train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")).fit()
+    tune.Tuner(
+        train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
+    ).fit()
     assert seen == [True]

@@ -47,7 +47,9 @@ class Stage:
         )
 
     def start(self, trial_id, attempt=1, resources=None, gpu_ids=(), **config):
-        self.executor.carry_out([StartWorker(trial_id, attempt, config, resources or {"cpu": 1.0}, gpu_ids, None, 0)])
+        self.executor.carry_out(
+            [StartWorker(trial_id, attempt, config, resources or {"cpu": 1.0}, gpu_ids, None, 0)]
+        )
 
     def answer(self, trial_id, verdict=Verdict.CONTINUE, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict)])
@@ -57,7 +59,11 @@ class Stage:
 
     def next_event(self, trial_id, kind):
         """Wait for the trial's next event of a kind, without answering reports."""
-        return self._wait_for(lambda: next((event for event in self.events[trial_id] if isinstance(event, kind)), None))
+        return self._wait_for(
+            lambda: next(
+                (event for event in self.events[trial_id] if isinstance(event, kind)), None
+            )
+        )
 
     def exit_of(self, trial_id):
         """Wait for the end of the trial, answering all reports with continue."""
@@ -72,7 +78,9 @@ class Stage:
         return Path(self.directory, trial_id, stream).read_text()
 
     def _exit(self, trial_id):
-        return next((event for event in self.events[trial_id] if isinstance(event, WorkerExited)), None)
+        return next(
+            (event for event in self.events[trial_id] if isinstance(event, WorkerExited)), None
+        )
 
     def _wait_for(self, found, *, is_answering=False):
         deadline = time.monotonic() + DEADLINE_S

@@ -38,10 +38,14 @@ def held():
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("piece", [b"x", b"\n", b"[", b'{"kind": "result", "metrics": {', b"\0\xff"])
+@pytest.mark.parametrize(
+    "piece", [b"x", b"\n", b"[", b'{"kind": "result", "metrics": {', b"\0\xff"]
+)
 def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(stage, held, piece):
     theater = stage(flood)
-    theater.start("t00000", piece=piece)  # what the driver loads for its first such trial does not count
+    theater.start(
+        "t00000", piece=piece
+    )  # what the driver loads for its first such trial does not count
     assert theater.exit_of("t00000").outcome is Outcome.FAILED
     before = held()
     for number in range(1, 6):

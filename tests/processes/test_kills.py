@@ -85,7 +85,8 @@ def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die
 
         # The shell writes its own last words, if it is given the time.
         child = subprocess.Popen(
-            ["sh", "-c", "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done"], stdout=subprocess.PIPE
+            ["sh", "-c", "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done"],
+            stdout=subprocess.PIPE,
         )
         child.stdout.readline()
         report({"child": child.pid})
@@ -111,7 +112,9 @@ def test_a_kill_outruns_one_that_gives_time(stage):
     assert theater.exit_of("t00001").outcome is Outcome.KILLED
 
 
-def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(stage, trainable_importing):
+def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(
+    stage, trainable_importing
+):
     theater = stage(trainable_importing("import time; time.sleep(10_000)"))
     theater.start("t00001")
     theater.kill("t00001")
@@ -119,14 +122,18 @@ def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(stag
 
 
 @pytest.mark.parametrize("verdict", [Verdict.STOP, Verdict.PAUSE, None])
-def test_when_a_trial_stops_pauses_or_ends_all_of_its_processes_are_gone_before_its_exit_is_told(tmp_path, stage, verdict, all_die):
+def test_when_a_trial_stops_pauses_or_ends_all_of_its_processes_are_gone_before_its_exit_is_told(
+    tmp_path, stage, verdict, all_die
+):
     theater: Stage = stage(busy)
     theater.start("t00001", is_endless=verdict is not None)
     reported = theater.next_event("t00001", ResultReported)
     group = [reported.metrics["pid"], *reported.metrics["children"]]
     theater.answer("t00001", verdict or Verdict.CONTINUE)
     theater.exit_of("t00001")
-    leaver = reported.metrics["children"][-1]  # of a session of its own, so that nobody has to wait for it
+    leaver = reported.metrics["children"][
+        -1
+    ]  # of a session of its own, so that nobody has to wait for it
     assert all_die([pid for pid in group if pid != leaver], within_s=0) == []
     assert all_die([leaver], within_s=1) == []
 
@@ -136,7 +143,9 @@ def busy(config):
     from tuner.execution.session import report
 
     deaf = ["sh", "-c", "trap '' TERM INT HUP; sleep 600 & wait; sleep 600"]
-    children = [subprocess.Popen(deaf, start_new_session=is_leaver) for is_leaver in (False, False, True)]
+    children = [
+        subprocess.Popen(deaf, start_new_session=is_leaver) for is_leaver in (False, False, True)
+    ]
     for _ in range(3):
         threading.Thread(target=threading.Event().wait).start()
     while len(psutil.Process().children(recursive=True)) < 6:

@@ -13,13 +13,17 @@ def with_loaders(config):
 
     import psutil
 
-    loaders = [subprocess.Popen(["sleep", "600"], start_new_session=leaves).pid for leaves in (False, True)]
+    loaders = [
+        subprocess.Popen(["sleep", "600"], start_new_session=leaves).pid for leaves in (False, True)
+    ]
     print(os.getppid(), os.getpid(), *loaders, flush=True)
     while psutil.Process(os.getppid()).status() != psutil.STATUS_STOPPED:
         os.sched_yield()
 
 
-def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(stage, all_die, start_method):
+def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
+    stage, all_die, start_method
+):
     one = stage(with_loaders, start_method=start_method)
     one.start("t00001")
     output = one.directory / "t00001" / "stdout"
@@ -34,7 +38,9 @@ def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(stage, 
     assert one.exit_of("t00001").failure is None
 
 
-def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_its_knell_for_a_moment(stage, all_die):
+def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_its_knell_for_a_moment(
+    stage, all_die
+):
     def train(config):
         import os
         import signal
@@ -62,6 +68,8 @@ def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_i
 def writing_ends(pid):
     """Return the pipes that a process could write to."""
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        flags = int(Path(f"/proc/{pid}/fdinfo", path.name).read_text().split("flags:")[1].split()[0], 8)
+        flags = int(
+            Path(f"/proc/{pid}/fdinfo", path.name).read_text().split("flags:")[1].split()[0], 8
+        )
         if str(path.readlink()).startswith("pipe:") and flags & os.O_ACCMODE == os.O_WRONLY:
             yield path

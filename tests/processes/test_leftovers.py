@@ -17,10 +17,19 @@ def begin():
 
     def run(name):
         environ = {**os.environ, VARIABLE: str(name)}
-        process = subprocess.Popen(["cat"], env=environ, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        process = subprocess.Popen(
+            ["cat"],
+            env=environ,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
         begun.append(process)
         process.stdin.write(b"?")
-        process.stdout.read(1)  # its environment can be read a little later than the system says that it has begun
+        process.stdout.read(
+            1
+        )  # its environment can be read a little later than the system says that it has begun
         return process
 
     yield run
@@ -34,7 +43,9 @@ def dead_driver(tmp_path):
     """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
     printing = f"from tuner.execution.local.orphans import DriverName; print(DriverName.mine({str(tmp_path)!r}))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    printed = subprocess.run([sys.executable, "-c", printing], env=environ, capture_output=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", printing], env=environ, capture_output=True, check=True
+    ).stdout
     return DriverName.parse(printed.strip())
 
 
@@ -68,9 +79,13 @@ def test_a_directory_that_has_been_moved_is_the_same_experiment(tmp_path, begin)
     assert len(end_leftovers(there)) == 1
 
 
-def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(tmp_path, dead_driver, begin):
+def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(
+    tmp_path, dead_driver, begin
+):
     mine = DriverName.mine(tmp_path)
-    other = DriverName(dead_driver.pid, dead_driver.started, dead_driver.device, dead_driver.inode + 1)
+    other = DriverName(
+        dead_driver.pid, dead_driver.started, dead_driver.device, dead_driver.inode + 1
+    )
     processes = [begin(mine), begin(other), begin("nonsense")]
     assert end_leftovers(tmp_path) == []
     assert [process.poll() for process in processes] == [None] * 3
@@ -79,11 +94,15 @@ def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_a
 def test_whoever_looks_does_not_find_itself(tmp_path, dead_driver):
     source = f"from tuner.execution.local.orphans import end_leftovers; print(end_leftovers({str(tmp_path)!r}))"
     environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
-    printed = subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", source], env=environ, capture_output=True, check=True
+    ).stdout
     assert printed == b"[]\n"
 
 
-def test_what_training_code_forks_or_starts_carries_the_name(stage, tmp_path, start_method, all_die):
+def test_what_training_code_forks_or_starts_carries_the_name(
+    stage, tmp_path, start_method, all_die
+):
     def train(config):
         import signal
 
@@ -116,4 +135,9 @@ def test_looking_for_leftovers_changes_nothing_where_there_are_none(tmp_path):
         print(orphans.end_leftovers({str(tmp_path)!r}))
     """)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout == b"[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", source], env=environ, capture_output=True, check=True
+        ).stdout
+        == b"[]\n"
+    )

@@ -46,10 +46,14 @@ SCRIPT = """
 @pytest.fixture
 def family(tmp_path, request, start_method):
     """Return a driver in a process of its own with two busy trials, and the process ids of all its descendants."""
-    source = textwrap.dedent(SCRIPT).format(harness=HARNESS, directory=str(tmp_path), method=start_method)
+    source = textwrap.dedent(SCRIPT).format(
+        harness=HARNESS, directory=str(tmp_path), method=start_method
+    )
     script = tmp_path / "driver.py"
     script.write_text(source)
-    driver = subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    driver = subprocess.Popen(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
     pids = set()
     while len(pids) < 8:
         assert driver.poll() is None
@@ -104,7 +108,9 @@ def test_nobody_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, all_die
     script = tmp_path / "driver.py"
     script.write_text(textwrap.dedent(source).format(harness=HARNESS, directory=str(tmp_path)))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    printed = subprocess.run([sys.executable, script], env=environ, capture_output=True, check=True, timeout=60)
+    printed = subprocess.run(
+        [sys.executable, script], env=environ, capture_output=True, check=True, timeout=60
+    )
     assert printed.stderr == b""
     assert all_die([int(printed.stdout)], within_s=2) == []
 

@@ -37,11 +37,18 @@ def test_reports_arrive_in_order_and_each_waits_for_its_answer(stage, start_meth
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems know no such policy")
-@pytest.mark.parametrize(("policy_of_driver", "policy_of_trial"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
-def test_training_is_batch_work_unless_the_driver_has_another_policy(stage, start_method, policy_of_driver, policy_of_trial):
+@pytest.mark.parametrize(
+    ("policy_of_driver", "policy_of_trial"),
+    [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")],
+)
+def test_training_is_batch_work_unless_the_driver_has_another_policy(
+    stage, start_method, policy_of_driver, policy_of_trial
+):
     def ready():  # in a thread of its own, since nobody may leave the lowest policy who is not privileged
         os.sched_setscheduler(0, getattr(os, policy_of_driver), os.sched_param(0))
-        theaters.append(stage(lambda config: print(os.sched_getscheduler(0)), start_method=start_method))
+        theaters.append(
+            stage(lambda config: print(os.sched_getscheduler(0)), start_method=start_method)
+        )
 
     theaters = []
     thread = threading.Thread(target=ready)
@@ -201,7 +208,13 @@ def test_an_exit_comes_when_all_descendants_are_gone(stage, start_method, manner
 
     theater = stage(train, start_method=start_method)
     assert theater.run(manner=manner).outcome is Outcome.COMPLETED
-    assert all_die([int(line) for line in theater.printed().split()], within_s=5 if manner == "session" else 0) == []
+    assert (
+        all_die(
+            [int(line) for line in theater.printed().split()],
+            within_s=5 if manner == "session" else 0,
+        )
+        == []
+    )
 
 
 def test_a_daemon_lives_as_long_as_its_own_trial(stage, all_die, wait_started):
@@ -273,7 +286,9 @@ def test_a_worker_finds_itself_in_a_world_of_its_own(stage, start_method, monkey
         assert sys.stdin.read() == ""
 
     theater = stage(train, start_method=start_method)
-    theater.start("t00007", resources={"cpu": 3.5, "gpu": 1.0}, gpu_ids=(1,), directory=str(Path.cwd()))
+    theater.start(
+        "t00007", resources={"cpu": 3.5, "gpu": 1.0}, gpu_ids=(1,), directory=str(Path.cwd())
+    )
     assert theater.exit_of("t00007").failure is None
 
 
@@ -320,7 +335,9 @@ def test_nothing_of_the_engine_is_left_open_in_a_worker(stage, start_method):
     theater.run("t00001")
     theater.run("t00002")
     # Standard streams, two knells, the connection, the listing itself, and in a spawned one the trainable.
-    assert [len(theater.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [7 if start_method == "zygote" else 8] * 2
+    assert [len(theater.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [
+        7 if start_method == "zygote" else 8
+    ] * 2
 
 
 def test_a_configuration_that_cannot_be_pickled_fails_its_own_trial_only(stage):
@@ -376,7 +393,15 @@ def test_a_lack_of_descriptors_is_no_fault_of_the_trials(stage, monkeypatch):
 
 @pytest.mark.parametrize(
     "frame",
-    [b"no json\n", b'{"kind": "secret"}\n', b"[]\n", b"[" * 100_000 + b"\n", b"x" * 3_000_000, b'{"pid": NaN}\n', b"\xff\n"],
+    [
+        b"no json\n",
+        b'{"kind": "secret"}\n',
+        b"[]\n",
+        b"[" * 100_000 + b"\n",
+        b"x" * 3_000_000,
+        b'{"pid": NaN}\n',
+        b"\xff\n",
+    ],
 )
 def test_a_worker_that_does_not_keep_to_the_protocol_is_killed(stage, frame):
     def train(config):
@@ -398,12 +423,17 @@ def test_a_second_report_before_the_answer_is_against_the_protocol(stage):
 
         channel = Attempt.latest._channel
         for step in (1, 2):
-            channel.send({"kind": "result", "metrics": {"training_iteration": step}, "checkpoint": None})
+            channel.send(
+                {"kind": "result", "metrics": {"training_iteration": step}, "checkpoint": None}
+            )
         signal.pause()
 
     theater = stage(train)
     theater.start("t00001")
-    assert "before the last one was answered" in theater.next_event("t00001", WorkerExited).failure.message
+    assert (
+        "before the last one was answered"
+        in theater.next_event("t00001", WorkerExited).failure.message
+    )
 
 
 def test_two_hundred_trials_leave_no_descriptor_open(stage, start_method):
@@ -422,7 +452,11 @@ def test_nothing_listens(stage, wait_started):
     worker = psutil.Process(wait_started(theater, "t00001"))
     for process in (worker, worker.parent(), psutil.Process()):
         assert process.net_connections(kind="inet") == []
-        assert [connection.laddr for connection in process.net_connections(kind="unix") if connection.laddr] == []
+        assert [
+            connection.laddr
+            for connection in process.net_connections(kind="unix")
+            if connection.laddr
+        ] == []
 
 
 def test_a_wake_from_another_thread_ends_the_wait(stage):

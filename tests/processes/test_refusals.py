@@ -40,7 +40,9 @@ def test_a_process_that_is_gone_before_its_refusal_is_read_is_replaced(refused):
     assert refused.next_event("t00001", ResultReported).attempt == 2
 
 
-def test_a_process_that_is_gone_before_its_refusal_is_read_is_not_replaced_for_a_trial_that_is_killed(refused):
+def test_a_process_that_is_gone_before_its_refusal_is_read_is_not_replaced_for_a_trial_that_is_killed(
+    refused,
+):
     refused.kill("t00001", attempt=2)
     refused.executor._on_launcher(selectors.EVENT_READ)
     assert refused.next_event("t00001", WorkerExited).outcome is Outcome.KILLED

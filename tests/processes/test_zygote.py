@@ -30,16 +30,22 @@ def test_the_trainable_is_loaded_once_for_all_trials(stage, trainable_importing,
 SLEEPER = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
 
 
-def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(stage, trainable_importing, caplog):
+def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(
+    stage, trainable_importing, caplog
+):
     theater = stage(trainable_importing(SLEEPER))
     theater.start("t00001")
     theater.start("t00002")
-    assert [theater.exit_of(trial_id).outcome for trial_id in ("t00001", "t00002")] == [Outcome.COMPLETED] * 2
+    assert [theater.exit_of(trial_id).outcome for trial_id in ("t00001", "t00002")] == [
+        Outcome.COMPLETED
+    ] * 2
     (warning,) = warnings_in(caplog)
     assert "loading it starts threads (sleeper)" in warning
 
 
-def test_a_trainable_that_cannot_be_loaded_fails_each_trial_with_the_cause(stage, trainable_importing, caplog):
+def test_a_trainable_that_cannot_be_loaded_fails_each_trial_with_the_cause(
+    stage, trainable_importing, caplog
+):
     theater = stage(trainable_importing("import no_such_module"))
     for trial_id in ("t00001", "t00002"):
         failure = theater.run(trial_id).failure
@@ -51,11 +57,18 @@ def test_a_trainable_that_cannot_be_loaded_fails_each_trial_with_the_cause(stage
 def test_a_trainable_that_crashes_when_loaded_fails_each_trial(stage, trainable_importing, caplog):
     theater = stage(trainable_importing("import os; os.abort()"))
     for trial_id in ("t00001", "t00002"):
-        assert theater._wait_for(lambda trial_id=trial_id: theater._exit(trial_id) or theater.start(trial_id)) is not None
+        assert (
+            theater._wait_for(
+                lambda trial_id=trial_id: theater._exit(trial_id) or theater.start(trial_id)
+            )
+            is not None
+        )
     assert any("loading it ends the process" in warning for warning in warnings_in(caplog))
 
 
-def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(stage, all_die, wait_started, caplog):
+def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
+    stage, all_die, wait_started, caplog
+):
     def train(config):
         if config["is_patient"]:
             if os.fork() == 0:
@@ -65,7 +78,9 @@ def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(stage, a
     theater = stage(train)
     theater.start("t00001", is_patient=True)
     worker = wait_started(theater, "t00001")
-    while not (pids := theater.printed().split() if (theater.directory / "t00001/stdout").exists() else []):
+    while not (
+        pids := theater.printed().split() if (theater.directory / "t00001/stdout").exists() else []
+    ):
         os.sched_yield()
     psutil.Process(worker).parent().kill()
     assert theater.exit_of("t00001").outcome is Outcome.LOST
@@ -96,14 +111,20 @@ def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
     theater = stage(lambda config: None)
     with pytest.raises(TunerError, match="died 3 times in a row"):
         list(map(theater.run, ["t00001", "t00002", "t00003", "t00004"]))
-    assert {event.outcome for events in theater.events.values() for event in events} <= {Outcome.LOST}
+    assert {event.outcome for events in theater.events.values() for event in events} <= {
+        Outcome.LOST
+    }
 
 
 @pytest.mark.parametrize("method", ["zygote", "spawn"])
 def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die, method):
     theater = stage(lambda config: None, start_method=method)
     theater.run("t00001")
-    (zygote,) = (child for child in psutil.Process().children() if "tuner.execution.local.zygote" in child.cmdline())
+    (zygote,) = (
+        child
+        for child in psutil.Process().children()
+        if "tuner.execution.local.zygote" in child.cmdline()
+    )
     spares = zygote.children()
     assert spares
     for spare in spares:

@@ -30,23 +30,35 @@ def _asha(chance, type_):
         brackets=chance.choice([1, 1, 2]) if has_two else 1,
         stop_last_trials=chance.random() < 0.7,
         num_threshold_candidates=chance.choice([0, 0, 1, 3]),
-        cost_attr=chance.choice([None, None, "cost", "time_total_s"]) if type_ == "promotion" else None,
+        cost_attr=chance.choice([None, None, "cost", "time_total_s"])
+        if type_ == "promotion"
+        else None,
     )
 
 
 def _pasha(chance):
     return functools.partial(
-        schedulers.PASHAScheduler, **_levels(chance), grace_period=chance.choice([1, 2]), epsilon=chance.choice([None, 0.1])
+        schedulers.PASHAScheduler,
+        **_levels(chance),
+        grace_period=chance.choice([1, 2]),
+        epsilon=chance.choice([None, 0.1]),
     )
 
 
 def _moasha(chance):
     options = {"grace_period": chance.choice([1, 2]), "stop_last_trials": chance.random() < 0.7}
-    return functools.partial(schedulers.MOASHAScheduler, {"loss": "min", "nested/size": "max"}, **_levels(chance), **options)
+    return functools.partial(
+        schedulers.MOASHAScheduler,
+        {"loss": "min", "nested/size": "max"},
+        **_levels(chance),
+        **options,
+    )
 
 
 def _hyperband(chance):
-    kind = chance.choice([schedulers.HyperBandScheduler, schedulers.HyperBandScheduler, schedulers.HyperBandForBOHB])
+    kind = chance.choice(
+        [schedulers.HyperBandScheduler, schedulers.HyperBandScheduler, schedulers.HyperBandForBOHB]
+    )
     return functools.partial(kind, **_levels(chance), stop_last_trials=chance.random() < 0.7)
 
 
@@ -65,9 +77,16 @@ def _mutations(chance):
     return chance.choice(
         [
             {"start": tune.uniform(0.0, 1.0)},
-            {"start": tune.loguniform(1e-3, 1.0), "width": [1, 2, 4], "model": {"depth": tune.randint(1, 6)}},
+            {
+                "start": tune.loguniform(1e-3, 1.0),
+                "width": [1, 2, 4],
+                "model": {"depth": tune.randint(1, 6)},
+            },
             {"start": lambda: 0.5, "width": tune.choice([1, 2, 4])},
-            {"width": (1, 2, 4), "model": {"depth": tune.sample_from(lambda spec: 1 + spec.config.width)}},
+            {
+                "width": (1, 2, 4),
+                "model": {"depth": tune.sample_from(lambda spec: 1 + spec.config.width)},
+            },
         ]
     )
 
@@ -114,10 +133,25 @@ def _pb2(chance):
 
 
 def _replay(chance):
-    configs = [{"start": 0.1 * number, "width": 2, "model": {"depth": number}, "fate": chance.randrange(2**31)} for number in range(1, 5)]
+    configs = [
+        {
+            "start": 0.1 * number,
+            "width": 2,
+            "model": {"depth": number},
+            "fate": chance.randrange(2**31),
+        }
+        for number in range(1, 5)
+    ]
     times = sorted(chance.sample(range(1, 20), 3))
     lines = [
-        [str(number), str(number - 1), times[number - 1], times[number - 1], *configs[number - 1 : number + 1]] for number in (1, 2, 3)
+        [
+            str(number),
+            str(number - 1),
+            times[number - 1],
+            times[number - 1],
+            *configs[number - 1 : number + 1],
+        ]
+        for number in (1, 2, 3)
     ]
     # Read from its end: each line is about the donor of the one behind it.
     return functools.partial(schedulers.PopulationBasedTrainingReplay, lines)
@@ -125,18 +159,31 @@ def _replay(chance):
 
 def _allocation(chance):
     reserve, times = chance.choice([None, {"cpu": 1}]), chance.choice([-1, 1, 2])
-    options = {"add_bundles": chance.random() < 0.5, "increase_by_times": times, "reserve_resources": reserve}
+    options = {
+        "add_bundles": chance.random() < 0.5,
+        "increase_by_times": times,
+        "reserve_resources": reserve,
+    }
     kind = chance.choice(["even", "even", "best", "wild", None])
     if kind == "wild":
         return lambda: _wild
-    makers = {"even": schedulers.DistributeResources, "best": schedulers.DistributeResourcesToTopJob}
+    makers = {
+        "even": schedulers.DistributeResources,
+        "best": schedulers.DistributeResourcesToTopJob,
+    }
     return functools.partial(makers[kind], **options) if kind else lambda: None
 
 
 def _wild(view, trial, result, books):
     """Want something else all the time; where that costs what was trained since the last checkpoint, it must not, or nothing ever ends."""
-    costs_nothing = view.can_save_on_demand or trial.checkpoint_iteration == result["training_iteration"]
-    return {"cpu": 0.5 * (1 + (7 * result["training_iteration"] + len(view.trials)) % 4)} if costs_nothing else None
+    costs_nothing = (
+        view.can_save_on_demand or trial.checkpoint_iteration == result["training_iteration"]
+    )
+    return (
+        {"cpu": 0.5 * (1 + (7 * result["training_iteration"] + len(view.trials)) % 4)}
+        if costs_nothing
+        else None
+    )
 
 
 def _around(make, make_allocation):

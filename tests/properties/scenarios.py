@@ -43,19 +43,32 @@ class Scenario:
     @property
     def may_end_early(self) -> bool:
         """Whether the experiment may end before all its trials have been suggested."""
-        is_timed = self.tune["time_budget_s"] is not None or isinstance(self.run["stop"], tune.TimeoutStopper)
+        is_timed = self.tune["time_budget_s"] is not None or isinstance(
+            self.run["stop"], tune.TimeoutStopper
+        )
         return is_timed or bool(self.run["failure_config"].fail_fast)
 
     def arguments(self) -> dict[str, Any]:
         """Return what `simulate` and `make_plan` have in common."""
         tune_config = tune.TuneConfig(
-            **self.tune, seed=self.seed, scheduler=self.make_scheduler(), search_alg=self.make_searcher(), metric="loss", mode="min"
+            **self.tune,
+            seed=self.seed,
+            scheduler=self.make_scheduler(),
+            search_alg=self.make_searcher(),
+            metric="loss",
+            mode="min",
         )
-        return {"param_space": SPACE, "tune_config": tune_config, "run_config": tune.RunConfig(**self.run)}
+        return {
+            "param_space": SPACE,
+            "tune_config": tune_config,
+            "run_config": tune.RunConfig(**self.run),
+        }
 
     def simulate(self) -> Simulation:
         """Run the experiment."""
-        return simulate(Curves(), **self.arguments(), num_slots=self.num_slots, duration_s=self.duration_s)
+        return simulate(
+            Curves(), **self.arguments(), num_slots=self.num_slots, duration_s=self.duration_s
+        )
 
     def plan(self) -> Plan:
         """Return a fresh plan of the same experiment, ready to be run or replayed."""
@@ -74,7 +87,10 @@ class Curves:
         fate = config["fate"]
         self._num_starts[fate] += 1
         chance = chance_from(fate)
-        length, crash_rate = chance.choice([0, 1, 3, 8, 15]), chance.choice([0.0, 0.0, 0.0, 0.2, 1.0])
+        length, crash_rate = (
+            chance.choice([0, 1, 3, 8, 15]),
+            chance.choice([0.0, 0.0, 0.0, 0.2, 1.0]),
+        )
         luck = chance_from(f"{fate}/{self._num_starts[fate]}")
         oddities = chance_from(f"{fate}/values")
         for step in range(1, length + 1):
@@ -112,7 +128,15 @@ def scenario(seed: int) -> Scenario:
             "time_budget_s": chance.choice([None, None, None, 12.0]),
         },
         run={
-            "stop": chance.choice([None, None, {"training_iteration": 6}, {"nested/loss": "<= 0.05"}, tune.TimeoutStopper(20.0)]),
+            "stop": chance.choice(
+                [
+                    None,
+                    None,
+                    {"training_iteration": 6},
+                    {"nested/loss": "<= 0.05"},
+                    tune.TimeoutStopper(20.0),
+                ]
+            ),
             "failure_config": tune.FailureConfig(
                 max_failures=max_failures,
                 fail_fast=chance.random() < 0.3 and max_failures == 0,
@@ -121,7 +145,8 @@ def scenario(seed: int) -> Scenario:
                 stop_grace_s=chance.choice([0.0, 3.0]),
             ),
             "checkpoint_config": tune.CheckpointConfig(
-                num_to_keep=chance.choice([None, 1, 2]), checkpoint_score_attribute=chance.choice([None, "loss"])
+                num_to_keep=chance.choice([None, 1, 2]),
+                checkpoint_score_attribute=chance.choice([None, "loss"]),
             ),
         },
         num_slots=chance.choice([1, 2, 3, 5]),
@@ -139,7 +164,11 @@ def _slowing(config, iteration):
 
 def _scheduler(chance):
     seed, temper = chance.randrange(10**6), chance.choice(sorted(TEMPERS))
-    max_t, grace_period, factor = chance.choice([4, 9, 16]), chance.choice([1, 2, 4]), chance.choice([2, 3, 4])
+    max_t, grace_period, factor = (
+        chance.choice([4, 9, 16]),
+        chance.choice([1, 2, 4]),
+        chance.choice([2, 3, 4]),
+    )
     brackets, is_last = chance.choice([1, 1, 2]), chance.random() < 0.7
     return chance.choice(
         [
@@ -159,4 +188,9 @@ def _scheduler(chance):
 def _searcher(chance):
     limit = chance.choice([1, 2, 3])
     is_batch = chance.random() < 0.5
-    return chance.choice([BasicVariantGenerator, lambda: ConcurrencyLimiter(BasicVariantGenerator(), limit, batch=is_batch)])
+    return chance.choice(
+        [
+            BasicVariantGenerator,
+            lambda: ConcurrencyLimiter(BasicVariantGenerator(), limit, batch=is_batch),
+        ]
+    )

@@ -43,14 +43,20 @@ class Curves:
         fate = config["fate"]
         self._num_starts[fate] += 1
         chance = chance_from(fate)
-        length, crash_rate = chance.choice([0, 1, 3, 8, 15, 30]), chance.choice([0.0, 0.0, 0.0, 0.1, 1.0])
+        length, crash_rate = (
+            chance.choice([0, 1, 3, 8, 15, 30]),
+            chance.choice([0.0, 0.0, 0.0, 0.1, 1.0]),
+        )
         stride, is_timeless = chance.choice([1, 1, 2, 7]), chance.random() < 0.05
         luck = chance_from(f"{fate}/{self._num_starts[fate]}")
         oddities = chance_from(f"{fate}/values")
         for step in range(1, length + 1):
             if luck.random() < crash_rate and self._num_starts[fate] < 6:
                 raise ValueError(f"crash at step {step}")
-            result = {"loss": (0.1 + config["start"]) / step, "nested": {"size": config["width"] * config["model"]["depth"]}}
+            result = {
+                "loss": (0.1 + config["start"]) / step,
+                "nested": {"size": config["width"] * config["model"]["depth"]},
+            }
             result |= {"epoch": stride * step, "cost": 0.5 * step * config["width"]}
             self._spoil(result, oddities)
             if is_timeless:
@@ -115,7 +121,9 @@ class Experiment:
     def simulate(self):
         """Run the experiment and check it; return the watch and what it came to."""
         parts = {"scheduler": self.make_scheduler(), "search_alg": self.make_searcher()}
-        tune_config = tune.TuneConfig(**self.tune, **parts, metric="loss", mode="min", seed=self.seed)
+        tune_config = tune.TuneConfig(
+            **self.tune, **parts, metric="loss", mode="min", seed=self.seed
+        )
         watch = Watch(self.troubles)
         outcome = watch.simulate(
             tune.with_resources(Curves(), self.request),
@@ -149,7 +157,17 @@ def experiment(seed: int, kind: str | None = None) -> Experiment:
             "time_budget_s": 25.0 if is_endless else chance.choice([None, None, None, None, 12.0]),
         },
         run=_run(chance, max_failures, num_slots),
-        request=chance.choice([{"cpu": 1}, {"cpu": 1}, {"cpu": 1}, {"cpu": 0.5}, {"cpu": 1, "gpu": 0.5}, {"cpu": num_slots}, _by_width]),
+        request=chance.choice(
+            [
+                {"cpu": 1},
+                {"cpu": 1},
+                {"cpu": 1},
+                {"cpu": 0.5},
+                {"cpu": 1, "gpu": 0.5},
+                {"cpu": num_slots},
+                _by_width,
+            ]
+        ),
         num_slots=num_slots,
         duration_s=chance.choice([1.0, 0.25 if is_endless else 0.0, _uneven, _slowing]),
         troubles=Troubles(
@@ -166,7 +184,16 @@ def experiment(seed: int, kind: str | None = None) -> Experiment:
 
 def _run(chance, max_failures, num_slots):
     return {
-        "stop": chance.choice([None, None, None, {"training_iteration": 9}, {"loss": "<= 0.02"}, tune.TimeoutStopper(40.0)]),
+        "stop": chance.choice(
+            [
+                None,
+                None,
+                None,
+                {"training_iteration": 9},
+                {"loss": "<= 0.02"},
+                tune.TimeoutStopper(40.0),
+            ]
+        ),
         "failure_config": tune.FailureConfig(
             max_failures=max_failures,
             fail_fast=chance.random() < 0.2 and max_failures == 0,
@@ -175,7 +202,8 @@ def _run(chance, max_failures, num_slots):
             stop_grace_s=chance.choice([0.0, 3.0]),
         ),
         "checkpoint_config": tune.CheckpointConfig(
-            num_to_keep=chance.choice([None, 1, 1, 2]), checkpoint_score_attribute=chance.choice([None, None, "loss"])
+            num_to_keep=chance.choice([None, 1, 1, 2]),
+            checkpoint_score_attribute=chance.choice([None, None, "loss"]),
         ),
         "resources": {"cpu": num_slots, "gpu": chance.choice([1, 2])},
     }
@@ -194,7 +222,11 @@ def _slowing(config, iteration):
 
 
 def _searcher(chance):
-    limit, num, is_batch = chance.choice([1, 2, 3, 5]), chance.choice([0, 1, 3, 7]), chance.random() < 0.5
+    limit, num, is_batch = (
+        chance.choice([1, 2, 3, 5]),
+        chance.choice([0, 1, 3, 7]),
+        chance.random() < 0.5,
+    )
     return chance.choice(
         [
             BasicVariantGenerator,
@@ -230,12 +262,18 @@ def main(arguments: list[str] | None = None) -> int:
             watch, outcome = experiment(seed, options.scheduler).simulate()
         except Exception:  # noqa: BLE001  (whatever it is, it is what we look for)
             failed.append(seed)
-            print(f"seed {seed}, {experiment(seed, options.scheduler).kind}:", traceback.format_exc(limit=-3), flush=True)
+            print(
+                f"seed {seed}, {experiment(seed, options.scheduler).kind}:",
+                traceback.format_exc(limit=-3),
+                flush=True,
+            )
         else:
             seen.update(counted(seed, options.scheduler, watch, outcome))
     for name, number in sorted(seen.items()):
         print(f"{number:>10}  {name}")
-    print(f"{options.experiments} experiments in {time.monotonic() - began:.0f} s, {len(failed)} did not end as they should: {failed}")
+    print(
+        f"{options.experiments} experiments in {time.monotonic() - began:.0f} s, {len(failed)} did not end as they should: {failed}"
+    )
     return 1 if failed else 0
 
 
@@ -245,7 +283,11 @@ def counted(seed, kind, watch, outcome):
     seen[f"with {experiment(seed, kind).kind}"] += 1
     seen.update(f"decision: {type(decision).__name__}" for decision in outcome.decisions)
     seen.update(f"trial {trial.ending}" for trial in outcome.grid.trials)
-    seen.update(f"left to the engine by {experiment(seed, kind).kind}" for trial in outcome.grid.trials if str(trial.reason) == "idle")
+    seen.update(
+        f"left to the engine by {experiment(seed, kind).kind}"
+        for trial in outcome.grid.trials
+        if str(trial.reason) == "idle"
+    )
     seen["grafts"] += sum(len(trial.grafts) for trial in outcome.grid.trials)
     seen["ended with a reason why it cannot"] += bool(watch.experiment.misuse)
     seen["turns"] += watch.num_turns

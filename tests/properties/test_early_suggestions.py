@@ -5,7 +5,13 @@ import dataclasses
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+)
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
 from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.testing import simulate
@@ -17,7 +23,10 @@ SCHEDULERS = {
     "hyperband": lambda: HyperBandScheduler(max_t=16),
     "median": lambda: MedianStoppingRule(grace_period=2, min_samples_required=2),
     "pbt": lambda: PopulationBasedTraining(
-        "training_iteration", perturbation_interval=3, hyperparam_mutations={"x": tune.uniform(0, 1)}, synch=True
+        "training_iteration",
+        perturbation_interval=3,
+        hyperparam_mutations={"x": tune.uniform(0, 1)},
+        synch=True,
     ),
 }
 SPACE = {"x": tune.uniform(0, 1)}
@@ -32,20 +41,32 @@ def outcome(scheduler, num_slots, num_samples):
     simulation = simulate(
         losses,
         param_space=SPACE,
-        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=num_samples, seed=5, scheduler=scheduler),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=num_samples, seed=5, scheduler=scheduler
+        ),
         num_slots=num_slots,
         duration_s=lambda config, _: 0.5 + config["x"],
     )
     decisions = [decision for entry in simulation.history for decision in entry.decisions]
-    return decisions, [(each.config, each.ending, each.metrics) for each in simulation.grid], simulation.elapsed_s
+    return (
+        decisions,
+        [(each.config, each.ending, each.metrics) for each in simulation.grid],
+        simulation.elapsed_s,
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize(("num_slots", "num_samples"), [(1, 9), (3, 3), (3, 40)])
-def test_every_scheduler_decides_as_if_each_trial_came_when_a_slot_is_free(name, num_slots, num_samples, monkeypatch):
+def test_every_scheduler_decides_as_if_each_trial_came_when_a_slot_is_free(
+    name, num_slots, num_samples, monkeypatch
+):
     early = outcome(SCHEDULERS[name](), num_slots, num_samples)
     settings = Plan.settings
-    monkeypatch.setattr(Plan, "settings", lambda *arguments: dataclasses.replace(settings(*arguments), max_pending=0))
+    monkeypatch.setattr(
+        Plan,
+        "settings",
+        lambda *arguments: dataclasses.replace(settings(*arguments), max_pending=0),
+    )
     assert early == outcome(SCHEDULERS[name](), num_slots, num_samples)
 
 
@@ -61,14 +82,20 @@ def test_every_scheduler_decides_as_if_each_trial_came_when_a_slot_is_free(name,
         (0, {"num_samples": 3, "search_alg": TreeSearch()}),
     ],
 )
-def test_only_of_a_grid_or_random_samples_in_known_number_are_trials_suggested_early(max_pending, settings):
+def test_only_of_a_grid_or_random_samples_in_known_number_are_trials_suggested_early(
+    max_pending, settings
+):
     settings = {"search_alg": BasicVariantGenerator(), **settings}
-    plan = make_plan(losses, SPACE, tune.TuneConfig(metric="loss", mode="min", **settings), tune.RunConfig())
+    plan = make_plan(
+        losses, SPACE, tune.TuneConfig(metric="loss", mode="min", **settings), tune.RunConfig()
+    )
     plan.connect()
     assert plan.settings({"cpu": 4.0}).max_pending == max_pending
 
 
 def test_two_trials_for_each_slot_are_suggested_early_where_there_are_many():
-    plan = make_plan(losses, SPACE, tune.TuneConfig(search_alg=BasicVariantGenerator()), tune.RunConfig())
+    plan = make_plan(
+        losses, SPACE, tune.TuneConfig(search_alg=BasicVariantGenerator()), tune.RunConfig()
+    )
     plan.connect()
     assert plan.settings({"cpu": 64.0}).max_pending == 128

@@ -65,7 +65,9 @@ METRICS = st.fixed_dictionaries(
         "should_checkpoint": st.booleans(),
     },
 )
-SUGGESTIONS = st.lists(st.tuples(REQUESTS, st.sampled_from([*[None] * 9, BOOM])), min_size=1, max_size=4)
+SUGGESTIONS = st.lists(
+    st.tuples(REQUESTS, st.sampled_from([*[None] * 9, BOOM])), min_size=1, max_size=4
+)
 NUM_TURNS = st.sampled_from([1, 0, 2, 5])
 RARELY = st.sampled_from([*[False] * 9, True])
 RETENTIONS = st.builds(
@@ -99,12 +101,18 @@ SCHEDULERS = {
     "promotion": lambda _: ASHAScheduler(max_t=9, reduction_factor=2, type="promotion"),
     "pasha": lambda _: PASHAScheduler(max_t=9, reduction_factor=2),
     "hyperband": lambda _: HyperBandScheduler(max_t=9, reduction_factor=3),
-    "median": lambda _: MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1, hard_stop=False),
-    "pbt": lambda _: PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS),
+    "median": lambda _: MedianStoppingRule(
+        "training_iteration", grace_period=1, min_samples_required=1, hard_stop=False
+    ),
+    "pbt": lambda _: PopulationBasedTraining(
+        "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS
+    ),
     "pbt, generations": lambda _: PopulationBasedTraining(
         "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS, synch=True
     ),
-    "mf-pbt": lambda _: MFPopulationBasedTraining("training_iteration", perturbation_interval=1, frequencies=(1, 2)),
+    "mf-pbt": lambda _: MFPopulationBasedTraining(
+        "training_iteration", perturbation_interval=1, frequencies=(1, 2)
+    ),
 }
 """By name, what makes a scheduler, whimsical ones from a seed."""
 CHANGES = st.fixed_dictionaries(
@@ -163,7 +171,9 @@ class ExperimentMachine(RuleBasedStateMachine):
         """Let the turn go on, or end it, or let some turns pass in which everybody does what they do when all is well."""
         for _ in range(data.draw(NUM_TURNS)):
             if self.world.asked:
-                self.world.answer(data.draw(SUGGESTIONS), "ended" if data.draw(RARELY) else "postponed")
+                self.world.answer(
+                    data.draw(SUGGESTIONS), "ended" if data.draw(RARELY) else "postponed"
+                )
             self.world.carry_on()
         if data.draw(st.booleans()):
             self.world.end_turn()
@@ -176,7 +186,11 @@ class ExperimentMachine(RuleBasedStateMachine):
     @rule(data=st.data(), metrics=METRICS, has_checkpoint=st.booleans())
     def report(self, data, metrics, has_checkpoint):
         can_report_one = not self.declared.checkpoints.can_save_on_demand
-        self.world.report(self.pick(data, Mood.TRAINING), metrics, has_checkpoint=has_checkpoint and can_report_one)
+        self.world.report(
+            self.pick(data, Mood.TRAINING),
+            metrics,
+            has_checkpoint=has_checkpoint and can_report_one,
+        )
         self.go_on(data)
 
     @precondition(lambda self: self.world.in_mood(Mood.SAVING))
@@ -205,7 +219,9 @@ class ExperimentMachine(RuleBasedStateMachine):
         checkpoint = CheckpointRecord(77, 7)
         late = {
             "started": WorkerStarted(*key, pid=1),
-            "result": ResultReported(*key, {"training_iteration": 7, "loss": 0.0, "done": True}, checkpoint),
+            "result": ResultReported(
+                *key, {"training_iteration": 7, "loss": 0.0, "done": True}, checkpoint
+            ),
             "saved": CheckpointSaved(*key, checkpoint),
             "failed": CheckpointFailed(*key, BOOM),
             "exited": WorkerExited(*key, Outcome.FAILED, BOOM),
@@ -237,7 +253,10 @@ class ExperimentMachine(RuleBasedStateMachine):
         self.go_on(data)
 
     @precondition(lambda self: self.world.experiment.trials)
-    @rule(data=st.data(), wish=st.sampled_from([TrialStopRequested, PauseRequested, PauseRequested, ResumeRequested]))
+    @rule(
+        data=st.data(),
+        wish=st.sampled_from([TrialStopRequested, PauseRequested, PauseRequested, ResumeRequested]),
+    )
     def steer(self, data, wish):
         trial = data.draw(st.sampled_from(list(self.world.experiment.trials)))
         self.world.steer(wish(trial.trial_id))
@@ -247,9 +266,13 @@ class ExperimentMachine(RuleBasedStateMachine):
     @rule(data=st.data(), request=REQUESTS)
     def fork(self, data, request):
         experiment = self.world.experiment
-        donor = data.draw(st.sampled_from([trial for trial in experiment.trials if trial.checkpoints]))
+        donor = data.draw(
+            st.sampled_from([trial for trial in experiment.trials if trial.checkpoints])
+        )
         checkpoint = data.draw(st.sampled_from(donor.checkpoints))
-        changes = data.draw(st.dictionaries(st.sampled_from(sorted(donor.config) or ["x"]), st.integers(0, 9)))
+        changes = data.draw(
+            st.dictionaries(st.sampled_from(sorted(donor.config) or ["x"]), st.integers(0, 9))
+        )
         fork_id = next_fork_id(experiment.roster.num_forked)
         self.world.steer(TrialForked(fork_id, donor.trial_id, changes, request, checkpoint.index))
         self.go_on(data)
@@ -266,7 +289,11 @@ class ExperimentMachine(RuleBasedStateMachine):
         if self.needs_population:
             changes.pop("max_trials", None)
         if is_meant:
-            self.world.restart(DriverRestarted(dataclasses.replace(self.world.experiment.settings, **changes), **resume))
+            self.world.restart(
+                DriverRestarted(
+                    dataclasses.replace(self.world.experiment.settings, **changes), **resume
+                )
+            )
             self.world.end_turn()
         self.go_on(data)
 
@@ -283,7 +310,10 @@ class ExperimentMachine(RuleBasedStateMachine):
         world.come_to_an_end()
         assert not world.workers
         is_interrupted = world.experiment.stop_reason is not None
-        assert all(trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in world.experiment.trials)
+        assert all(
+            trial.is_finished or (is_interrupted and trial.status is Status.PAUSED)
+            for trial in world.experiment.trials
+        )
         self.replay()
 
     def replay(self):

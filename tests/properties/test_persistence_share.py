@@ -91,7 +91,13 @@ class Experiment:
         self.can_be_put_down = True
         self.experiment = SimpleNamespace(
             trials=[
-                SimpleNamespace(trial_id=f"t{n}", is_finished=n < num_over, checkpoints=[], leases={}, graft=None)
+                SimpleNamespace(
+                    trial_id=f"t{n}",
+                    is_finished=n < num_over,
+                    checkpoints=[],
+                    leases={},
+                    graft=None,
+                )
                 for n in range(num_over + num_live)
             ]
         )
@@ -117,7 +123,13 @@ COSTS = st.fixed_dictionaries(
     }
 )
 TURNS = st.lists(
-    st.tuples(st.sampled_from([0.001, 0.01, 0.3, 2.0, 20.0]), st.sampled_from([1, 4, 9, 200]), st.integers(1, 6)), min_size=5, max_size=40
+    st.tuples(
+        st.sampled_from([0.001, 0.01, 0.3, 2.0, 20.0]),
+        st.sampled_from([1, 4, 9, 200]),
+        st.integers(1, 6),
+    ),
+    min_size=5,
+    max_size=40,
 )
 
 
@@ -139,12 +151,16 @@ def live_through(costs, turns):
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))
         log = JournalLog(journal, cleaner, accountant)
-        taken = snapshots.Snapshots("experiment", None, state, SuggestionQueue(None), CallbackList([]), log, accountant)
+        taken = snapshots.Snapshots(
+            "experiment", None, state, SuggestionQueue(None), CallbackList([]), log, accountant
+        )
         opening_s = disk.spent_s  # before there was anything to be kept from
         _take_turns(turns, watch, log, taken, accountant)
         taken.close(watch.now_s)
         log.flush()
-        spent_s = disk.spent_s - opening_s + state.spent_s + accountant.num_snapshots * costs["thread_s"]
+        spent_s = (
+            disk.spent_s - opening_s + state.spent_s + accountant.num_snapshots * costs["thread_s"]
+        )
         share = spent_s / (watch.now_s - Watch.start_s)
         assert accountant.report().share == pytest.approx(share, abs=EXACT)
 
@@ -163,12 +179,21 @@ def _take_turns(turns, watch, log, taken, accountant):
             if watch.now_s > started_s or accountant.num_snapshots > num_snapshots:
                 # What was spent before has been paid off by now: a snapshot waits until it is affordable.
                 assert stretched_s <= SHARE * (started_s - began_s) + EXACT
-                stretched_s += watch.now_s - started_s + (accountant.num_snapshots - num_snapshots) * watch.thread_s
+                stretched_s += (
+                    watch.now_s
+                    - started_s
+                    + (accountant.num_snapshots - num_snapshots) * watch.thread_s
+                )
                 num_snapshots = accountant.num_snapshots
 
 
 QUICKLY = settings(
-    max_examples=60, deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=60,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -182,7 +207,16 @@ def test_a_long_and_costly_run_takes_snapshots_at_all():
     turns = [(0.3, 9, 6)] * 30
     with mock.patch.object(snapshots.Snapshots, "_write", autospec=True) as write:
         live_through(
-            {"write_s": 0.003, "byte_s": 1e-8, "sync_s": 0.02, "words_s": 0.001, "thread_s": 0.0, "num_over": 3, "num_live": 4}, turns
+            {
+                "write_s": 0.003,
+                "byte_s": 1e-8,
+                "sync_s": 0.02,
+                "words_s": 0.001,
+                "thread_s": 0.0,
+                "num_over": 3,
+                "num_live": 4,
+            },
+            turns,
         )
     assert write.call_count >= 3
 

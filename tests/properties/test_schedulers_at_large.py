@@ -48,9 +48,21 @@ def test_every_experiment_ends_with_every_trial_over(kind):
 
 
 def test_all_that_may_happen_has_happened(seen):
-    decisions = {f"decision: {name}" for name in ("Stop", "Pause", "Resume", "Save", "Exploit", "Resize")}
-    endings = {f"trial {ending}" for ending in ("completed", "stopped early", "interrupted", "failed")}
-    troubles = {"damaged", "save failed", "interrupted", "deleted", "stay", "started from a donor", "started from its own"}
+    decisions = {
+        f"decision: {name}" for name in ("Stop", "Pause", "Resume", "Save", "Exploit", "Resize")
+    }
+    endings = {
+        f"trial {ending}" for ending in ("completed", "stopped early", "interrupted", "failed")
+    }
+    troubles = {
+        "damaged",
+        "save failed",
+        "interrupted",
+        "deleted",
+        "stay",
+        "started from a donor",
+        "started from its own",
+    }
     assert not (decisions | endings | troubles | {"ended with a reason why it cannot"}) - set(+seen)
 
 
@@ -61,13 +73,22 @@ def test_no_scheduler_leaves_paused_trials_to_the_engine(seen):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_number_gives_the_same_history(kind):
     for seed in (1, 2):
-        (_, first), (_, second) = experiment(seed, kind).simulate(), experiment(seed, kind).simulate()
+        (_, first), (_, second) = (
+            experiment(seed, kind).simulate(),
+            experiment(seed, kind).simulate(),
+        )
         assert repr(first.history) == repr(second.history)
 
 
 def test_every_exported_scheduler_takes_part():
-    exported = {value for name in schedulers.__all__ if isinstance(value := getattr(schedulers, name), type)}
-    wanted = {kind for kind in exported if issubclass(kind, schedulers.Scheduler) and kind is not schedulers.Scheduler}
+    exported = {
+        value for name in schedulers.__all__ if isinstance(value := getattr(schedulers, name), type)
+    }
+    wanted = {
+        kind
+        for kind in exported
+        if issubclass(kind, schedulers.Scheduler) and kind is not schedulers.Scheduler
+    }
     found = set()
     for kind, seed in itertools.product(KINDS, range(60)):
         made = experiment(seed, kind).make_scheduler()
@@ -86,7 +107,9 @@ class TestTheWatch:
 
     @staticmethod
     def start(trial_id="b", checkpoint=None, next_checkpoint=0, source_id="a"):
-        return StartWorker(trial_id, 1, {}, {"cpu": 1.0}, (), checkpoint, next_checkpoint, source_id=source_id)
+        return StartWorker(
+            trial_id, 1, {}, {"cpu": 1.0}, (), checkpoint, next_checkpoint, source_id=source_id
+        )
 
     def test_a_deletion_while_somebody_starts_from_it(self, watch):
         watch._check_start(self.start(checkpoint=CheckpointRecord(0, 3)))

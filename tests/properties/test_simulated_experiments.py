@@ -29,17 +29,31 @@ def test_every_experiment_ends_with_every_trial_over(first):
 def check(planned, simulation):
     events = [entry.event for entry in simulation.history]
     trials = simulation.grid.trials
-    is_interrupted = any(isinstance(said.decision, StopAll) for entry in simulation.history for said in entry.advice)
-    is_interrupted |= planned.run["failure_config"].fail_fast and any(trial.status is Status.ERROR for trial in trials)
-    assert all(trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in trials)
+    is_interrupted = any(
+        isinstance(said.decision, StopAll) for entry in simulation.history for said in entry.advice
+    )
+    is_interrupted |= planned.run["failure_config"].fail_fast and any(
+        trial.status is Status.ERROR for trial in trials
+    )
+    assert all(
+        trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in trials
+    )
     assert simulation.stall == ""
-    starts = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerStarted))
-    exits = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerExited))
+    starts = Counter(
+        (event.trial_id, event.attempt) for event in events if isinstance(event, WorkerStarted)
+    )
+    exits = Counter(
+        (event.trial_id, event.attempt) for event in events if isinstance(event, WorkerExited)
+    )
     assert starts == exits
     assert set(exits.values()) <= {1}
     assert len(trials) == sum(isinstance(event, TrialSuggested) for event in events)
-    assert len(trials) == planned.tune["num_samples"] or (planned.may_end_early and len(trials) < planned.tune["num_samples"])
-    assert [entry.at_s for entry in simulation.history] == sorted(entry.at_s for entry in simulation.history)
+    assert len(trials) == planned.tune["num_samples"] or (
+        planned.may_end_early and len(trials) < planned.tune["num_samples"]
+    )
+    assert [entry.at_s for entry in simulation.history] == sorted(
+        entry.at_s for entry in simulation.history
+    )
     assert math.isfinite(simulation.elapsed_s)
     check_trials(planned, trials)
     if planned.seed % 8 == 0:
@@ -89,8 +103,22 @@ def test_the_scenarios_cover_what_can_happen():
         seen.update(str(trial.ending) for trial in simulation.grid.trials)
         seen.update(type(decision).__name__ for decision in simulation.decisions)
         seen.update(trial.reason.rule for trial in simulation.grid.trials if trial.reason)
-        seen["retries"] += sum(trial.num_failures > 0 and trial.status is Status.TERMINATED for trial in simulation.grid.trials)
+        seen["retries"] += sum(
+            trial.num_failures > 0 and trial.status is Status.TERMINATED
+            for trial in simulation.grid.trials
+        )
     endings = {"completed", "stopped early", "interrupted", "failed", "retries"}
-    rules = {"asha.rung", "whim", "idle", "time_budget", "stopper.stop_all", "stop", "trainable.done", "fail_fast"}
-    missing = (endings | rules | {"Stop", "Pause", "Resume", "Save", "Exploit", "Resize"}) - set(+seen)
+    rules = {
+        "asha.rung",
+        "whim",
+        "idle",
+        "time_budget",
+        "stopper.stop_all",
+        "stop",
+        "trainable.done",
+        "fail_fast",
+    }
+    missing = (endings | rules | {"Stop", "Pause", "Resume", "Save", "Exploit", "Resize"}) - set(
+        +seen
+    )
     assert not missing

@@ -26,7 +26,16 @@ class Journal:
 
 
 def add(trials, _):
-    trials.append(SimpleNamespace(trial_id=f"t{len(trials)}", is_finished=False, checkpoints=[], leases={}, graft=None, num_rows=0))
+    trials.append(
+        SimpleNamespace(
+            trial_id=f"t{len(trials)}",
+            is_finished=False,
+            checkpoints=[],
+            leases={},
+            graft=None,
+            num_rows=0,
+        )
+    )
 
 
 def report(trials, at):
@@ -71,23 +80,61 @@ def go_back(trials, at):
 
 def words_for(trial):
     index = trial.graft.checkpoint.index if trial.graft else None
-    return json.dumps([trial.trial_id, trial.is_finished, trial.num_rows, trial.checkpoints, list(trial.leases), index]).encode()
+    return json.dumps(
+        [
+            trial.trial_id,
+            trial.is_finished,
+            trial.num_rows,
+            trial.checkpoints,
+            list(trial.leases),
+            index,
+        ]
+    ).encode()
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([add, add, report, save, finish, finish, lease, give_back, drop, graft, go_back, None]), st.integers(0, 9)
+            st.sampled_from(
+                [
+                    add,
+                    add,
+                    report,
+                    save,
+                    finish,
+                    finish,
+                    lease,
+                    give_back,
+                    drop,
+                    graft,
+                    go_back,
+                    None,
+                ]
+            ),
+            st.integers(0, 9),
         )
     )
 )
 def test_words_are_never_out_of_date(tmp_path_factory, steps):
     trials = []
-    state = SimpleNamespace(experiment=SimpleNamespace(trials=trials), can_be_put_down=True, put_down=dict, words_for=words_for)
+    state = SimpleNamespace(
+        experiment=SimpleNamespace(trials=trials),
+        can_be_put_down=True,
+        put_down=dict,
+        words_for=words_for,
+    )
     log = SimpleNamespace(journal=Journal(), settle=Journal().settle)
     snapshots.identity, identity = (lambda _: {}), snapshots.identity
     try:
-        taken = Snapshots(tmp_path_factory.getbasetemp(), None, state, SuggestionQueue(None), CallbackList([]), log, Accountant())
+        taken = Snapshots(
+            tmp_path_factory.getbasetemp(),
+            None,
+            state,
+            SuggestionQueue(None),
+            CallbackList([]),
+            log,
+            Accountant(),
+        )
     finally:
         snapshots.identity = identity
     for change, at in [*steps, (None, 0)]:

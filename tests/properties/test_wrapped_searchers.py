@@ -9,7 +9,11 @@ import pytest
 from searchers import ConcurrencyLimiter, DuplicateGuard, Repeater, Searcher
 from searchers.space import choice, randint, uniform
 
-SPACES = [{"x": randint(0, 6)}, {"x": choice([abs, (1, 2), "a"]), "deep": {"y": randint(0, 3)}}, {"x": randint(0, 4), "z": uniform(0, 1)}]
+SPACES = [
+    {"x": randint(0, 6)},
+    {"x": choice([abs, (1, 2), "a"]), "deep": {"y": randint(0, 3)}},
+    {"x": randint(0, 4), "z": uniform(0, 1)},
+]
 
 
 class Strict(Searcher):
@@ -52,7 +56,11 @@ class Strict(Searcher):
         return {"open": list(self.open), "over": list(self.over), "num_asked": self.num_asked}
 
     def load_state_dict(self, state):
-        self.open, self.over, self.num_asked = list(state["open"]), list(state["over"]), state["num_asked"]
+        self.open, self.over, self.num_asked = (
+            list(state["open"]),
+            list(state["over"]),
+            state["num_asked"],
+        )
 
 
 def stack(seed):
@@ -67,7 +75,9 @@ def stack(seed):
             searcher = Repeater(searcher, rng.randint(1, 3))
         else:
             searcher = DuplicateGuard(searcher, wrap, max_tries=rng.randint(1, 4))
-    assert searcher.set_search_properties("loss", "min", SPACES[seed % len(SPACES)], seed=seed, num_samples=1080)
+    assert searcher.set_search_properties(
+        "loss", "min", SPACES[seed % len(SPACES)], seed=seed, num_samples=1080
+    )
     return searcher, inner
 
 
@@ -96,13 +106,19 @@ def test_a_wrapped_searcher_is_talked_to_by_the_rules(seed):
                 number += 1
         if running:
             trial_id = rng.choice(running)
-            result = {"loss": rng.choice([0.5, 1, float("nan"), None]), "training_iteration": 1, "host": "h"}
+            result = {
+                "loss": rng.choice([0.5, 1, float("nan"), None]),
+                "training_iteration": 1,
+                "host": "h",
+            }
             ending = rng.choice([{}, {}, {"stopped": True}, {"error": True}, None, None])
             for each in (searcher, twin):
                 if ending is None:
                     each.on_trial_result(trial_id, result)
                 else:
-                    each.on_trial_complete(trial_id, None if "error" in ending else result, **ending)
+                    each.on_trial_complete(
+                        trial_id, None if "error" in ending else result, **ending
+                    )
             if ending is not None:
                 running.remove(trial_id)
     assert inner.state_dict() == twins_inner.state_dict()

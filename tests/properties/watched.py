@@ -8,7 +8,14 @@ from unittest import mock
 
 from tests.properties.world import BOOM, chance_from
 from tuner.core.commands import AnswerReport, StartWorker
-from tuner.core.events import CheckpointFailed, CheckpointLost, CheckpointSaved, ResultReported, StopRequested, WorkerExited
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointLost,
+    CheckpointSaved,
+    ResultReported,
+    StopRequested,
+    WorkerExited,
+)
 from tuner.core.trial import Ending, Status, Verdict
 from tuner.driver.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
@@ -72,7 +79,10 @@ class Watch:
             declared = settings(plan, capacity)
             if self._troubles.can_save:
                 return declared
-            return dataclasses.replace(declared, checkpoints=dataclasses.replace(declared.checkpoints, can_save_on_demand=False))
+            return dataclasses.replace(
+                declared,
+                checkpoints=dataclasses.replace(declared.checkpoints, can_save_on_demand=False),
+            )
 
         with (
             mock.patch.object(simulation, "SimulatedExecutor", self._stand_before),
@@ -108,7 +118,9 @@ class Watch:
                 case StartWorker():
                     self._check_start(command)
                 case AnswerReport():
-                    assert not command.save or self._troubles.can_save, "a save is asked for that nobody can do"
+                    assert not command.save or self._troubles.can_save, (
+                        "a save is asked for that nobody can do"
+                    )
                     self.seen[f"verdict: {command.verdict}"] += 1
                     self.seen["stay"] += command.stay
         self._inner.carry_out(commands)
@@ -118,11 +130,15 @@ class Watch:
         trial_id, checkpoint = command.trial_id, command.checkpoint
         assert trial_id not in self._workers, f"two live attempts of {trial_id}"
         self._starts[trial_id] += 1
-        assert (trial_id, command.next_checkpoint) not in self._there, f"{trial_id} is going to overwrite a checkpoint"
+        assert (trial_id, command.next_checkpoint) not in self._there, (
+            f"{trial_id} is going to overwrite a checkpoint"
+        )
         self._workers[trial_id] = command
         if checkpoint is not None:
             key = (command.source_id, checkpoint.index)
-            assert self._there.get(key) == checkpoint.iteration, f"{trial_id} starts from {key}, which is not there"
+            assert self._there.get(key) == checkpoint.iteration, (
+                f"{trial_id} starts from {key}, which is not there"
+            )
             self._fresh[trial_id] = key
             self.seen["started from a donor"] += command.source_id != trial_id
             self.seen["started from its own"] += command.source_id == trial_id
@@ -132,20 +148,27 @@ class Watch:
         for command in self._workers.values():
             used.update(command.resources)
         for name, amount in used.items():
-            assert amount <= self.capacity().get(name, 0.0) + 1e-6, f"{amount} of {name} in use, there is {self.capacity()}"
+            assert amount <= self.capacity().get(name, 0.0) + 1e-6, (
+                f"{amount} of {name} in use, there is {self.capacity()}"
+            )
         limit = self.experiment.settings.max_concurrent
         assert limit is None or len(self._workers) <= limit, "too many at once"
 
     def _delete(self, trial_id, checkpoint):
         key = (trial_id, checkpoint.index)
-        assert self._there.pop(key, None) == checkpoint.iteration, f"{key} is deleted, but was not there"
+        assert self._there.pop(key, None) == checkpoint.iteration, (
+            f"{key} is deleted, but was not there"
+        )
         readers = [reader for reader, read in self._fresh.items() if read == key]
         assert not readers, f"{key} is deleted while {readers} start from it"
         self.seen["deleted"] += 1
 
     def _find_damage(self, owner_id, checkpoint):
         key = (owner_id, checkpoint.index)
-        if len(self._damaged) < MAX_DAMAGES and chance_from(f"{self._troubles.seed}/{key}").random() < self._troubles.damaged:
+        if (
+            len(self._damaged) < MAX_DAMAGES
+            and chance_from(f"{self._troubles.seed}/{key}").random() < self._troubles.damaged
+        ):
             self._damaged.add(key)
         if key not in self._damaged:
             return ""
@@ -198,14 +221,21 @@ class Watch:
         experiment = self.experiment
         experiment.check()
         for trial in experiment.trials:
-            assert trial.is_finished or not trial.exploit or trial.status is not Status.PENDING, "it waits and is ready to start"
+            assert trial.is_finished or not trial.exploit or trial.status is not Status.PENDING, (
+                "it waits and is ready to start"
+            )
             for reader, index in trial.leases.items():
                 self._check_lease(trial, reader, index)
             for checkpoint in trial.checkpoints:
                 is_lost = self._is_being_lost(trial.trial_id, checkpoint.index)
-                assert is_lost or self._there.get((trial.trial_id, checkpoint.index)) == checkpoint.iteration, "a checkpoint is not there"
+                assert (
+                    is_lost
+                    or self._there.get((trial.trial_id, checkpoint.index)) == checkpoint.iteration
+                ), "a checkpoint is not there"
             limit = experiment.settings.checkpoints.retention.num_to_keep
-            assert limit is None or len(trial.checkpoints) <= limit + 1 + len(trial.leased), "too many checkpoints are kept"
+            assert limit is None or len(trial.checkpoints) <= limit + 1 + len(trial.leased), (
+                "too many checkpoints are kept"
+            )
 
     def _is_being_lost(self, trial_id, index):
         lost = [answer for answer in self.driver._answers if isinstance(answer, CheckpointLost)]
@@ -213,7 +243,9 @@ class Watch:
 
     def _check_lease(self, donor, reader, index):
         """Whoever has leased a checkpoint is going to start from it, or may yet have to."""
-        assert index in {checkpoint.index for checkpoint in donor.checkpoints}, f"{reader!r} has leased what {donor} does not have"
+        assert index in {checkpoint.index for checkpoint in donor.checkpoints}, (
+            f"{reader!r} has leased what {donor} does not have"
+        )
         if not reader:
             assert donor.status is Status.RUNNING, f"{donor} has leased a start and does not run"
             return
@@ -233,9 +265,15 @@ class Watch:
         stopping = self.experiment._stopping
         is_interrupted = stopping is not None and stopping.ending is Ending.INTERRUPTED
         for trial in outcome.grid.trials:
-            assert trial.is_finished or (is_interrupted and trial.status is Status.PAUSED), f"{trial} is left alone; {reason}"
-            assert trial.attempt == self._starts[trial.trial_id] + self._num_not_started(outcome, trial)
-            assert trial.exploit is None or trial.status is Status.PAUSED, f"{trial} is over and waits"
+            assert trial.is_finished or (is_interrupted and trial.status is Status.PAUSED), (
+                f"{trial} is left alone; {reason}"
+            )
+            assert trial.attempt == self._starts[trial.trial_id] + self._num_not_started(
+                outcome, trial
+            )
+            assert trial.exploit is None or trial.status is Status.PAUSED, (
+                f"{trial} is over and waits"
+            )
             assert trial.worker.value == "ABSENT"
             assert trial.is_finished is (trial.ending is not None)
         assert outcome.stall == "", outcome.stall
@@ -246,5 +284,12 @@ class Watch:
     @staticmethod
     def _num_not_started(outcome, trial):
         """Return how many attempts never began, since what they were to start from was damaged."""
-        lost = [entry.event for entry in outcome.history if isinstance(entry.event, WorkerExited) and entry.event.failure]
-        return sum(event.trial_id == trial.trial_id and event.failure.kind == "CheckpointLost" for event in lost)
+        lost = [
+            entry.event
+            for entry in outcome.history
+            if isinstance(entry.event, WorkerExited) and entry.event.failure
+        ]
+        return sum(
+            event.trial_id == trial.trial_id and event.failure.kind == "CheckpointLost"
+            for event in lost
+        )

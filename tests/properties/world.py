@@ -13,7 +13,14 @@ from collections import Counter, defaultdict
 
 from schedulers.decisions import Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
-from tuner.core.commands import AnswerReport, AskSearcher, CheckpointRecorded, DeleteCheckpoint, KillWorker, StartWorker
+from tuner.core.commands import (
+    AnswerReport,
+    AskSearcher,
+    CheckpointRecorded,
+    DeleteCheckpoint,
+    KillWorker,
+    StartWorker,
+)
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointLost,
@@ -88,7 +95,11 @@ class WhimsicalScheduler(Scheduler):
 
     def state_dict(self):
         version, numbers, gauss = self._chance.getstate()
-        return {"chance": [version, list(numbers), gauss], "known": list(self._known), "is_calm": self.is_calm}
+        return {
+            "chance": [version, list(numbers), gauss],
+            "known": list(self._known),
+            "is_calm": self.is_calm,
+        }
 
     def load_state_dict(self, state):
         version, numbers, gauss = state["chance"]
@@ -99,8 +110,13 @@ class WhimsicalScheduler(Scheduler):
     def _whims(self, trial, rate=0.3):
         if self.is_calm or self._chance.random() > rate:
             return []
-        others = [self._chance.choice(self._known[-6:]) for _ in range(self._chance.choice([0, 0, 1, 2]))]
-        return [self._decide(self._chance.choice(self._kinds), trial_id) for trial_id in (trial.trial_id, *others)]
+        others = [
+            self._chance.choice(self._known[-6:]) for _ in range(self._chance.choice([0, 0, 1, 2]))
+        ]
+        return [
+            self._decide(self._chance.choice(self._kinds), trial_id)
+            for trial_id in (trial.trial_id, *others)
+        ]
 
     def _decide(self, kind, trial_id):
         reason = Reason("whim", {"number": self._chance.random()})
@@ -131,7 +147,10 @@ class WhimsicalScheduler(Scheduler):
         if self.is_calm or self._chance.random() < 0.3:
             return []
         kinds = (Resume, Resume, Resume, Stop) if self._can_resume else (Stop,)
-        return [self._decide(self._chance.choice(kinds), self._chance.choice(trials).trial_id) for _ in range(num_free_slots)]
+        return [
+            self._decide(self._chance.choice(kinds), self._chance.choice(trials).trial_id)
+            for _ in range(num_free_slots)
+        ]
 
 
 class World:
@@ -180,11 +199,18 @@ class World:
         """Close the turn and do what is wanted, in the driver's order."""
         self.tell(TurnEnded())
         commands, self._commands = self._commands, []
-        doomed = {(command.trial_id, command.checkpoint.index) for command in commands if isinstance(command, DeleteCheckpoint)}
+        doomed = {
+            (command.trial_id, command.checkpoint.index)
+            for command in commands
+            if isinstance(command, DeleteCheckpoint)
+        }
         for command in commands:
             match command:
                 case StartWorker():
-                    assert command.checkpoint is None or (command.source_id, command.checkpoint.index) not in doomed
+                    assert (
+                        command.checkpoint is None
+                        or (command.source_id, command.checkpoint.index) not in doomed
+                    )
                     self._start(command)
                 case AnswerReport():
                     self._answer(command)
@@ -198,7 +224,9 @@ class World:
 
     def _start(self, command):
         trial_id = command.trial_id
-        assert not any(other == trial_id for other, _ in self.workers), "two live attempts of one trial"
+        assert not any(other == trial_id for other, _ in self.workers), (
+            "two live attempts of one trial"
+        )
         assert command.attempt == self.num_started[trial_id] + 1
         self._check_source(command)
         assert command.next_checkpoint not in self.kept[trial_id]
@@ -241,31 +269,52 @@ class World:
             self._over = {}
         for trial in self.experiment.trials:
             if trial.is_finished:
-                standing = (trial.status, trial.ending, trial.reason, trial.attempt, trial.num_failures, len(trial.failures))
-                assert self._over.setdefault(trial.trial_id, standing) == standing, "something happened to a trial that is over"
+                standing = (
+                    trial.status,
+                    trial.ending,
+                    trial.reason,
+                    trial.attempt,
+                    trial.num_failures,
+                    len(trial.failures),
+                )
+                assert self._over.setdefault(trial.trial_id, standing) == standing, (
+                    "something happened to a trial that is over"
+                )
         assert all(self.experiment.roster[trial_id].is_finished for trial_id in self._over)
 
     def _check_failures(self):
         limit = self.experiment.settings.max_failures
         for trial in self.experiment.trials:
-            assert trial.is_finished or limit < 0 or trial.num_failures <= limit, "tried again too often"
+            assert trial.is_finished or limit < 0 or trial.num_failures <= limit, (
+                "tried again too often"
+            )
 
     def _check_turn(self):
         experiment = self.experiment
-        waiting = [worker.key for worker in self.workers.values() if worker.mood is Mood.WAITING and not worker.is_condemned]
+        waiting = [
+            worker.key
+            for worker in self.workers.values()
+            if worker.mood is Mood.WAITING and not worker.is_condemned
+        ]
         assert not waiting, f"no answer for {waiting}"
         assert {trial_id for trial_id, _ in self.workers} == set(experiment.roster.live)
         for trial in experiment.trials:
-            assert {checkpoint.index for checkpoint in trial.checkpoints} == set(self.kept[trial.trial_id])
+            assert {checkpoint.index for checkpoint in trial.checkpoints} == set(
+                self.kept[trial.trial_id]
+            )
             num_to_keep = experiment.settings.checkpoints.retention.num_to_keep
-            assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1 + len(trial.leased)
+            assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1 + len(
+                trial.leased
+            )
         deadline_s = experiment.next_deadline_s()
         assert deadline_s is None or deadline_s > self.now_s, "a deadline that was passed over"
         is_up_to_the_user = bool(experiment.roster.held) and experiment.stop_reason is None
         has_work = self.workers or self.asked or experiment.roster.ready or is_up_to_the_user
         assert experiment.is_finished or has_work, "nothing will ever happen again"
         if not self.workers and not experiment.is_finished and not is_up_to_the_user:
-            assert self.asked or experiment.roster.ready.resting_until_s, "nobody runs, although everything is free"
+            assert self.asked or experiment.roster.ready.resting_until_s, (
+                "nobody runs, although everything is free"
+            )
         self._check_devices()
 
     def _check_devices(self):
@@ -292,7 +341,11 @@ class World:
         worker.iteration += 1
         worker.mood = Mood.WAITING
         checkpoint = self._checkpoint_of(worker) if has_checkpoint else None
-        self.tell(ResultReported(*worker.key, {"training_iteration": worker.iteration, **metrics}, checkpoint))
+        self.tell(
+            ResultReported(
+                *worker.key, {"training_iteration": worker.iteration, **metrics}, checkpoint
+            )
+        )
 
     def save(self, worker, *, succeeds=True):
         """Let a worker save what it was asked to save."""
@@ -312,7 +365,13 @@ class World:
         self.dead.append(worker.key)
         self.num_exited[worker.key] += 1
         assert self.num_exited[worker.key] == 1
-        self.tell(WorkerExited(*worker.key, outcome, None if outcome in {Outcome.COMPLETED, Outcome.STOPPED} else BOOM))
+        self.tell(
+            WorkerExited(
+                *worker.key,
+                outcome,
+                None if outcome in {Outcome.COMPLETED, Outcome.STOPPED} else BOOM,
+            )
+        )
 
     def lose_checkpoint(self, worker):
         """Let the checkpoint that a worker is to start from turn out to be damaged."""
@@ -347,7 +406,13 @@ class World:
                 case Mood.STARTING:
                     self.begin(worker)
                 case Mood.TRAINING if not worker.is_condemned:
-                    self.report(worker, {"loss": 1.0 / (worker.iteration + 1), "val": {"acc": 0.1 * worker.iteration}})
+                    self.report(
+                        worker,
+                        {
+                            "loss": 1.0 / (worker.iteration + 1),
+                            "val": {"acc": 0.1 * worker.iteration},
+                        },
+                    )
                 case Mood.SAVING:
                     self.save(worker)
                 case _:

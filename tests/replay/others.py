@@ -25,23 +25,38 @@ REPLAYED = [
 ]
 OTHERS = {
     "moasha": lambda: MOASHAScheduler({"loss": "min", "size": "max"}, max_t=6, reduction_factor=2),
-    "median": lambda: MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1),
+    "median": lambda: MedianStoppingRule(
+        "training_iteration", grace_period=1, min_samples_required=1
+    ),
     "promotion": lambda: ASHAScheduler(max_t=6, reduction_factor=2, type="promotion"),
-    "promotion, cost": lambda: ASHAScheduler(max_t=6, reduction_factor=2, brackets=2, type="promotion", cost_attr="size"),
+    "promotion, cost": lambda: ASHAScheduler(
+        max_t=6, reduction_factor=2, brackets=2, type="promotion", cost_attr="size"
+    ),
     "auto, rush": lambda: ASHAScheduler(max_t=6, reduction_factor=2, num_threshold_candidates=2),
     "pasha": lambda: PASHAScheduler(max_t=6, reduction_factor=2),
     "hyperband": lambda: HyperBandScheduler(max_t=6, reduction_factor=2),
-    "median, pausing": lambda: MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1, hard_stop=False),
-    "pbt": lambda: PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS),
+    "median, pausing": lambda: MedianStoppingRule(
+        "training_iteration", grace_period=1, min_samples_required=1, hard_stop=False
+    ),
+    "pbt": lambda: PopulationBasedTraining(
+        "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS
+    ),
     "pbt, generations": lambda: PopulationBasedTraining(
         "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS, synch=True
     ),
     "mf-pbt": lambda: MFPopulationBasedTraining(
-        "training_iteration", perturbation_interval=1, hyperparam_mutations=MUTATIONS, frequencies=(1, 2)
+        "training_iteration",
+        perturbation_interval=1,
+        hyperparam_mutations=MUTATIONS,
+        frequencies=(1, 2),
     ),
-    "pb2": lambda: PB2("training_iteration", perturbation_interval=4, hyperparam_bounds={"x": [0.0, 1.0]}),
+    "pb2": lambda: PB2(
+        "training_iteration", perturbation_interval=4, hyperparam_bounds={"x": [0.0, 1.0]}
+    ),
     "replay": lambda: PopulationBasedTrainingReplay(REPLAYED),
-    "resizing": lambda: ResourceChangingScheduler(ASHAScheduler(max_t=6, reduction_factor=2), DistributeResourcesToTopJob()),
+    "resizing": lambda: ResourceChangingScheduler(
+        ASHAScheduler(max_t=6, reduction_factor=2), DistributeResourcesToTopJob()
+    ),
 }
 
 
@@ -56,10 +71,18 @@ class Learner(tune.Trainable):
         if 0.45 < self.config["x"] < 0.55 and self.num_steps == 3:
             raise RuntimeError("it diverged")
         self.loss = 0.5 * self.loss + self.config["x"] + self.config["layers"]
-        return {"loss": self.loss, "size": self.num_steps * self.config["layers"], "done": self.num_steps == 6}
+        return {
+            "loss": self.loss,
+            "size": self.num_steps * self.config["layers"],
+            "done": self.num_steps == 6,
+        }
 
     def save_checkpoint(self, checkpoint_dir):
-        Path(checkpoint_dir, "state.json").write_text(json.dumps([self.num_steps, self.loss]), encoding="utf-8")
+        Path(checkpoint_dir, "state.json").write_text(
+            json.dumps([self.num_steps, self.loss]), encoding="utf-8"
+        )
 
     def load_checkpoint(self, checkpoint_dir):
-        self.num_steps, self.loss = json.loads(Path(checkpoint_dir, "state.json").read_text(encoding="utf-8"))
+        self.num_steps, self.loss = json.loads(
+            Path(checkpoint_dir, "state.json").read_text(encoding="utf-8")
+        )

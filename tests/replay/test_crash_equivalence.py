@@ -58,7 +58,9 @@ def learn(config):
     for step in range(1, 7):
         if 0.45 < config["x"] < 0.55 and step == 3:
             raise RuntimeError("it diverged")
-        tune.report({"loss": config["x"] + config["layers"] / step, "size": step * config["layers"]})
+        tune.report(
+            {"loss": config["x"] + config["layers"] / step, "size": step * config["layers"]}
+        )
 
 
 class Crashing(Experiment):
@@ -73,14 +75,20 @@ class Crashing(Experiment):
 
     def handle(self, event, at_s, recorded=None):
         self.num_events += 1
-        outcome = super().handle(event, at_s, recorded if self.num_events <= self.num_read else None)
+        outcome = super().handle(
+            event, at_s, recorded if self.num_events <= self.num_read else None
+        )
         if repr(tuple(outcome.advice)) != repr(tuple(recorded)):
             self.differences.append((event, recorded, outcome.advice))
         return outcome
 
 
 def fold(plan, directory, num_read):
-    experiment = Crashing(ExperimentSettings.from_fields(read_declaration(directory)["settings"]), plan.scheduler, plan.stopper)
+    experiment = Crashing(
+        ExperimentSettings.from_fields(read_declaration(directory)["settings"]),
+        plan.scheduler,
+        plan.stopper,
+    )
     experiment.num_read = num_read
     proposer = Proposer(plan.searcher, plan.space, plan.request_for)
     replay(directory, experiment, proposer)
@@ -96,7 +104,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("scheduler", "searcher"), CASES)
-def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(scheduler, searcher, tmp_path):
+def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
+    scheduler, searcher, tmp_path
+):
     can_save = scheduler in OTHERS
     trainable = Learner if can_save else learn
 
@@ -104,7 +114,12 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(schedule
         made = (OTHERS if can_save else SCHEDULERS)[scheduler]()
         num_samples = 1 if scheduler == "replay" else 6
         tune_config = tune.TuneConfig(
-            metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=made, search_alg=SEARCHERS[searcher]()
+            metric="loss",
+            mode="min",
+            num_samples=num_samples,
+            seed=3,
+            scheduler=made,
+            search_alg=SEARCHERS[searcher](),
         )
         run_config = tune.RunConfig(
             name="e",
@@ -133,8 +148,15 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(schedule
         experiment, proposer = fold(plan(), directory, num_read)
         assert experiment.differences == []
         assert proposer.foreign == {}
-        assert strict_json.dumps([trial_fields(trial) for trial in experiment.trials], strict_json.opaque) == table
+        assert (
+            strict_json.dumps(
+                [trial_fields(trial) for trial in experiment.trials], strict_json.opaque
+            )
+            == table
+        )
         num_events, num_read = experiment.num_events, num_read + 1
     assert num_events > (20 if scheduler == "replay" else 60)
     bodies = [body for body in writer.read(directory) if records.is_event(body)]
-    assert EXPECTED.get(scheduler, set()) <= {type(said.decision).__name__ for body in bodies for said in records.decode(body)[2]}
+    assert EXPECTED.get(scheduler, set()) <= {
+        type(said.decision).__name__ for body in bodies for said in records.decode(body)[2]
+    }

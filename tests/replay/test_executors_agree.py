@@ -8,8 +8,21 @@ from searchers import BasicVariantGenerator, OptunaSearch
 from tuner.journal import records, writer
 from tuner.testing import simulate
 
-TIMES_AND_PLACES = ["date", "timestamp", "time_this_iter_s", "time_total_s", "time_since_restore", "pid", "hostname", "node_ip"]
-SPACE = {"start": tune.uniform(0.0, 1.0), "length": tune.randint(4, 12), "nested": {"act": tune.choice(["relu", "tanh"])}}
+TIMES_AND_PLACES = [
+    "date",
+    "timestamp",
+    "time_this_iter_s",
+    "time_total_s",
+    "time_since_restore",
+    "pid",
+    "hostname",
+    "node_ip",
+]
+SPACE = {
+    "start": tune.uniform(0.0, 1.0),
+    "length": tune.randint(4, 12),
+    "nested": {"act": tune.choice(["relu", "tanh"])},
+}
 NUM_SAMPLES = 8
 
 
@@ -17,7 +30,11 @@ def learn(config):
     for step in range(1, config["length"] + 1):
         if config["length"] % 3 == 0 and step == 2:
             raise ValueError("no length for training")
-        yield {"loss": config["start"] / step, "nested": {"nan": float("nan") if step == 2 else 1.0}, "done": step == 10}
+        yield {
+            "loss": config["start"] / step,
+            "nested": {"nan": float("nan") if step == 2 else 1.0},
+            "done": step == 10,
+        }
 
 
 def arguments(*, scheduler, searcher, num_concurrent):

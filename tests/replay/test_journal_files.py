@@ -19,7 +19,11 @@ from tuner.restore.search_adapter import Proposer
 from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage.declaration import read_declaration
 
-SPACE = {"start": tune.uniform(0.0, 1.0), "length": tune.randint(1, 9), "layers": [tune.choice([1, 2]), {"width": tune.choice([8, 16])}]}
+SPACE = {
+    "start": tune.uniform(0.0, 1.0),
+    "length": tune.randint(1, 9),
+    "layers": [tune.choice([1, 2]), {"width": tune.choice([8, 16])}],
+}
 
 
 def learn(config):
@@ -52,12 +56,22 @@ def asks_too_much(config):
 
 
 def declared(tmp_path, trainable, **changes):
-    settings = {"scheduler": ASHAScheduler(max_t=6, reduction_factor=2), "search_alg": BasicVariantGenerator(), **changes}
-    checkpoints = tune.CheckpointConfig(num_to_keep=1, checkpoint_frequency=2) if isinstance(trainable, type) else None
+    settings = {
+        "scheduler": ASHAScheduler(max_t=6, reduction_factor=2),
+        "search_alg": BasicVariantGenerator(),
+        **changes,
+    }
+    checkpoints = (
+        tune.CheckpointConfig(num_to_keep=1, checkpoint_frequency=2)
+        if isinstance(trainable, type)
+        else None
+    )
     return {
         "trainable": trainable,
         "param_space": SPACE,
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=12, seed=5, max_concurrent_trials=3, **settings),
+        "tune_config": tune.TuneConfig(
+            metric="loss", mode="min", num_samples=12, seed=5, max_concurrent_trials=3, **settings
+        ),
         "run_config": tune.RunConfig(
             name="run",
             storage_path=tmp_path,
@@ -74,7 +88,9 @@ def replayed(directory, declaration):
     told = read_declaration(directory)
     plan = with_seed(make_plan(**declaration), told["seed"])
     plan.connect()
-    experiment = Experiment(ExperimentSettings.from_fields(told["settings"]), plan.scheduler, plan.stopper)
+    experiment = Experiment(
+        ExperimentSettings.from_fields(told["settings"]), plan.scheduler, plan.stopper
+    )
     proposer = Proposer(plan.searcher, plan.space, plan.request_for)
     replay(directory, experiment, proposer)
     experiment.check()
@@ -82,32 +98,56 @@ def replayed(directory, declaration):
 
 
 def portrait(trials):
-    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "summary", "trainable_name"}]
+    names = [
+        name for name in Trial.__slots__ if name not in {"__weakref__", "summary", "trainable_name"}
+    ]
     return [
         {name: repr(getattr(trial, name)) for name in names}
-        | {name: [repr(getattr(summary, part)) for part in summary.__slots__] for name, summary in trial.summary.items()}
+        | {
+            name: [repr(getattr(summary, part)) for part in summary.__slots__]
+            for name, summary in trial.summary.items()
+        }
         for trial in trials
     ]
 
 
-@pytest.mark.parametrize("trainable", [learn, Saving, tune.with_resources(learn, asks_too_much)], ids=["function", "class", "resources"])
+@pytest.mark.parametrize(
+    "trainable",
+    [learn, Saving, tune.with_resources(learn, asks_too_much)],
+    ids=["function", "class", "resources"],
+)
 @pytest.mark.parametrize("limit", [None, 1, 2])
 def test_a_fresh_experiment_comes_to_stand_where_the_run_ended(tmp_path, trainable, limit, caplog):
     def searcher():
-        return BasicVariantGenerator() if limit is None else ConcurrencyLimiter(BasicVariantGenerator(), limit)
+        return (
+            BasicVariantGenerator()
+            if limit is None
+            else ConcurrencyLimiter(BasicVariantGenerator(), limit)
+        )
 
     original = searcher()
     grid = tune.Tuner(**declared(tmp_path, trainable, search_alg=original)).fit()
     caplog.clear()
-    experiment, lived_again = replayed(tmp_path / "run", declared(tmp_path, trainable, search_alg=searcher()))
+    experiment, lived_again = replayed(
+        tmp_path / "run", declared(tmp_path, trainable, search_alg=searcher())
+    )
     assert experiment.is_finished
     assert portrait(experiment.trials) == portrait(grid.trials)
     assert lived_again.state_dict() == original.state_dict()
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == []
 
 
 def test_the_last_moments_of_a_driver_count_as_running_time(tmp_path):
-    experiment = Experiment(ExperimentSettings(capacity={"cpu": 1.0}), FIFOScheduler(), NoopStopper())
+    experiment = Experiment(
+        ExperimentSettings(capacity={"cpu": 1.0}), FIFOScheduler(), NoopStopper()
+    )
     with Journal(tmp_path, sync="process") as journal:
         journal.append(records.encode(TurnEnded(), 2.0), records.mark(records.CLOSE, 7.5))
-    assert replay(tmp_path, experiment, Proposer(BasicVariantGenerator(), {}, lambda config: {"cpu": 1.0})).elapsed_s == 7.5
+    assert (
+        replay(
+            tmp_path, experiment, Proposer(BasicVariantGenerator(), {}, lambda config: {"cpu": 1.0})
+        ).elapsed_s
+        == 7.5
+    )

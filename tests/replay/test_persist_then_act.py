@@ -71,7 +71,10 @@ class Record(Callback):
 
     def unwritten_before(self, index):
         """Return what had been taken in but not written down when the thing at this place was done."""
-        last_write = max((place for place, (kind, _) in enumerate(self.done[:index]) if kind == "write"), default=-1)
+        last_write = max(
+            (place for place, (kind, _) in enumerate(self.done[:index]) if kind == "write"),
+            default=-1,
+        )
         return [event for kind, event in self.done[last_write + 1 : index] if kind == "take"]
 
 
@@ -88,21 +91,44 @@ def driver_of(
     in_microseconds=False,
     **settings,
 ):
-    policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep))
-    declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
+    policy = CheckpointPolicy(
+        can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep)
+    )
+    declared = ExperimentSettings(
+        capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings
+    )
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     suggestions = SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}))
-    observers = Observers(suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None)
-    times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s, "in_microseconds": in_microseconds}
-    return Driver(experiment, record, record, suggestions, observers, record.delete, find_damage=find_damage, at_rest=at_rest, **times)
+    observers = Observers(
+        suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None
+    )
+    times = {
+        "elapsed_s": elapsed_s,
+        "tick_s": tick_s,
+        "leave_at_s": leave_at_s,
+        "in_microseconds": in_microseconds,
+    }
+    return Driver(
+        experiment,
+        record,
+        record,
+        suggestions,
+        observers,
+        record.delete,
+        find_damage=find_damage,
+        at_rest=at_rest,
+        **times,
+    )
 
 
 @pytest.fixture
 def record():
     """Run an experiment that starts, saves, pauses, deletes and stops."""
-    script = {("t00000", time): [Save("t00000", WHY)] for time in (1, 2)} | {("t00000", 4): [Pause("t00000", WHY)]}
+    script = {("t00000", time): [Save("t00000", WHY)] for time in (1, 2)} | {
+        ("t00000", 4): [Pause("t00000", WHY)]
+    }
     record = Record()
     driver_of(record, ScriptedScheduler(script)).run()
     return record
@@ -139,16 +165,27 @@ def test_observers_find_a_trial_as_it_was_when_it_happened():
 
 
 def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(record):
-    [started] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)]
+    [started] = [
+        place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)
+    ]
     kinds = [kind for kind, _ in record.done[started:]]
-    assert kinds[:4] == ["take", "take", "take", "write"]  # that it started and the turn ended, then its first result
+    assert kinds[:4] == [
+        "take",
+        "take",
+        "take",
+        "write",
+    ]  # that it started and the turn ended, then its first result
 
 
 def test_what_nobody_sees_is_written_all_the_same_when_nothing_else_comes():
     record = Record(duration_s=5.0)
     driver_of(record, tick_s=2.0).run()
-    [started] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)]
-    [first, *_] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, ResultReported)]
+    [started] = [
+        place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)
+    ]
+    [first, *_] = [
+        place for place, (_, event) in enumerate(record.done) if isinstance(event, ResultReported)
+    ]
     assert ("write", None) in record.done[started:first]
 
 
@@ -160,14 +197,20 @@ def test_nobody_waits_beyond_a_deadline():
     record = Record(duration_s=50.0)
     driver_of(record, time_budget_s=120.0, stop_grace_s=7.0).run()
     assert record.clock() == 127.0
-    assert [command for kind, command in record.done if kind == "do" and isinstance(command, KillWorker)]
+    assert [
+        command for kind, command in record.done if kind == "do" and isinstance(command, KillWorker)
+    ]
 
 
 def test_a_driver_whose_time_is_nearly_over_interrupts_the_experiment_by_itself():
     record = Record(duration_s=50.0)
     driver_of(record, leave_at_s=120.0, interrupt_grace_s=7.0).run()
     assert record.clock() == 127.0
-    assert [event.rule for kind, event in record.done if kind == "take" and isinstance(event, StopRequested)] == [TIME_LIMIT]
+    assert [
+        event.rule
+        for kind, event in record.done
+        if kind == "take" and isinstance(event, StopRequested)
+    ] == [TIME_LIMIT]
 
 
 def test_a_driver_that_ticks_looks_at_the_clock_meanwhile():
@@ -190,7 +233,12 @@ def test_a_wish_to_stop_ends_the_experiment_and_comes_first_in_its_turn():
     driver.request_stop(StopRequested("signal.SIGINT"))
     driver.run()
     events = [event for kind, event in record.done if kind == "take"]
-    assert [type(event).__name__ for event in events[:4]] == ["TurnEnded", "StopRequested", "TrialSuggested", "TurnEnded"]
+    assert [type(event).__name__ for event in events[:4]] == [
+        "TurnEnded",
+        "StopRequested",
+        "TrialSuggested",
+        "TurnEnded",
+    ]
     assert not any(isinstance(event, WorkerExited) for event in events)
 
 
@@ -200,9 +248,21 @@ def test_a_worker_whose_checkpoint_is_damaged_is_not_started_from_it():
 
     script = {("t00000", 1): [Save("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
     record = Record()
-    driver_of(record, ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]]), find_damage=find_damage, num_to_keep=None).run()
-    started = [command for kind, command in record.done if kind == "do" and isinstance(command, StartWorker)]
-    assert [(start.attempt, start.checkpoint and start.checkpoint.index) for start in started] == [(1, None), (3, 0)]
+    driver_of(
+        record,
+        ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]]),
+        find_damage=find_damage,
+        num_to_keep=None,
+    ).run()
+    started = [
+        command
+        for kind, command in record.done
+        if kind == "do" and isinstance(command, StartWorker)
+    ]
+    assert [(start.attempt, start.checkpoint and start.checkpoint.index) for start in started] == [
+        (1, None),
+        (3, 0),
+    ]
     taken = [event for kind, event in record.done if kind == "take"]
     assert CheckpointLost("t00000", 1, "torn") in taken
 

@@ -70,15 +70,30 @@ def original(request, monkeypatch, caplog):
 def again(planned):
     """Return the same experiment with nothing in it."""
     plan = planned.plan()
-    return Remembering(simulated_settings(plan, {"cpu": planned.num_slots}), plan.scheduler, plan.stopper)
+    return Remembering(
+        simulated_settings(plan, {"cpu": planned.num_slots}), plan.scheduler, plan.stopper
+    )
 
 
 def portrait(experiment):
     """Return all that is known about the trials, as text."""
-    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "local_path", "open_checkpoint", "summary", "trainable_name"}]
+    names = [
+        name
+        for name in Trial.__slots__
+        if name not in {"__weakref__", "local_path", "open_checkpoint", "summary", "trainable_name"}
+    ]
     trials = [{name: repr(getattr(trial, name)) for name in names} for trial in experiment.trials]
-    summaries = [{name: repr(vars_of(summary)) for name, summary in trial.summary.items()} for trial in experiment.trials]
-    return trials, summaries, +experiment.roster.num_by_status, +experiment.roster.num_by_ending, repr(experiment.best.value)
+    summaries = [
+        {name: repr(vars_of(summary)) for name, summary in trial.summary.items()}
+        for trial in experiment.trials
+    ]
+    return (
+        trials,
+        summaries,
+        +experiment.roster.num_by_status,
+        +experiment.roster.num_by_ending,
+        repr(experiment.best.value),
+    )
 
 
 def vars_of(summary):
@@ -91,7 +106,11 @@ def test_every_event_leads_to_the_same_when_it_is_read_back(original):
     for entry in result.history:
         line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.advice))
         event, at_s, advice = records.decode(strict_json.loads(line))
-        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice) == repr(tuple(entry.advice))
+        assert (
+            repr(tuple(second.handle(event, at_s).advice))
+            == repr(advice)
+            == repr(tuple(entry.advice))
+        )
     assert second.told == first.told
     assert portrait(second) == portrait(first)
 
@@ -107,7 +126,9 @@ def test_routine_turns_need_no_record_of_their_own(original):
         body = strict_json.loads(line)
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             outcome = second.handle(TurnEnded(), routine_end_s)
-            assert all(isinstance(command, (AnswerReport, AskSearcher)) for command in outcome.commands)
+            assert all(
+                isinstance(command, (AnswerReport, AskSearcher)) for command in outcome.commands
+            )
             assert not outcome.notices
         event, at_s, advice = records.decode(body)
         assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice)
@@ -123,12 +144,18 @@ def test_of_several_routine_turns_in_a_row_the_first_counts_since_it_is_the_one_
         log.append(TurnEnded(is_routine=True), at_s, ())
     log.append(SearchEnded(), 8.0, ())
     log.append(SearchEnded(), 9.0, ())
-    assert [strict_json.loads(line).get(records.ROUTINE_END) for line in journal.lines] == [5.0, None]
+    assert [strict_json.loads(line).get(records.ROUTINE_END) for line in journal.lines] == [
+        5.0,
+        None,
+    ]
 
 
 def put_down(experiment):
     """Return the state as it would stand in a file."""
-    state = {"state": experiment.state_dict(), "trials": [trial_fields(trial) for trial in experiment.trials]}
+    state = {
+        "state": experiment.state_dict(),
+        "trials": [trial_fields(trial) for trial in experiment.trials],
+    }
     for part in ("scheduler", "stopper"):
         state[part] = getattr(experiment.counsel, part).state_dict()
     return strict_json.dumps(state)
@@ -144,10 +171,14 @@ def taken_up(planned, text):
     return experiment
 
 
-def test_a_state_and_what_happened_after_it_lead_to_the_same_as_everything_from_the_beginning(original):
+def test_a_state_and_what_happened_after_it_lead_to_the_same_as_everything_from_the_beginning(
+    original,
+):
     planned, result, first = original
     whole = again(planned)
-    ends_of_turns = [index for index, entry in enumerate(result.history) if isinstance(entry.event, TurnEnded)]
+    ends_of_turns = [
+        index for index, entry in enumerate(result.history) if isinstance(entry.event, TurnEnded)
+    ]
     states = {}
     for index, entry in enumerate(result.history):
         whole.handle(entry.event, entry.at_s, entry.advice)

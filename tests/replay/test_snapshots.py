@@ -31,7 +31,12 @@ def learn(config):
     for step in range(1, 10):
         if config["x"] < 0.2 and step == 4:
             raise RuntimeError("it diverged")
-        tune.report({"loss": config["x"] + config["layers"] / step, "val": {"loss": float("nan") if step == 2 else 1.0 / step}})
+        tune.report(
+            {
+                "loss": config["x"] + config["layers"] / step,
+                "val": {"loss": float("nan") if step == 2 else 1.0 / step},
+            }
+        )
 
 
 def plateau(trial_id, result):
@@ -39,9 +44,21 @@ def plateau(trial_id, result):
 
 
 PARTS = {
-    "asha, optuna": (lambda: ASHAScheduler(max_t=9, reduction_factor=2), OptunaSearch, lambda: None),
-    "asha, limited": (lambda: ASHAScheduler(max_t=9), lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2), lambda: plateau),
-    "fifo, random": (FIFOScheduler, BasicVariantGenerator, lambda: tune.stopper.TrialPlateauStopper("loss", num_results=3, std=0.2)),
+    "asha, optuna": (
+        lambda: ASHAScheduler(max_t=9, reduction_factor=2),
+        OptunaSearch,
+        lambda: None,
+    ),
+    "asha, limited": (
+        lambda: ASHAScheduler(max_t=9),
+        lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2),
+        lambda: plateau,
+    ),
+    "fifo, random": (
+        FIFOScheduler,
+        BasicVariantGenerator,
+        lambda: tune.stopper.TrialPlateauStopper("loss", num_results=3, std=0.2),
+    ),
 }
 
 
@@ -52,11 +69,22 @@ def arguments(request, tmp_path):
 
     def make(num_samples=8):
         tune_config = tune.TuneConfig(
-            metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=scheduler(), search_alg=searcher()
+            metric="loss",
+            mode="min",
+            num_samples=num_samples,
+            seed=3,
+            scheduler=scheduler(),
+            search_alg=searcher(),
         )
         failure = tune.FailureConfig(max_failures=1)
         run_config = tune.RunConfig(
-            name="e", storage_path=tmp_path, executor="inline", verbose=0, durability="process", stop=stop(), failure_config=failure
+            name="e",
+            storage_path=tmp_path,
+            executor="inline",
+            verbose=0,
+            durability="process",
+            stop=stop(),
+            failure_config=failure,
         )
         return {"param_space": SPACE, "tune_config": tune_config, "run_config": run_config}
 
@@ -68,7 +96,9 @@ def keep_all_snapshots(monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
     monkeypatch.setattr(Snapshots, "_is_writing", has_written)
-    monkeypatch.setattr("tuner.driver.snapshots.write_parts", functools.partial(storage.write_parts, sync=False))
+    monkeypatch.setattr(
+        "tuner.driver.snapshots.write_parts", functools.partial(storage.write_parts, sync=False)
+    )
 
 
 def has_written(snapshots):
@@ -80,10 +110,14 @@ def has_written(snapshots):
 
 def rebuilt(arguments, directory, snapshot, trainable=learn):
     declaration = read_declaration(directory)
-    plan = with_seed(make_plan(trainable, *arguments().values()), declaration["seed"], declaration["id"])
+    plan = with_seed(
+        make_plan(trainable, *arguments().values()), declaration["seed"], declaration["id"]
+    )
     plan.connect()
     settings = ExperimentSettings.from_fields(declaration["settings"])
-    return rebuild(plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
+    return rebuild(
+        plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory))
+    )
 
 
 def portrait(rebuilt):
@@ -101,15 +135,32 @@ def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_
     expected = portrait(rebuilt(arguments, directory, None))
     for path in paths:
         body = strict_json.unseal(path.read_bytes())
-        assert portrait(rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]))) == expected
+        assert (
+            portrait(
+                rebuilt(
+                    arguments, directory, storage.Snapshot(body["last_sequence"], body["state"])
+                )
+            )
+            == expected
+        )
 
 
-@pytest.mark.parametrize(("scheduler", "searcher"), [*((each, BasicVariantGenerator) for each in OTHERS), ("promotion", OptunaSearch)])
-def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, searcher, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("scheduler", "searcher"),
+    [*((each, BasicVariantGenerator) for each in OTHERS), ("promotion", OptunaSearch)],
+)
+def test_behind_every_snapshot_every_scheduler_decides_as_it_did(
+    scheduler, searcher, tmp_path, monkeypatch
+):
     def arguments():
         num_samples = 1 if scheduler == "replay" else 6
         tune_config = tune.TuneConfig(
-            metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=OTHERS[scheduler](), search_alg=searcher()
+            metric="loss",
+            mode="min",
+            num_samples=num_samples,
+            seed=3,
+            scheduler=OTHERS[scheduler](),
+            search_alg=searcher(),
         )
         run_config = tune.RunConfig(
             name="e",
@@ -121,7 +172,11 @@ def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, sear
             failure_config=tune.FailureConfig(max_failures=1),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         )
-        return {"param_space": REPLAYED[0][4] if scheduler == "replay" else SPACE, "tune_config": tune_config, "run_config": run_config}
+        return {
+            "param_space": REPLAYED[0][4] if scheduler == "replay" else SPACE,
+            "tune_config": tune_config,
+            "run_config": run_config,
+        }
 
     keep_all_snapshots(monkeypatch)
     tune.Tuner(Learner, **arguments()).fit()
@@ -131,12 +186,16 @@ def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, sear
     expected = portrait(rebuilt(arguments, directory, None, Learner))
     for path in paths:
         body = strict_json.unseal(path.read_bytes())
-        found = rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]), Learner)
+        found = rebuilt(
+            arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]), Learner
+        )
         assert found.state.experiment.counsel.num_changes_of_mind == 0
         assert portrait(found) == expected
 
 
-def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(arguments, tmp_path, monkeypatch, caplog):
+def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(
+    arguments, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     tune.Tuner(learn, **arguments()).fit()
     directory = tmp_path / "e"
@@ -148,7 +207,9 @@ def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(arguments, tmp_p
     run_config = dataclasses.replace(other["run_config"], name="whole")
     whole = tune.Tuner(learn, **{**other, "run_config": run_config}).fit()
     assert [result.config for result in grid] == [result.config for result in whole]
-    assert [str(trial.ending) for trial in grid.trials] == [str(trial.ending) for trial in whole.trials]
+    assert [str(trial.ending) for trial in grid.trials] == [
+        str(trial.ending) for trial in whole.trials
+    ]
 
 
 def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, tmp_path, caplog):
@@ -167,7 +228,9 @@ def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, 
     assert repr([result.metrics for result in again]) == repr([result.metrics for result in grid])
 
 
-def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was_synced(arguments, tmp_path, monkeypatch):
+def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was_synced(
+    arguments, tmp_path, monkeypatch
+):
     grid = tune.Tuner(learn, **arguments()).fit()
     monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     directory = tmp_path / "e"
@@ -177,7 +240,9 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
     [stale] = (directory / "snapshot").iterdir()
     again = tune.Tuner.restore(directory, learn, **arguments()).fit()
     assert [result.config for result in again] == [result.config for result in grid]
-    assert [result.metrics["training_iteration"] for result in again] == [result.metrics["training_iteration"] for result in grid]
+    assert [result.metrics["training_iteration"] for result in again] == [
+        result.metrics["training_iteration"] for result in grid
+    ]
     assert not stale.exists() or int(stale.stem) <= sum(1 for _ in writer.read(directory))
     expected = portrait(rebuilt(arguments, directory, None))
     assert portrait(rebuilt(arguments, directory, storage.load_newest(directory))) == expected
@@ -198,9 +263,13 @@ class Forgetful(FIFOScheduler.__base__):
         return ()
 
 
-def test_where_a_part_cannot_tell_its_state_there_is_no_snapshot_and_a_restore_all_the_same(tmp_path):
+def test_where_a_part_cannot_tell_its_state_there_is_no_snapshot_and_a_restore_all_the_same(
+    tmp_path,
+):
     def make():
-        tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=3, seed=3, scheduler=Forgetful())
+        tune_config = tune.TuneConfig(
+            metric="loss", mode="min", num_samples=3, seed=3, scheduler=Forgetful()
+        )
         run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0)
         return {"param_space": SPACE, "tune_config": tune_config, "run_config": run_config}
 
@@ -232,10 +301,20 @@ def test_callbacks_get_their_state_back(tmp_path):
     for num_samples in (2, 4):
         counting = Counting()
         tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=num_samples, seed=3)
-        run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0, callbacks=[counting])
-        arguments = {"param_space": {"x": 0.5, "layers": 1}, "tune_config": tune_config, "run_config": run_config}
+        run_config = tune.RunConfig(
+            name="e", storage_path=tmp_path, executor="inline", verbose=0, callbacks=[counting]
+        )
+        arguments = {
+            "param_space": {"x": 0.5, "layers": 1},
+            "tune_config": tune_config,
+            "run_config": run_config,
+        }
         begun = (tmp_path / "e").exists()
-        tuner = tune.Tuner.restore(tmp_path / "e", learn, **arguments) if begun else tune.Tuner(learn, **arguments)
+        tuner = (
+            tune.Tuner.restore(tmp_path / "e", learn, **arguments)
+            if begun
+            else tune.Tuner(learn, **arguments)
+        )
         tuner.fit()
         counts.append(counting.num_results)
     assert counts == [18, 36]
@@ -250,7 +329,9 @@ def test_the_period_can_be_given(monkeypatch, text, period_s):
 @pytest.mark.parametrize("text", ["often", "-1", "nan", ""])
 def test_a_period_that_is_none_is_refused(monkeypatch, text):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", text)
-    with pytest.raises(ValueError, match="TUNE_GLOBAL_CHECKPOINT_S must be 'auto' or a number of seconds"):
+    with pytest.raises(
+        ValueError, match="TUNE_GLOBAL_CHECKPOINT_S must be 'auto' or a number of seconds"
+    ):
         fixed_period_s()
 
 

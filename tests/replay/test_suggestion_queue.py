@@ -88,7 +88,11 @@ class HeldCaller:
 
 def held(**options):
     searcher, caller = Listens(**options), HeldCaller()
-    return searcher, caller, SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}), caller)
+    return (
+        searcher,
+        caller,
+        SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}), caller),
+    )
 
 
 def result(trial_id, time):
@@ -223,8 +227,12 @@ def losses(config):
 
 
 def plan_with(searcher, num_trials):
-    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, search_alg=searcher, seed=1)
-    plan = make_plan(losses, SPACE, settings, tune.RunConfig(failure_config=tune.FailureConfig(stop_grace_s=1.0)))
+    settings = tune.TuneConfig(
+        metric="loss", mode="min", num_samples=num_trials, search_alg=searcher, seed=1
+    )
+    plan = make_plan(
+        losses, SPACE, settings, tune.RunConfig(failure_config=tune.FailureConfig(stop_grace_s=1.0))
+    )
     plan.connect()
     return plan
 
@@ -241,7 +249,9 @@ def live(directory, seed, *, options, stops_after=None):
     searcher, caller = Listens(**options), HeldCaller(lambda: chance.random() < 0.3)
     plan = plan_with(searcher, 12)
     state = new_state(plan, directory)
-    executor = Unhurried(caller, chance, capacity={"cpu": 3.0}, duration_s=lambda config, _: 0.5 + config["x"])
+    executor = Unhurried(
+        caller, chance, capacity={"cpu": 3.0}, duration_s=lambda config, _: 0.5 + config["x"]
+    )
     queue = SuggestionQueue(state.proposer, caller, executor.wake)
     turns, num_snapshots = itertools.count(), 0
     with Journal(directory, sync="process") as journal, CheckpointCleaner(journal) as cleaner:
@@ -251,15 +261,33 @@ def live(directory, seed, *, options, stops_after=None):
             nonlocal num_snapshots
             if next(turns) == stops_after:
                 driver.request_stop(StopRequested("test"))
-            if chance.random() < 0.3 and state.experiment.trials and not queue.is_answering and queue.settle(None):
+            if (
+                chance.random() < 0.3
+                and state.experiment.trials
+                and not queue.is_answering
+                and queue.settle(None)
+            ):
                 log.settle()
-                trials = [strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials]
+                trials = [
+                    strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials
+                ]
                 parts = {**state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
                 snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
                 num_snapshots += 1
 
-        observers = Observers(queue, CallbackList([]), state.experiment.trials, Path(directory), "loss")
-        driver = Driver(state.experiment, executor, log, queue, observers, lambda *_: None, at_rest=at_rest, tick_s=0.2)
+        observers = Observers(
+            queue, CallbackList([]), state.experiment.trials, Path(directory), "loss"
+        )
+        driver = Driver(
+            state.experiment,
+            executor,
+            log,
+            queue,
+            observers,
+            lambda *_: None,
+            at_rest=at_rest,
+            tick_s=0.2,
+        )
         driver.run()
         log.close(driver.elapsed_s)
     assert state.experiment.is_finished
@@ -270,7 +298,9 @@ def live(directory, seed, *, options, stops_after=None):
 def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_been(seed, tmp_path):
     options = [{}, {"postpones": range(4, 12, 3)}, {"ends_at": 8}][seed % 3]
     is_stopped = seed % 4 == 3
-    heard, num_snapshots = live(tmp_path, seed, options=options, stops_after=20 if is_stopped else None)
+    heard, num_snapshots = live(
+        tmp_path, seed, options=options, stops_after=20 if is_stopped else None
+    )
     assert sum(each.startswith("asked") for each in heard) >= 3
 
     again = Listens(**options)
@@ -289,6 +319,8 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
         state = new_state(plan_with(third, 12), tmp_path)
         newest = snapshot_files.load_newest(tmp_path)
         take_up(newest, state, tmp_path)
-        replay(tmp_path, state.experiment, state.proposer, state.configs, after=newest.last_sequence)
+        replay(
+            tmp_path, state.experiment, state.proposer, state.configs, after=newest.last_sequence
+        )
         assert [each for each in third.heard if each not in unanswered] == again.heard
         assert state.proposer.foreign == {}

@@ -39,19 +39,41 @@ class Listens(Searcher):
 def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     searcher = Listens()
     space = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}
-    tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=8, seed=3, scheduler=OTHERS["promotion"](), search_alg=searcher)
-    run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0, resources={"cpu": 3})
+    tune_config = tune.TuneConfig(
+        metric="loss",
+        mode="min",
+        num_samples=8,
+        seed=3,
+        scheduler=OTHERS["promotion"](),
+        search_alg=searcher,
+    )
+    run_config = tune.RunConfig(
+        name="e", storage_path=tmp_path, executor="inline", verbose=0, resources={"cpu": 3}
+    )
     tune.Tuner(Learner, param_space=space, tune_config=tune_config, run_config=run_config).fit()
-    pauses = [(trial_id, iteration) for kind, trial_id, iteration in (each[:3] for each in searcher.heard if each[0] == "pause")]
+    pauses = [
+        (trial_id, iteration)
+        for kind, trial_id, iteration in (each[:3] for each in searcher.heard if each[0] == "pause")
+    ]
     assert len(pauses) > 3
-    assert len({trial_id for trial_id, _ in pauses}) < len(pauses), "a trial that advances is paused again"
+    assert len({trial_id for trial_id, _ in pauses}) < len(pauses), (
+        "a trial that advances is paused again"
+    )
 
     directory, again = tmp_path / "e", Listens()
     declaration = read_declaration(directory)
-    again.set_search_properties("loss", "min", space, seed=derived_seed(declaration["seed"], "searcher"), num_samples=8)
+    again.set_search_properties(
+        "loss", "min", space, seed=derived_seed(declaration["seed"], "searcher"), num_samples=8
+    )
     proposer = Proposer(again, space, lambda config: {"cpu": 1.0})
     scheduler = OTHERS["promotion"]()
     scheduler.set_search_properties("loss", "min", seed=0)
-    replay(directory, Experiment(ExperimentSettings.from_fields(declaration["settings"]), scheduler, stopper_from(None)), proposer)
+    replay(
+        directory,
+        Experiment(
+            ExperimentSettings.from_fields(declaration["settings"]), scheduler, stopper_from(None)
+        ),
+        proposer,
+    )
     assert proposer.foreign == {}
     assert again.heard == searcher.heard

@@ -19,28 +19,57 @@ import tuner as tune
 from searchers.recorded_arguments import Declared
 from tuner import stopper as stoppers
 from tuner.core.stoppers import MetricThresholdStopper
-from tuner.spec.argument_codec import Absent, constructed, constructed_config, differences, known_classes, note, shown
+from tuner.spec.argument_codec import (
+    Absent,
+    constructed,
+    constructed_config,
+    differences,
+    known_classes,
+    note,
+    shown,
+)
 from tuner.storage import strict_json
 
 EXAMPLES = [
     schedulers.FIFOScheduler(),
-    schedulers.ASHAScheduler("time_total_s", max_t=18.5, grace_period=2, reduction_factor=3, brackets=2, stop_last_trials=False),
+    schedulers.ASHAScheduler(
+        "time_total_s",
+        max_t=18.5,
+        grace_period=2,
+        reduction_factor=3,
+        brackets=2,
+        stop_last_trials=False,
+    ),
     schedulers.PASHAScheduler(max_t=27, reduction_factor=3),
     schedulers.MOASHAScheduler(["loss", "size"], ["min", "min"], max_t=9),
     schedulers.HyperBandScheduler(max_t=27),
     schedulers.MedianStoppingRule("training_iteration", grace_period=3, hard_stop=False),
     schedulers.PopulationBasedTraining(
         perturbation_interval=5,
-        hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1), "layers": [1, 2, 3], "deep": {"x": tune.uniform(0, 1)}},
+        hyperparam_mutations={
+            "lr": tune.loguniform(1e-4, 1e-1),
+            "layers": [1, 2, 3],
+            "deep": {"x": tune.uniform(0, 1)},
+        },
     ),
-    schedulers.MFPopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"lr": tune.uniform(0, 1)}, frequencies=(1, 5)),
+    schedulers.MFPopulationBasedTraining(
+        perturbation_interval=5, hyperparam_mutations={"lr": tune.uniform(0, 1)}, frequencies=(1, 5)
+    ),
     schedulers.PB2(perturbation_interval=5, hyperparam_bounds={"lr": [1e-4, 1e-1]}),
-    schedulers.PopulationBasedTrainingReplay([["0_lr=0.1", "1_lr=0.2", 4, 3, {"lr": 0.2}, {"lr": 0.3}]]),
+    schedulers.PopulationBasedTrainingReplay(
+        [["0_lr=0.1", "1_lr=0.2", 4, 3, {"lr": 0.2}, {"lr": 0.3}]]
+    ),
     schedulers.DistributeResources(increase_by={"cpu": 1.0}),
     schedulers.DistributeResourcesToTopJob(metric="loss", mode="min"),
-    schedulers.ResourceChangingScheduler(schedulers.ASHAScheduler(max_t=9), schedulers.DistributeResources()),
-    searchers.BasicVariantGenerator([{"x": 0.5}, {"a/b": (1, 2)}], max_concurrent=3, constant_grid_search=True, random_state=7),
-    searchers.OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"),
+    schedulers.ResourceChangingScheduler(
+        schedulers.ASHAScheduler(max_t=9), schedulers.DistributeResources()
+    ),
+    searchers.BasicVariantGenerator(
+        [{"x": 0.5}, {"a/b": (1, 2)}], max_concurrent=3, constant_grid_search=True, random_state=7
+    ),
+    searchers.OptunaSearch(
+        metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"
+    ),
     searchers.OptunaSearch({"x": tune.uniform(0, 1)}),
     searchers.ConcurrencyLimiter(searchers.OptunaSearch(seed=1), 2, batch=True),
     stoppers.NoopStopper(),
@@ -49,33 +78,58 @@ EXAMPLES = [
     stoppers.TrialPlateauStopper("loss", 0.1, num_results=3, metric_threshold=0.5, mode="min"),
     stoppers.ExperimentPlateauStopper("loss", top=3, mode="max"),
     MetricThresholdStopper({"loss": "<= 0.1", "training_iteration": 3}),
-    stoppers.CombinedStopper(stoppers.MaximumIterationStopper(max_iter=5), stoppers.CombinedStopper(), stoppers.NoopStopper()),
+    stoppers.CombinedStopper(
+        stoppers.MaximumIterationStopper(max_iter=5),
+        stoppers.CombinedStopper(),
+        stoppers.NoopStopper(),
+    ),
     tune.choice(["a", 1, None, (2, 3.5), {"deep": [True]}], ordered=True),
     tune.quniform(0, 1, 0.25),
     tune.qlograndint(8, 64, 8),
     tune.qrandn(1.0, 2.0, 0.5),
-    tune.choice([{"name": "sgd", "momentum": tune.uniform(0, 1)}, {"name": "adam"}, "none"], ordered=True, prior="none"),
-    tune.only_if({"opt": "sgd", "depth": [2, 3]}, {"lr": tune.loguniform(1e-4, 1, prior=0.01, prior_confidence="high"), "epochs": 5}),
+    tune.choice(
+        [{"name": "sgd", "momentum": tune.uniform(0, 1)}, {"name": "adam"}, "none"],
+        ordered=True,
+        prior="none",
+    ),
+    tune.only_if(
+        {"opt": "sgd", "depth": [2, 3]},
+        {"lr": tune.loguniform(1e-4, 1, prior=0.01, prior_confidence="high"), "epochs": 5},
+    ),
     tune.only_if({"kinds": {"b", "a"}}, tune.choice(["x", "y"], prior="x")),
     tune.Secret("HUB_API_KEY"),
-    tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
+    tune.CheckpointConfig(
+        num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"
+    ),
     tune.FailureConfig(max_failures=-1, report_timeout_s=5.0),
     tune.TuneConfig(metric="loss", mode="min", num_samples=-1, time_budget_s=dt.timedelta(hours=1)),
     tune.RunConfig(stop={"loss": "<= 0.1"}, resources={"cpu": 2}, verbose=0, executor="inline"),
-    searchers.TreeSearch("loss", "min", [{"x": 0.5}], [0.1], n_initial_points=5, random_fraction=0.2, seed=3),
+    searchers.TreeSearch(
+        "loss", "min", [{"x": 0.5}], [0.1], n_initial_points=5, random_fraction=0.2, seed=3
+    ),
     searchers.BOHBSearch(metric="loss", mode="min", time_attr="epoch"),
     searchers.CQRSearch(metric="loss", mode="min", n_initial_points=4),
     searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
     searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
-    searchers.HyperOptSearch({"x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=5, gamma=0.5),
-    searchers.BayesOptSearch(metric="loss", mode="min", utility_kwargs={"kind": "ei", "xi": 0.1}, random_state=3),
-    searchers.AxSearch(metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"),
+    searchers.HyperOptSearch(
+        {"x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=5, gamma=0.5
+    ),
+    searchers.BayesOptSearch(
+        metric="loss", mode="min", utility_kwargs={"kind": "ei", "xi": 0.1}, random_state=3
+    ),
+    searchers.AxSearch(
+        metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"
+    ),
 ]
 """One object at least of each class that is constructed anew."""
 if importlib.util.find_spec("nevergrad"):  # goes with no other extra
-    EXAMPLES.append(searchers.NevergradSearch("CMA", {"budget": 50}, metric="loss", mode="min", seed=3))
+    EXAMPLES.append(
+        searchers.NevergradSearch("CMA", {"budget": 50}, metric="loss", mode="min", seed=3)
+    )
 
-NOT_TRIED = {"FunctionStopper"} | (set() if importlib.util.find_spec("nevergrad") else {"NevergradSearch"})
+NOT_TRIED = {"FunctionStopper"} | (
+    set() if importlib.util.find_spec("nevergrad") else {"NevergradSearch"}
+)
 """Classes whose objects always hold what JSON cannot, or whose library is not there."""
 
 
@@ -102,7 +156,10 @@ def test_every_public_object_is_constructed_anew_with_the_same_arguments(example
 
 def test_a_scheduler_constructed_anew_has_the_same_settings():
     assert again(EXAMPLES[1]).state_dict() == EXAMPLES[1].state_dict()
-    assert [stopper("t", {"training_iteration": 5}) for stopper in (again(EXAMPLES[18]), again(EXAMPLES[23]))] == [True, True]
+    assert [
+        stopper("t", {"training_iteration": 5})
+        for stopper in (again(EXAMPLES[18]), again(EXAMPLES[23]))
+    ] == [True, True]
 
 
 def test_what_is_written_down_are_the_arguments_not_what_became_of_them():
@@ -116,19 +173,35 @@ PLAIN = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.sampled_from(["@", "$float", "grid_search", "absent"]), inner, max_size=3)
-        | st.dictionaries(st.integers() | st.tuples(st.text(max_size=2)) | st.booleans(), inner, max_size=2)
+        | st.dictionaries(
+            st.text(max_size=3) | st.sampled_from(["@", "$float", "grid_search", "absent"]),
+            inner,
+            max_size=3,
+        )
+        | st.dictionaries(
+            st.integers() | st.tuples(st.text(max_size=2)) | st.booleans(), inner, max_size=2
+        )
     ),
     max_leaves=8,
 )
 DOMAINS = st.one_of(
-    st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda pair: tune.uniform(pair[0], pair[0] + pair[1])),
+    st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(
+        lambda pair: tune.uniform(pair[0], pair[0] + pair[1])
+    ),
     st.integers(-1000, 1000).map(lambda low: tune.randint(low, low + 9)),
-    st.lists(PLAIN.filter(lambda value: "grid_search" not in repr(value)), min_size=1, max_size=3).map(tune.choice),
+    st.lists(
+        PLAIN.filter(lambda value: "grid_search" not in repr(value)), min_size=1, max_size=3
+    ).map(tune.choice),
 )
 
 
-@given(space=st.dictionaries(st.text(max_size=4), PLAIN | DOMAINS | st.dictionaries(st.text(max_size=3), DOMAINS, max_size=2), max_size=4))
+@given(
+    space=st.dictionaries(
+        st.text(max_size=4),
+        PLAIN | DOMAINS | st.dictionaries(st.text(max_size=3), DOMAINS, max_size=2),
+        max_size=4,
+    )
+)
 def test_whatever_a_space_of_plain_values_and_words_holds_comes_back(space):
     assert repr(again(space)) == repr(space)
 
@@ -138,13 +211,16 @@ def test_floats_that_are_not_finite_come_back():
 
 
 def test_paths_come_back():
-    space = {"data": Path("/data/train"), "vocabulary": tune.choice([Path("small.txt"), Path("large.txt")])}
+    space = {
+        "data": Path("/data/train"),
+        "vocabulary": tune.choice([Path("small.txt"), Path("large.txt")]),
+    }
     absent = []
     assert constructed(json.loads(json.dumps(note(space))), "param_space", absent) == space
     assert not absent
-    assert list(differences(note(space), note({**space, "data": Path("/data/all")}), "param_space")) == [
-        "param_space['data']: Path('/data/train') -> Path('/data/all')"
-    ]
+    assert list(
+        differences(note(space), note({**space, "data": Path("/data/all")}), "param_space")
+    ) == ["param_space['data']: Path('/data/train') -> Path('/data/all')"]
 
 
 def test_numpy_scalars_come_back_as_python_numbers():
@@ -188,9 +264,14 @@ def test_what_only_code_could_construct_is_absent_and_described_by_its_name(valu
 def test_the_place_of_what_is_absent_goes_through_nested_objects():
     import optuna  # noqa: PLC0415  (slow to import)
 
-    limited = searchers.ConcurrencyLimiter(searchers.OptunaSearch(sampler=optuna.samplers.RandomSampler()), 2)
+    limited = searchers.ConcurrencyLimiter(
+        searchers.OptunaSearch(sampler=optuna.samplers.RandomSampler()), 2
+    )
     absent = []
-    assert constructed_config(note(tune.TuneConfig(search_alg=limited)), "tune_config", {}, absent) is None
+    assert (
+        constructed_config(note(tune.TuneConfig(search_alg=limited)), "tune_config", {}, absent)
+        is None
+    )
     assert [place.place for place in absent] == ["tune_config.search_alg.searcher.sampler"]
 
 
@@ -206,7 +287,9 @@ def test_an_address_that_may_hold_a_password_is_neither_written_down_nor_taken_f
 def test_a_field_given_anew_need_not_be_constructed():
     noted = note(tune.RunConfig(stop=lambda trial_id, result: True, verbose=0))
     absent = []
-    assert constructed_config(noted, "run_config", {"stop": {"loss": 1}}, absent) == tune.RunConfig(stop={"loss": 1}, verbose=0)
+    assert constructed_config(noted, "run_config", {"stop": {"loss": 1}}, absent) == tune.RunConfig(
+        stop={"loss": 1}, verbose=0
+    )
     assert not absent
 
 
@@ -236,7 +319,9 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=str)
-def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(planted, tmp_path, monkeypatch):
+def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(
+    planted, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     known_classes()
     before = set(sys.modules)
@@ -248,7 +333,10 @@ def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(planted
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("planted", [None, [], "os.system", {}, {"@": "os.system"}, {"@": ["TuneConfig"]}, {"@": "FIFOScheduler"}])
+@pytest.mark.parametrize(
+    "planted",
+    [None, [], "os.system", {}, {"@": "os.system"}, {"@": ["TuneConfig"]}, {"@": "FIFOScheduler"}],
+)
 def test_settings_are_nothing_but_settings(planted):
     with pytest.raises(ValueError, match="must be noted as settings"):
         constructed_config(planted, "tune_config", {}, [])
@@ -274,9 +362,20 @@ def test_each_difference_is_told_once_at_its_place():
 def test_what_a_release_did_not_have_yet_counts_as_its_default():
     now = note(tune.RunConfig(failure_config=tune.FailureConfig(max_failures=2)))
     then = {name: item for name, item in now.items() if name != "if_exists"}
-    then["failure_config"] = {name: item for name, item in now["failure_config"].items() if name != "max_identical_failures"}
-    assert list(differences(then, now, "run_config")) == list(differences(now, then, "run_config")) == []
-    changed = now | {"if_exists": "new", "failure_config": now["failure_config"] | {"max_identical_failures": 5}}
+    then["failure_config"] = {
+        name: item
+        for name, item in now["failure_config"].items()
+        if name != "max_identical_failures"
+    }
+    assert (
+        list(differences(then, now, "run_config"))
+        == list(differences(now, then, "run_config"))
+        == []
+    )
+    changed = now | {
+        "if_exists": "new",
+        "failure_config": now["failure_config"] | {"max_identical_failures": 5},
+    }
     assert list(differences(then, changed, "run_config")) == [
         "run_config.failure_config.max_identical_failures: 3 -> 5",
         "run_config.if_exists: 'error' -> 'new'",

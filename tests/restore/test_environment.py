@@ -8,7 +8,13 @@ import types
 import pytest
 
 from tuner.spec import environment
-from tuner.spec.environment import EnvironmentRecorder, differences, git_state, loaded_packages, without_secrets
+from tuner.spec.environment import (
+    EnvironmentRecorder,
+    differences,
+    git_state,
+    loaded_packages,
+    without_secrets,
+)
 from tuner.spec.experiment_spec import derived_seed
 from tuner.storage.declaration import read_environments
 
@@ -18,17 +24,28 @@ from tuner.storage.declaration import read_environments
     [
         (["--lr", "0.1", "--max-tokens", "100", "--author", "me", "data.csv"], None),
         (["--password", "hunter2", "--lr", "1"], ["--password", "***", "--lr", "1"]),
-        (["--api-key=k1", "--apiKey", "k2", "--hub_token=k3"], ["--api-key=***", "--apiKey", "***", "--hub_token=***"]),
+        (
+            ["--api-key=k1", "--apiKey", "k2", "--hub_token=k3"],
+            ["--api-key=***", "--apiKey", "***", "--hub_token=***"],
+        ),
         (["+db.password=x", "model.lr=0.1"], ["+db.password=***", "model.lr=0.1"]),
         (["--use-token", "--lr", "1"], None),
         (["--db", "postgres://me:pw@host/x"], ["--db", "postgres://***@host/x"]),
         (["hf_abcdefghijklmnopqrst", "sk-abcdefghijklmnopqrst"], ["***", "***"]),
-        (["-p", "swordfish", "--url=https://host/?x=swordfish"], ["-p", "***", "--url=https://host/?x=***"]),
+        (
+            ["-p", "swordfish", "--url=https://host/?x=swordfish"],
+            ["-p", "***", "--url=https://host/?x=***"],
+        ),
         (["-p", "from-a-secret"], ["-p", "***"]),
     ],
 )
 def test_arguments_are_kept_but_for_what_looks_like_a_secret(arguments, kept):
-    environ = {"DB_PASSWORD": "swordfish", "PLAIN": "from-a-secret", "SHORT_TOKEN": "1", "LR": "0.1"}
+    environ = {
+        "DB_PASSWORD": "swordfish",
+        "PLAIN": "from-a-secret",
+        "SHORT_TOKEN": "1",
+        "LR": "0.1",
+    }
     assert without_secrets(arguments, ["PLAIN"], environ) == (arguments if kept is None else kept)
 
 
@@ -51,7 +68,16 @@ def repository(tmp_path):
     """A git repository with a committed script."""
 
     def git(*arguments):
-        command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org", "-C", str(tmp_path), *arguments]
+        command = [
+            "git",
+            "-c",
+            "user.name=me",
+            "-c",
+            "user.email=me@example.org",
+            "-C",
+            str(tmp_path),
+            *arguments,
+        ]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
 
     git("init", "-q")
@@ -136,7 +162,11 @@ def test_what_is_another_now_is_told():
         "packages": {"torch": "1", "numpy": "2", "gone": "1"},
         "git": {"commit": "a" * 40, "dirty": True},
     }
-    now = {"python": {"version": "3.12"}, "packages": {"torch": "2", "numpy": "2", "new": "1"}, "git": {"commit": "b" * 40, "dirty": False}}
+    now = {
+        "python": {"version": "3.12"},
+        "packages": {"torch": "2", "numpy": "2", "new": "1"},
+        "git": {"commit": "b" * 40, "dirty": False},
+    }
     assert differences(then, now) == [
         "Python was 3.11 and is 3.12",
         "torch was 1 and is 2",
@@ -147,4 +177,8 @@ def test_what_is_another_now_is_told():
 
 
 def test_the_seed_of_a_trial_stays_what_it_was_in_earlier_releases():
-    assert [derived_seed(1, "t00000"), derived_seed(1, "t00003"), derived_seed(2**32 - 1, "t00003")] == [2334103006, 1656671491, 3364714076]
+    assert [
+        derived_seed(1, "t00000"),
+        derived_seed(1, "t00003"),
+        derived_seed(2**32 - 1, "t00003"),
+    ] == [2334103006, 1656671491, 3364714076]

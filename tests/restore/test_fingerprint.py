@@ -58,7 +58,9 @@ def test_without_a_source_there_is_nothing_to_compare():
 
 def test_the_text_behind_python_c_is_no_source_of_what_was_typed_in(monkeypatch):
     """From Python 3.13 on it can be read, under the name that all code has which is given to exec."""
-    monkeypatch.setitem(linecache.cache, "<string>", (9, None, ["import sys\n", "sys.exit()\n"], "<string>"))
+    monkeypatch.setitem(
+        linecache.cache, "<string>", (9, None, ["import sys\n", "sys.exit()\n"], "<string>")
+    )
     names = {}
     exec("def train(config): return {}", names)  # noqa: S102  (a function without a file)
     assert fingerprint(names["train"], "train")["source_sha256"] is None

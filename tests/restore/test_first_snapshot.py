@@ -34,7 +34,12 @@ class Experiment:
         self.watch = watch
         self.can_be_put_down = True
         self.experiment = SimpleNamespace(
-            trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}, graft=None) for n in range(6)]
+            trials=[
+                SimpleNamespace(
+                    trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}, graft=None
+                )
+                for n in range(6)
+            ]
         )
 
     def put_down(self):
@@ -66,7 +71,9 @@ def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(wat
     accountant = Accountant(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
-    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant)
+    taken = snapshots.Snapshots(
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant
+    )
     journal.last_sequence = 5_000
     looked_s = []
     while accountant.num_snapshots == 0 and watch.now_s < 100.0:
@@ -86,7 +93,9 @@ def test_a_bit_of_the_words_keeps_the_driver_too_and_is_counted_as_a_pause(watch
     accountant = Accountant(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
-    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant)
+    taken = snapshots.Snapshots(
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant
+    )
     journal.last_sequence, watch.now_s = 5_000, 60.0
     taken.at_rest(watch.now_s)
     assert accountant.num_snapshots == 0

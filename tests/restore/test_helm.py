@@ -6,7 +6,13 @@ import pytest
 
 from searchers import BasicVariantGenerator
 from tests.core.conversation import Conversation
-from tuner.core.events import BY_REQUEST, CheckpointRequested, PauseRequested, StopRequested, TrialForked
+from tuner.core.events import (
+    BY_REQUEST,
+    CheckpointRequested,
+    PauseRequested,
+    StopRequested,
+    TrialForked,
+)
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord
 from tuner.driver.control import Helm, Line
@@ -93,7 +99,10 @@ def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
     assert talk.turn() == [TrialForked("f00000", "t00000", {"x": 2}, {"cpu": 2.0}, 4)]
     talk.helm.confirm()
     (answer,) = talk.desk.answers
-    assert (answer.trial_id, answer.text) == ("f00000", "f00000 goes on from checkpoint 4 of t00000")
+    assert (answer.trial_id, answer.text) == (
+        "f00000",
+        "f00000 goes on from checkpoint 4 of t00000",
+    )
     assert "f00000" in talk.proposer.foreign
 
 

@@ -31,7 +31,9 @@ def tell(proposer, notice):
 
 
 @pytest.mark.parametrize(("is_awaited", "end"), [(True, [("failed", "t0")]), (False, [])])
-def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_waits_for_it(is_awaited, end):
+def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_waits_for_it(
+    is_awaited, end
+):
     searcher = Listens()
     proposer = Proposer(searcher, {}, lambda config: {})
     proposer.disown("t0", is_awaited=is_awaited)

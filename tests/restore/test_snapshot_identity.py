@@ -20,11 +20,22 @@ def learn(config):
 
 
 def declared(space=None, *, max_t=9, random_state=1, stop=5, num_samples=3, mode="min"):
-    scheduler, searcher = ASHAScheduler(max_t=max_t), BasicVariantGenerator(random_state=random_state)
+    scheduler, searcher = (
+        ASHAScheduler(max_t=max_t),
+        BasicVariantGenerator(random_state=random_state),
+    )
     return {
         "param_space": space or SPACE,
-        "tune_config": tune.TuneConfig(metric="loss", mode=mode, num_samples=num_samples, scheduler=scheduler, search_alg=searcher),
-        "run_config": tune.RunConfig(executor="inline", verbose=0, stop={"training_iteration": stop}),
+        "tune_config": tune.TuneConfig(
+            metric="loss",
+            mode=mode,
+            num_samples=num_samples,
+            scheduler=scheduler,
+            search_alg=searcher,
+        ),
+        "run_config": tune.RunConfig(
+            executor="inline", verbose=0, stop={"training_iteration": stop}
+        ),
     }
 
 
@@ -45,7 +56,11 @@ def test_the_same_declaration_and_more_samples_of_it_go_on_from_the_snapshot(dir
     assert is_usable(directory, num_samples=9)
 
 
-@pytest.mark.parametrize("change", [{"max_t": 5}, {"random_state": 2}, {"stop": 7}, {"space": {**SPACE, "n": 4}}, {"mode": "max"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"max_t": 5}, {"random_state": 2}, {"stop": 7}, {"space": {**SPACE, "n": 4}}, {"mode": "max"}],
+    ids=str,
+)
 def test_another_argument_of_the_same_class_replays_the_journal(directory, change):
     assert not is_usable(directory, **change)
 

@@ -45,7 +45,12 @@ class Toy:
 
 class View:
     def __init__(self, num, slots, can_save=True):
-        self.trials, self.max_trials, self.can_save_on_demand, self.resources = {}, num, can_save, {"cpu": float(slots)}
+        self.trials, self.max_trials, self.can_save_on_demand, self.resources = (
+            {},
+            num,
+            can_save,
+            {"cpu": float(slots)},
+        )
 
     @property
     def no_more_trials(self):
@@ -59,7 +64,17 @@ class Engine:
     """
 
     def __init__(
-        self, scheduler, configs, step, *, slots=None, ends_at=20, fails=(), is_slow=lambda trial_id, turn: False, start=None, **view
+        self,
+        scheduler,
+        configs,
+        step,
+        *,
+        slots=None,
+        ends_at=20,
+        fails=(),
+        is_slow=lambda trial_id, turn: False,
+        start=None,
+        **view,
     ):
         self.scheduler = scheduler
         self.view = scheduler.experiment = View(len(configs), slots or len(configs), **view)
@@ -78,7 +93,9 @@ class Engine:
     def run(self, max_turns=600):
         while self.waiting or not all(trial.is_over for trial in self.trials.values()):
             self.num_turns += 1
-            assert self.num_turns <= max_turns, f"no end: {[(t.trial_id, t.status, t.time) for t in self.trials.values()]}"
+            assert self.num_turns <= max_turns, (
+                f"no end: {[(t.trial_id, t.status, t.time) for t in self.trials.values()]}"
+            )
             self.fill()
             for trial in self.alive("RUNNING"):
                 if trial.status == "RUNNING" and not self.is_slow(trial.trial_id, self.num_turns):
@@ -107,7 +124,10 @@ class Engine:
             return
         trial.state, metrics = self.step(trial.state, trial.config, trial)
         time = trial.time
-        self.obey(self.scheduler.on_trial_result(trial, {"training_iteration": trial.time, **metrics}), trial)
+        self.obey(
+            self.scheduler.on_trial_result(trial, {"training_iteration": trial.time, **metrics}),
+            trial,
+        )
         if trial.owes_save and not trial.is_over:
             self.save(trial)
         if time >= self.ends_at and not trial.is_over:  # which outweighs all that was decided
@@ -121,7 +141,11 @@ class Engine:
 
     def end(self, trial, status):
         trial.status, trial.owes_save = status, False
-        tell = self.scheduler.on_trial_error(trial) if status == "ERROR" else self.scheduler.on_trial_complete(trial, None)
+        tell = (
+            self.scheduler.on_trial_error(trial)
+            if status == "ERROR"
+            else self.scheduler.on_trial_complete(trial, None)
+        )
         self.obey(tell, trial)
         for other in self.trials.values():
             if other.exploit and other.exploit.donor_id == trial.trial_id:
@@ -167,7 +191,9 @@ class Engine:
             case Stop():
                 self.end(trial, "TERMINATED")
             case Pause():
-                if trial.status == "RUNNING" and (self.view.can_save_on_demand or trial.checkpoints):
+                if trial.status == "RUNNING" and (
+                    self.view.can_save_on_demand or trial.checkpoints
+                ):
                     trial.status = "PAUSED"
                     if self.view.can_save_on_demand:
                         self.save(trial)
@@ -184,11 +210,21 @@ class Engine:
             case Exploit():
                 donor = self.trials[decision.donor_id]
                 assert donor.status != "ERROR", decision
-                assert donor.checkpoints or (donor.status == "RUNNING" and donor.owes_save), decision
+                assert donor.checkpoints or (donor.status == "RUNNING" and donor.owes_save), (
+                    decision
+                )
                 trial.status, trial.exploit = "PAUSED", decision
 
     def exploits(self):
-        return [(trial_id, time, decision) for trial_id, time, decision in self.decided if isinstance(decision, Exploit)]
+        return [
+            (trial_id, time, decision)
+            for trial_id, time, decision in self.decided
+            if isinstance(decision, Exploit)
+        ]
 
     def said(self, kind):
-        return [(trial_id, time) for trial_id, time, decision in self.decided if isinstance(decision, kind)]
+        return [
+            (trial_id, time)
+            for trial_id, time, decision in self.decided
+            if isinstance(decision, kind)
+        ]

@@ -40,7 +40,15 @@ class Play:
     `told` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level, in order.
     """
 
-    def __init__(self, scheduler, curves: dict[str, Callable[[int], object]], num_slots, *, max_trials: int | None = None, last_time=10**6):
+    def __init__(
+        self,
+        scheduler,
+        curves: dict[str, Callable[[int], object]],
+        num_slots,
+        *,
+        max_trials: int | None = None,
+        last_time=10**6,
+    ):
         self.stage = scheduler.experiment = Stage(max_trials)
         self.scheduler = scheduler
         self.told = []
@@ -66,7 +74,9 @@ class Play:
         raise AssertionError("it must end")
 
     def stopped(self):
-        return {trial_id: (actor.time, actor.status) for trial_id, actor in self.stage.trials.items()}
+        return {
+            trial_id: (actor.time, actor.status) for trial_id, actor in self.stage.trials.items()
+        }
 
     def _with(self, status):
         return [actor for actor in self.stage.trials.values() if actor.status == status]
@@ -90,7 +100,9 @@ class Play:
 
     def _report(self, actor):
         actor.time += 1
-        result = {"training_iteration": actor.time, "time_total_s": 1.0 * actor.time} | self._read(actor)
+        result = {"training_iteration": actor.time, "time_total_s": 1.0 * actor.time} | self._read(
+            actor
+        )
         self._tell(self.scheduler.on_trial_result(actor, result))
         if actor.status == "RUNNING" and actor.time >= self._last_time:
             self._end(actor)
@@ -112,12 +124,18 @@ class Play:
             self.num_decided += 1
             self.decisions.append(decision)
             if not decision.reason.rule.endswith(".max_t"):
-                self.told.append((type(decision).__name__.lower(), decision.trial_id, decision.reason.rule))
+                self.told.append(
+                    (type(decision).__name__.lower(), decision.trial_id, decision.reason.rule)
+                )
             match decision:
                 case Stop():
                     self._end(actor)
                 case Pause():
-                    actor.status, actor.checkpoint_index, actor.checkpoint_iteration = "PAUSED", actor.time, actor.time
+                    actor.status, actor.checkpoint_index, actor.checkpoint_iteration = (
+                        "PAUSED",
+                        actor.time,
+                        actor.time,
+                    )
                 case Resume():
                     assert actor.status == "PAUSED"
                     actor.status = "PENDING"

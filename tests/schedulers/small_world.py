@@ -55,7 +55,17 @@ class World:
     trials at a time, paused ones included.
     """
 
-    def __init__(self, make_scheduler, seed, *, num_trials=20, num_slots=3, max_alive=None, num_results=30, num_restarts=10):
+    def __init__(
+        self,
+        make_scheduler,
+        seed,
+        *,
+        num_trials=20,
+        num_slots=3,
+        max_alive=None,
+        num_results=30,
+        num_restarts=10,
+    ):
         self.chance = Random(seed)  # noqa: S311  (not a secret)
         self.make_scheduler = make_scheduler
         self.scheduler = make_scheduler()
@@ -84,7 +94,10 @@ class World:
 
     @property
     def is_blocked(self):
-        return self.max_alive is not None and len(self.with_status("PENDING", "RUNNING", "PAUSED")) >= self.max_alive
+        return (
+            self.max_alive is not None
+            and len(self.with_status("PENDING", "RUNNING", "PAUSED")) >= self.max_alive
+        )
 
     @property
     def no_more_trials(self):
@@ -99,11 +112,15 @@ class World:
         for _ in range(max_turns):
             self.fill()
             if not self.with_status("PENDING", "RUNNING"):
-                assert not self.with_status("PAUSED"), f"left alone: {[trial.trial_id for trial in self.with_status('PAUSED')]}"
+                assert not self.with_status("PAUSED"), (
+                    f"left alone: {[trial.trial_id for trial in self.with_status('PAUSED')]}"
+                )
                 assert not self.fates
                 return self
             self.advance(self.chance.choice(self.with_status("RUNNING")))
-            if self.num_restarts and self.chance.random() < 0.1:  # not for ever: nothing may be saved between two of them
+            if (
+                self.num_restarts and self.chance.random() < 0.1
+            ):  # not for ever: nothing may be saved between two of them
                 self.num_restarts -= 1
                 self.restart()
         raise AssertionError("no end")
@@ -116,7 +133,12 @@ class World:
             self.start_pending()
             if len(self.with_status("PAUSED")) == before:
                 break
-        while self.fates and self.num_free() and not self.is_blocked and not self.with_status("PENDING"):
+        while (
+            self.fates
+            and self.num_free()
+            and not self.is_blocked
+            and not self.with_status("PENDING")
+        ):
             self.add()
             self.start_pending()
 
@@ -138,7 +160,9 @@ class World:
             return
         time = self.time[trial_id] = self.time[trial_id] + fate.step
         self.num_results_told += 1
-        self.obey(self.scheduler.on_trial_result(trial, self.result(trial, time)), f"{trial_id}@{time}")
+        self.obey(
+            self.scheduler.on_trial_result(trial, self.result(trial, time)), f"{trial_id}@{time}"
+        )
         if trial.status == "RUNNING" and time >= fate.fails_at:
             trial.status = "ERROR"
             self.obey(self.scheduler.on_trial_error(trial), f"{trial_id} failed")
@@ -149,7 +173,11 @@ class World:
     def result(self, trial, time):
         loss = trial.fate.curve + 1 / time
         oddity = Random(f"{trial.trial_id}/{time}").random()  # noqa: S311  (not a secret)
-        result = {"training_iteration": time, "time_total_s": 1.5 * time, "loss": math.nan if oddity < 0.1 else loss}
+        result = {
+            "training_iteration": time,
+            "time_total_s": 1.5 * time,
+            "loss": math.nan if oddity < 0.1 else loss,
+        }
         return {key: value for key, value in result.items() if key != "loss" or oddity < 0.95}
 
     def lose(self, trial):
@@ -179,7 +207,9 @@ class World:
     def obey(self, decisions, fact):
         self.log.append(f"{fact}: {list(decisions)}")
         for decision in decisions:
-            assert self.trials[decision.trial_id].status not in OVER, f"{decision} after {fact}, which comes too late"
+            assert self.trials[decision.trial_id].status not in OVER, (
+                f"{decision} after {fact}, which comes too late"
+            )
         for decision in decisions:
             self.carry_out(decision, self.trials[decision.trial_id])
 

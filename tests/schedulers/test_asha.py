@@ -24,7 +24,10 @@ class Stub:
 
 
 def asha(**arguments):
-    return ASHAScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "stopping"} | arguments)
+    return ASHAScheduler(
+        **{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "stopping"}
+        | arguments
+    )
 
 
 def tell(scheduler, trial_id, result):
@@ -77,7 +80,16 @@ def test_a_stop_tells_the_numbers_it_was_based_on():
             "d",
             Reason(
                 "asha.rung",
-                {"rung": 1, "value": 0.6, "cutoff": 0.4, "rank": 4, "num_recorded": 4, "num_kept": 2, "time": 2, "bracket": 0},
+                {
+                    "rung": 1,
+                    "value": 0.6,
+                    "cutoff": 0.4,
+                    "rank": 4,
+                    "num_recorded": 4,
+                    "num_kept": 2,
+                    "time": 2,
+                    "bracket": 0,
+                },
             ),
         )
     ]
@@ -88,11 +100,20 @@ def test_a_stop_at_max_t_tells_how_the_trial_stood():
     talk(scheduler, ("a", 9, 0.5))
     (stop,) = tell(scheduler, "b", {"training_iteration": 11, "loss": 0.4})
     assert stop.reason.rule == "asha.max_t"
-    assert {"max_t": 9, "time": 11, "rung": 9, "value": 0.4, "rank": 1, "num_recorded": 2}.items() <= stop.reason.numbers.items()
+    assert {
+        "max_t": 9,
+        "time": 11,
+        "rung": 9,
+        "value": 0.4,
+        "rank": 1,
+        "num_recorded": 2,
+    }.items() <= stop.reason.numbers.items()
 
 
 def test_large_values_are_good_in_mode_max():
-    assert talk(asha(mode="max"), ("a", 1, 0.5), ("b", 1, 0.4), ("c", 1, 0.6)) == [("b", 1, "asha.rung")]
+    assert talk(asha(mode="max"), ("a", 1, 0.5), ("b", 1, 0.4), ("c", 1, 0.6)) == [
+        ("b", 1, "asha.rung")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +126,9 @@ def test_a_trial_is_compared_at_every_level_below_max_t(max_t, factor, levels):
     reports = [("good", time, 0.1) for time in range(1, max_t)]
     assert talk(scheduler, *reports) == []
     for number, level in enumerate(levels[:-1]):
-        assert talk(scheduler, (f"bad{number}", level, 0.9)) == [(f"bad{number}", level, "asha.rung")]
+        assert talk(scheduler, (f"bad{number}", level, 0.9)) == [
+            (f"bad{number}", level, "asha.rung")
+        ]
     assert talk(scheduler, ("good", max_t, 0.1)) == [("good", max_t, "asha.max_t")]
 
 
@@ -132,7 +155,10 @@ def test_repeated_and_belated_results_change_nothing():
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.5), ("a", 2, 0.5), ("a", 3, 0.4), ("b", 1, 0.5))
     before = scheduler.state_dict()
-    assert talk(scheduler, ("a", 3, 0.9), ("a", 1, 0.9), ("a", 2, 0.9), ("b", 1, 0.9), ("b", 2, 0.9)) == []
+    assert (
+        talk(scheduler, ("a", 3, 0.9), ("a", 1, 0.9), ("a", 2, 0.9), ("b", 1, 0.9), ("b", 2, 0.9))
+        == []
+    )
     assert scheduler.state_dict() == before
 
 
@@ -154,7 +180,9 @@ def test_a_trial_that_was_told_to_stop_and_reports_again_is_told_the_same():
     assert scheduler.state_dict() == before
 
 
-@pytest.mark.parametrize("end", [lambda s: s.on_trial_complete(Stub("b"), None), lambda s: s.on_trial_error(Stub("b"))])
+@pytest.mark.parametrize(
+    "end", [lambda s: s.on_trial_complete(Stub("b"), None), lambda s: s.on_trial_error(Stub("b"))]
+)
 def test_a_verdict_is_forgotten_with_the_trial_but_its_value_stays(end):
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1), ("b", 1, 0.9))
@@ -171,7 +199,9 @@ def test_a_value_that_is_not_a_number_is_worst(bad):
 
 def test_trials_that_all_diverge_do_not_keep_each_other_alive():
     scheduler = asha()
-    stopped = [trial for trial, *_ in talk(scheduler, *[(f"t{number}", 1, NAN) for number in range(9)])]
+    stopped = [
+        trial for trial, *_ in talk(scheduler, *[(f"t{number}", 1, NAN) for number in range(9)])
+    ]
     assert stopped == [f"t{number}" for number in range(1, 9)]
 
 
@@ -200,7 +230,10 @@ def test_a_reason_with_nan_equals_itself_and_is_strict_json():
     assert json.loads(json.dumps(dict(stop.reason.numbers), allow_nan=False))["value"] == "nan"
 
 
-@pytest.mark.parametrize("result", [{}, {"loss": 0.5}, {"training_iteration": NAN, "loss": 0.5}, {"training_iteration": None}])
+@pytest.mark.parametrize(
+    "result",
+    [{}, {"loss": 0.5}, {"training_iteration": NAN, "loss": 0.5}, {"training_iteration": None}],
+)
 def test_without_a_time_nothing_is_decided_and_the_watcher_is_told(result):
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1))
@@ -259,7 +292,11 @@ def test_a_metric_of_its_own_is_not_overruled():
 @pytest.mark.parametrize(
     ("metric", "mode", "complaint"),
     [
-        (None, "min", r"metric must be the name of a metric, got None; give it to TuneConfig or to AsyncHyperBandScheduler"),
+        (
+            None,
+            "min",
+            r"metric must be the name of a metric, got None; give it to TuneConfig or to AsyncHyperBandScheduler",
+        ),
         ("loss", None, r"mode must be 'min' or 'max', got None; give it to TuneConfig"),
         ("loss", "lowest", r"mode must be 'min' or 'max', got 'lowest'"),
     ],
@@ -282,21 +319,45 @@ def test_used_without_an_experiment_it_still_refuses_to_guess_the_metric():
             ValueError,
             "grace_period must be between 1 and max_t=100, got 0; it is counted in time_attr units",
         ),
-        ({"grace_period": 101, "max_t": 100}, ValueError, "grace_period must be between 1 and max_t=100, got 101"),
+        (
+            {"grace_period": 101, "max_t": 100},
+            ValueError,
+            "grace_period must be between 1 and max_t=100, got 101",
+        ),
         ({"grace_period": NAN}, ValueError, "grace_period must be between 1 and max_t=9, got nan"),
         ({"grace_period": "1"}, TypeError, "grace_period must be a number, got '1'"),
         ({"max_t": 0}, ValueError, "max_t must be at least 1 and finite, got 0"),
         ({"max_t": INF}, ValueError, "max_t must be at least 1 and finite, got inf"),
         ({"max_t": True}, TypeError, "max_t must be a number, got True"),
-        ({"reduction_factor": 1}, ValueError, "reduction_factor must be more than 1 and finite, got 1"),
-        ({"reduction_factor": INF}, ValueError, "reduction_factor must be more than 1 and finite, got inf"),
+        (
+            {"reduction_factor": 1},
+            ValueError,
+            "reduction_factor must be more than 1 and finite, got 1",
+        ),
+        (
+            {"reduction_factor": INF},
+            ValueError,
+            "reduction_factor must be more than 1 and finite, got inf",
+        ),
         ({"reduction_factor": None}, TypeError, "reduction_factor must be a number, got None"),
-        ({"brackets": 0}, ValueError, "brackets must be at least 1, got 0; 1 compares all trials from the lowest level on"),
+        (
+            {"brackets": 0},
+            ValueError,
+            "brackets must be at least 1, got 0; 1 compares all trials from the lowest level on",
+        ),
         ({"brackets": 1.0}, TypeError, "brackets must be a whole number, got 1.0"),
         ({"mode": "minimum"}, ValueError, "mode must be 'min', 'max' or None, got 'minimum'"),
         ({"metric": ""}, ValueError, "metric must be a name or None, got ''"),
-        ({"time_attr": ""}, ValueError, "time_attr must be the name of an entry of each result, got ''"),
-        ({"type": "pausing"}, ValueError, "type must be 'auto', 'promotion' or 'stopping', got 'pausing'"),
+        (
+            {"time_attr": ""},
+            ValueError,
+            "time_attr must be the name of an entry of each result, got ''",
+        ),
+        (
+            {"type": "pausing"},
+            ValueError,
+            "type must be 'auto', 'promotion' or 'stopping', got 'pausing'",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -321,13 +382,18 @@ def started_at(scheduler, trial_ids):
 
 def drawn(scheduler, trial_ids):
     """Return the bracket of each trial, as its stop at max_t tells."""
-    return [tell(scheduler, trial_id, {"training_iteration": 10**6})[0].reason.numbers["bracket"] for trial_id in trial_ids]
+    return [
+        tell(scheduler, trial_id, {"training_iteration": 10**6})[0].reason.numbers["bracket"]
+        for trial_id in trial_ids
+    ]
 
 
 @pytest.mark.parametrize("kind", ["stopping", "promotion"])
 def test_more_brackets_than_levels_are_as_many_as_levels(kind):
     many, few = asha(brackets=7, type=kind), asha(brackets=3, type=kind)
-    assert [remark.split(",")[0] for remark in many.remarks] == ["AsyncHyperBandScheduler(brackets=7) makes 3 brackets"]
+    assert [remark.split(",")[0] for remark in many.remarks] == [
+        "AsyncHyperBandScheduler(brackets=7) makes 3 brackets"
+    ]
     assert "the levels are 1, 3, 9" in many.remarks[0]
     assert not few.remarks
     reports = [(f"t{number}", level, number / 9) for number in range(9) for level in (1, 3)]
@@ -363,7 +429,9 @@ def test_each_bracket_starts_one_level_later_and_compares_only_its_own():
     for name, bracket in zip(names, drawn(scheduler, names), strict=True):
         if bracket not in firsts:
             firsts[bracket] = name
-            assert lowest[name] == scheduler.levels[bracket + 1]  # alone on the first rung of its bracket
+            assert (
+                lowest[name] == scheduler.levels[bracket + 1]
+            )  # alone on the first rung of its bracket
         else:
             assert lowest[name] == scheduler.levels[bracket]
     assert sorted(firsts) == [0, 1, 2]
@@ -378,14 +446,22 @@ def test_the_state_goes_on_where_it_was_even_under_another_seed():
     tell(scheduler, "t00000", {})
     restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict(), allow_nan=False)))
     assert restored.debug_string() == scheduler.debug_string()
-    reports = [(name, level, -float(number)) for level in (1, 3, 9) for number, name in enumerate(names)]
+    reports = [
+        (name, level, -float(number)) for level in (1, 3, 9) for number, name in enumerate(names)
+    ]
     assert talk(restored, *reports) == talk(scheduler, *reports)
     assert restored.state_dict() == scheduler.state_dict()
 
 
-@pytest.mark.parametrize("change", [{"max_t": 27}, {"mode": "max"}, {"metric": "error"}, {"reduction_factor": 2}, {"brackets": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [{"max_t": 27}, {"mode": "max"}, {"metric": "error"}, {"reduction_factor": 2}, {"brackets": 2}],
+)
 def test_the_state_of_a_different_scheduler_is_refused(change):
-    with pytest.raises(ValueError, match=r"state must come from a scheduler with .*; construct it with the same arguments"):
+    with pytest.raises(
+        ValueError,
+        match=r"state must come from a scheduler with .*; construct it with the same arguments",
+    ):
         asha().load_state_dict(asha(**change).state_dict())
 
 
@@ -399,11 +475,19 @@ def test_the_debug_string_is_one_line_about_every_rung():
 
 
 REPORTS = st.lists(
-    st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 12), st.one_of(st.floats(), st.integers(0, 3), st.none())), max_size=60
+    st.tuples(
+        st.sampled_from("abcdefgh"),
+        st.integers(0, 12),
+        st.one_of(st.floats(), st.integers(0, 3), st.none()),
+    ),
+    max_size=60,
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats() | st.integers(0, 3)), max_size=60), st.sampled_from(["min", "max"]))
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.floats() | st.integers(0, 3)), max_size=60),
+    st.sampled_from(["min", "max"]),
+)
 def test_someone_survives_every_rung_that_was_reached_with_a_number(turns, mode):
     scheduler = asha(mode=mode)
     time, stopped, seen, fallen = Counter(), set(), Counter(), Counter()
@@ -444,5 +528,8 @@ def test_repeating_any_earlier_result_never_changes_the_state(reports, data):
 def test_what_has_diverged_counts_as_worst_in_either_direction(mode, value):
     scheduler = asha(mode=mode, reduction_factor=2)
     results = {"a": 1.0, "b": 2.0, "c": value}
-    decided = {name: tell(scheduler, name, {"training_iteration": 1, "loss": loss}) for name, loss in results.items()}
+    decided = {
+        name: tell(scheduler, name, {"training_iteration": 1, "loss": loss})
+        for name, loss in results.items()
+    }
     assert decided["c"][0].reason.numbers["rank"] == 3

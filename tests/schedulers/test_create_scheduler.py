@@ -15,17 +15,26 @@ def test_fifo_goes_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("ahsa", "; did you mean 'asha'?"), ("asynch_hyperband", "; did you mean 'async_hyperband'?"), ("xyz", "'xyz'")]
+    ("name", "remedy"),
+    [
+        ("ahsa", "; did you mean 'asha'?"),
+        ("asynch_hyperband", "; did you mean 'async_hyperband'?"),
+        ("xyz", "'xyz'"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
-    with pytest.raises(ValueError, match=r"name must be one of 'fifo', 'asha', 'async_hyperband', .*'resource_changing', got ") as caught:
+    with pytest.raises(
+        ValueError,
+        match=r"name must be one of 'fifo', 'asha', 'async_hyperband', .*'resource_changing', got ",
+    ) as caught:
         create_scheduler(name)
     assert str(caught.value).endswith(remedy)
 
 
 def test_an_unknown_argument_is_refused_with_the_nearest_one():
     with pytest.raises(
-        TypeError, match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did you mean 'max_t'\?"
+        TypeError,
+        match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did you mean 'max_t'\?",
     ):
         create_scheduler("asha", max_time=10)
 

@@ -46,11 +46,15 @@ def rng(name="test"):
 
 
 def moved(mutation, value, **options):
-    return Explorer({"x": mutation}, **{"resample_probability": 0} | options)({"x": value}, rng())["x"]
+    return Explorer({"x": mutation}, **{"resample_probability": 0} | options)({"x": value}, rng())[
+        "x"
+    ]
 
 
 @settings(max_examples=150)
-@given(st.sampled_from(DOMAINS), st.integers(0, 10**6), st.floats(0, 1), st.tuples(FACTORS, FACTORS))
+@given(
+    st.sampled_from(DOMAINS), st.integers(0, 10**6), st.floats(0, 1), st.tuples(FACTORS, FACTORS)
+)
 def test_a_hyperparameter_never_leaves_its_domain(domain, seed, resample_probability, factors):
     explorer = Explorer({"x": domain}, resample_probability, factors)
     config = {"x": domain.sample(rng(str(seed)))}
@@ -62,7 +66,14 @@ def test_a_hyperparameter_never_leaves_its_domain(domain, seed, resample_probabi
 
 @given(
     st.sampled_from(DOMAINS),
-    st.one_of(st.none(), st.floats(), st.integers(), st.text(max_size=3), st.booleans(), st.lists(st.integers(), max_size=2)),
+    st.one_of(
+        st.none(),
+        st.floats(),
+        st.integers(),
+        st.text(max_size=3),
+        st.booleans(),
+        st.lists(st.integers(), max_size=2),
+    ),
     st.booleans(),
 )
 def test_a_value_that_the_domain_does_not_know_is_brought_into_it(domain, value, is_resampled):
@@ -91,7 +102,10 @@ def test_a_factor_moves_by_part_of_the_whole_scale(mutation, value, up, down):
     assert moved(mutation, value, factors=(0.8, 0.8)) == pytest.approx(down)
 
 
-@pytest.mark.parametrize(("domain", "value"), [(randint(0, 1000), 500), (qrandint(0, 800, 8), 400), (quniform(0, 10, 0.5), 5.0)])
+@pytest.mark.parametrize(
+    ("domain", "value"),
+    [(randint(0, 1000), 500), (qrandint(0, 800, 8), 400), (quniform(0, 10, 0.5), 5.0)],
+)
 def test_what_is_rounded_moves_by_one_step_at_least(domain, value):
     assert moved(domain, value, factors=(1.0001, 1.0001)) == value + domain.q
     assert moved(domain, value, factors=(0.9999, 0.9999)) == value - domain.q
@@ -122,7 +136,11 @@ def test_functions_are_called_or_their_numbers_multiplied():
 
 
 def test_computed_parameters_follow_the_others():
-    mutations = {"twice": sample_from(lambda config: 2 * config["x"]), "x": uniform(0, 10), "any": sample_from(lambda: uniform(3, 4))}
+    mutations = {
+        "twice": sample_from(lambda config: 2 * config["x"]),
+        "x": uniform(0, 10),
+        "any": sample_from(lambda: uniform(3, 4)),
+    }
     new = Explorer(mutations, 0)({"x": 5.0, "twice": 10.0}, rng())
     assert new["x"] != 5.0
     assert new["twice"] == 2 * new["x"]
@@ -141,7 +159,9 @@ def test_only_dictionaries_on_the_way_to_a_change_are_new():
 
 
 def test_missing_keys_are_drawn():
-    new = Explorer({"lr": uniform(1, 2), "model": {"depth": [1, 2], "width": lambda: 8}}, 0)({"model": None}, rng())
+    new = Explorer({"lr": uniform(1, 2), "model": {"depth": [1, 2], "width": lambda: 8}}, 0)(
+        {"model": None}, rng()
+    )
     assert 1 <= new["lr"] <= 2
     assert new["model"]["depth"] in (1, 2)
     assert new["model"]["width"] == 8
@@ -160,7 +180,10 @@ def test_the_users_function_has_the_last_word_and_cannot_reach_the_original():
 
 
 def test_a_function_that_returns_nothing_is_told_so():
-    with pytest.raises(TypeError, match="custom_explore_fn must return a configuration, got None; let it return the dictionary"):
+    with pytest.raises(
+        TypeError,
+        match="custom_explore_fn must return a configuration, got None; let it return the dictionary",
+    ):
         Explorer({}, custom_explore_fn=lambda config: None)({"lr": 1}, rng())
 
 
@@ -172,23 +195,63 @@ def test_the_same_name_draws_the_same():
 
 def test_values_are_put_in_at_their_paths():
     config = {"a": {"b": 1, "c": 2}, "d": 3}
-    assert replaced(config, {("a", "b"): 5, ("e", "f"): 6}) == {"a": {"b": 5, "c": 2}, "d": 3, "e": {"f": 6}}
+    assert replaced(config, {("a", "b"): 5, ("e", "f"): 6}) == {
+        "a": {"b": 5, "c": 2},
+        "d": 3,
+        "e": {"f": 6},
+    }
     assert config == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"mutations": [1]}, TypeError, "hyperparam_mutations must be a dictionary, got [1]; give each hyperparameter by name"),
-        ({"mutations": {"a": {"lr": 0.1}}}, TypeError, "hyperparam_mutations must hold lists, domains such as uniform(0, 1), functions"),
-        ({"mutations": {"lr": []}}, ValueError, "choice must be given one value at least, got none"),
-        ({"mutations": {"lr": grid_search([1])}}, ValueError, "hyperparam_mutations must have no grid, got {'grid_search': [1]} for 'lr'"),
-        ({"resample_probability": 1.5}, ValueError, "resample_probability must be between 0 and 1, got 1.5"),
-        ({"resample_probability": "1"}, TypeError, "resample_probability must be a number, got '1'"),
-        ({"factors": (1.2,)}, ValueError, "perturbation_factors must be two numbers, got (1.2,); the default is (1.2, 0.8)"),
-        ({"factors": (1.2, 0)}, ValueError, "perturbation_factors must be more than 0 and finite, got (1.2, 0)"),
+        (
+            {"mutations": [1]},
+            TypeError,
+            "hyperparam_mutations must be a dictionary, got [1]; give each hyperparameter by name",
+        ),
+        (
+            {"mutations": {"a": {"lr": 0.1}}},
+            TypeError,
+            "hyperparam_mutations must hold lists, domains such as uniform(0, 1), functions",
+        ),
+        (
+            {"mutations": {"lr": []}},
+            ValueError,
+            "choice must be given one value at least, got none",
+        ),
+        (
+            {"mutations": {"lr": grid_search([1])}},
+            ValueError,
+            "hyperparam_mutations must have no grid, got {'grid_search': [1]} for 'lr'",
+        ),
+        (
+            {"resample_probability": 1.5},
+            ValueError,
+            "resample_probability must be between 0 and 1, got 1.5",
+        ),
+        (
+            {"resample_probability": "1"},
+            TypeError,
+            "resample_probability must be a number, got '1'",
+        ),
+        (
+            {"factors": (1.2,)},
+            ValueError,
+            "perturbation_factors must be two numbers, got (1.2,); the default is (1.2, 0.8)",
+        ),
+        (
+            {"factors": (1.2, 0)},
+            ValueError,
+            "perturbation_factors must be more than 0 and finite, got (1.2, 0)",
+        ),
         ({"factors": (1.2, "a")}, TypeError, "perturbation_factors must be a number, got 'a'"),
-        ({"custom_explore_fn": 3}, TypeError, "custom_explore_fn must be a function or None, got 3"),
+        (
+            {"custom_explore_fn": 3},
+            TypeError,
+            "custom_explore_fn must be a function or None, got 3",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, error, complaint):

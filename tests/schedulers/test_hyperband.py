@@ -14,7 +14,9 @@ NAN = math.nan
 
 
 def hyperband(no_more_trials=False, **arguments):
-    scheduler = HyperBandScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3} | arguments)
+    scheduler = HyperBandScheduler(
+        **{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3} | arguments
+    )
     scheduler.experiment = StubExperiment(no_more_trials=no_more_trials)
     return scheduler
 
@@ -31,7 +33,9 @@ def short(decisions):
 
 
 def tell(scheduler, name, time, loss):
-    return scheduler.on_trial_result(scheduler.experiment.trials[name], {"training_iteration": time, "loss": loss})
+    return scheduler.on_trial_result(
+        scheduler.experiment.trials[name], {"training_iteration": time, "loss": loss}
+    )
 
 
 def talk(scheduler, *reports):
@@ -85,11 +89,16 @@ def test_the_halvings_of_table_1_of_the_paper():
         ((5, 81),),
     ]
     for column, plan in zip(columns, Band(81, 3), strict=True):
-        num_trials = (5 // (plan.s + 1)) * 3**plan.s  # where Algorithm 1 rounds up at the end, the table rounds down first
+        num_trials = (
+            5 // (plan.s + 1)
+        ) * 3**plan.s  # where Algorithm 1 rounds up at the end, the table rounds down first
         assert BracketPlan(plan.s, num_trials, plan.levels).halvings(3) == column
 
 
-@pytest.mark.parametrize(("max_t", "factor", "s_max"), [(1000, 10, 3), (243, 3, 5), (125, 5, 3), (2**30, 2, 30), (1, 3, 0), (80, 3, 3)])
+@pytest.mark.parametrize(
+    ("max_t", "factor", "s_max"),
+    [(1000, 10, 3), (243, 3, 5), (125, 5, 3), (2**30, 2, 30), (1, 3, 0), (80, 3, 3)],
+)
 def test_no_bracket_is_lost_to_rounding(max_t, factor, s_max):
     band = Band(max_t, factor)
     assert [plan.s for plan in band] == list(range(s_max, -1, -1))
@@ -127,7 +136,9 @@ def test_a_bracket_goes_as_worked_out_by_hand():
     add(scheduler, "abcde")
     assert talk(scheduler, ("a", 1, 0.5)) == ["pause a"]
     assert talk(scheduler, ("b", 1, 0.3)) == ["pause b"]
-    assert talk(scheduler, ("d", 1, 0.9), ("d", 2, 0.9)) == []  # in the bracket that compares nobody
+    assert (
+        talk(scheduler, ("d", 1, 0.9), ("d", 2, 0.9)) == []
+    )  # in the bracket that compares nobody
     assert idle(scheduler) == []  # c is still on its way
     assert talk(scheduler, ("c", 1, 0.4)) == ["resume b", "stop c", "stop a"]
     assert talk(scheduler, ("b", 2, 0.3)) == []
@@ -149,7 +160,17 @@ def test_a_bracket_of_nine_is_halved_twice():
     add(scheduler, "abcdefghi")
     losses = dict(zip("abcdefghi", (0.9, 0.2, 0.8, 0.1, 0.7, 0.3, 0.6, 0.5, 0.4), strict=True))
     last = talk(scheduler, *[(name, 1, loss) for name, loss in losses.items()])
-    assert last == ["resume d", "resume b", "resume f", "stop i", "stop h", "stop g", "stop e", "stop c", "stop a"]
+    assert last == [
+        "resume d",
+        "resume b",
+        "resume f",
+        "stop i",
+        "stop h",
+        "stop g",
+        "stop e",
+        "stop c",
+        "stop a",
+    ]
     assert talk(scheduler, ("d", 2, 0.1), ("d", 3, 0.30)) == ["pause d"]
     assert talk(scheduler, ("b", 3, 0.20)) == ["pause b"]
     assert talk(scheduler, ("f", 3, 0.25)) == ["resume b", "stop f", "stop d"]
@@ -161,7 +182,13 @@ def test_decisions_tell_the_numbers_they_were_based_on():
     add(scheduler, "abc")
     where = {"bracket": 0, "s": 1, "level": 1}
     assert tell(scheduler, "a", 1, 0.5) == [
-        Pause("a", Reason("hyperband.wait", {**where, "value": 0.5, "num_waiting": 1, "num_joined": 3, "num_planned": 3}))
+        Pause(
+            "a",
+            Reason(
+                "hyperband.wait",
+                {**where, "value": 0.5, "num_waiting": 1, "num_joined": 3, "num_planned": 3},
+            ),
+        )
     ]
     tell(scheduler, "b", 1, 0.3)
     compared = {"num_compared": 3, "num_kept": 1, "cutoff": 0.3}
@@ -171,7 +198,11 @@ def test_decisions_tell_the_numbers_they_were_based_on():
         Stop("c", Reason("hyperband.rung", {**where, "value": "nan", "rank": 3, **compared})),
     ]
     assert tell(scheduler, "b", 4, 0.2) == [
-        Stop("b", Reason("hyperband.max_t", {"bracket": 0, "s": 1, "value": 0.2, "time": 4, "max_t": 3}), is_complete=True)
+        Stop(
+            "b",
+            Reason("hyperband.max_t", {"bracket": 0, "s": 1, "value": 0.2, "time": 4, "max_t": 3}),
+            is_complete=True,
+        )
     ]
 
 
@@ -187,15 +218,27 @@ def test_where_nobody_has_a_number_some_go_on_to_the_second_level_and_none_beyon
     scheduler = hyperband()
     add(scheduler, "abcdefghi")
     decided = talk(scheduler, *[(name, 1, NAN) for name in "abcdefghi"])
-    assert [what for what in decided if what.startswith("resume")] == ["resume a", "resume b", "resume c"]
+    assert [what for what in decided if what.startswith("resume")] == [
+        "resume a",
+        "resume b",
+        "resume c",
+    ]
     decided = talk(scheduler, *[(name, 3, NAN) for name in "abc"])
-    assert sorted(what for what in decided if not what.startswith("pause")) == ["stop a", "stop b", "stop c"]
+    assert sorted(what for what in decided if not what.startswith("pause")) == [
+        "stop a",
+        "stop b",
+        "stop c",
+    ]
 
 
 def test_large_values_are_good_in_mode_max():
     scheduler = hyperband(max_t=3, mode="max")
     add(scheduler, "abc")
-    assert talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3), ("c", 1, 0.4)) == ["resume a", "stop c", "stop b"]
+    assert talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3), ("c", 1, 0.4)) == [
+        "resume a",
+        "stop c",
+        "stop b",
+    ]
 
 
 def test_trials_fill_brackets_in_order_and_bands_follow_each_other():
@@ -274,7 +317,12 @@ def test_a_failed_trial_that_is_brought_back_is_compared_with_those_that_were_th
 def test_later_comers_are_compared_with_those_before_them():
     scheduler = hyperband(no_more_trials=True)
     add(scheduler, "abcd")
-    assert talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6), ("c", 1, 0.7), ("d", 1, 0.8)) == ["resume a", "stop b", "stop c", "stop d"]
+    assert talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6), ("c", 1, 0.7), ("d", 1, 0.8)) == [
+        "resume a",
+        "stop b",
+        "stop c",
+        "stop d",
+    ]
     add(scheduler, "e")  # the best of five
     assert talk(scheduler, ("e", 1, 0.4)) == []
     add(scheduler, "f")  # the fourth of six
@@ -301,7 +349,11 @@ def test_equal_values_rank_in_the_order_in_which_the_trials_joined():
 def test_of_trials_that_have_all_diverged_one_goes_on():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
-    assert talk(scheduler, ("a", 1, NAN), ("b", 1, None), ("c", 1, -math.inf)) == ["resume a", "stop b", "stop c"]
+    assert talk(scheduler, ("a", 1, NAN), ("b", 1, None), ("c", 1, -math.inf)) == [
+        "resume a",
+        "stop b",
+        "stop c",
+    ]
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -309,7 +361,11 @@ def test_of_trials_that_have_all_diverged_one_goes_on():
 def test_what_has_diverged_is_worst_in_either_direction(mode, value):
     scheduler = hyperband(max_t=3, mode=mode)
     add(scheduler, "abc")
-    assert talk(scheduler, ("a", 1, value), ("b", 1, 1e9), ("c", 1, 1e9)) == ["resume b", "stop c", "stop a"]
+    assert talk(scheduler, ("a", 1, value), ("b", 1, 1e9), ("c", 1, 1e9)) == [
+        "resume b",
+        "stop c",
+        "stop a",
+    ]
 
 
 def test_a_result_that_jumps_over_a_level_counts_at_all_it_has_reached():
@@ -317,7 +373,12 @@ def test_a_result_that_jumps_over_a_level_counts_at_all_it_has_reached():
     add(scheduler, "abcdefghi")
     talk(scheduler, *[(name, 4, 0.1 * number) for number, name in enumerate("abcdefgh")])
     # All are past both levels: the best three of nine, and of them the best, go on at once.
-    assert talk(scheduler, ("i", 4, 0.9)) == ["resume a", "stop b", "stop c", *[f"stop {name}" for name in "defghi"]]
+    assert talk(scheduler, ("i", 4, 0.9)) == [
+        "resume a",
+        "stop b",
+        "stop c",
+        *[f"stop {name}" for name in "defghi"],
+    ]
 
 
 def test_a_trial_that_jumps_to_the_next_level_waits_there():
@@ -347,7 +408,9 @@ def test_repeated_results_get_the_same_answer_and_do_not_count_again():
     assert scheduler.state_dict() == before
     tell(scheduler, "b", 1, 0.4)
     last = tell(scheduler, "c", 1, 0.6)
-    assert tell(scheduler, "c", 1, 0.0) == [decision for decision in last if decision.trial_id == "c"]
+    assert tell(scheduler, "c", 1, 0.0) == [
+        decision for decision in last if decision.trial_id == "c"
+    ]
     assert tell(scheduler, "b", 1, 0.9) == []
     assert tell(scheduler, "a", 0.5, 0.9) == [Stop("a", last[1].reason)]
 
@@ -379,9 +442,17 @@ def test_without_the_metric_or_the_time_nothing_counts_and_the_watcher_is_told()
     add(scheduler, "abc")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3))
     trial = scheduler.experiment.trials["c"]
-    for result in ({"training_iteration": 1}, {"loss": 0.1}, {"training_iteration": 2, "loss": "0.1"}, {}):
+    for result in (
+        {"training_iteration": 1},
+        {"loss": 0.1},
+        {"training_iteration": 2, "loss": "0.1"},
+        {},
+    ):
         assert scheduler.on_trial_result(trial, result) in ([], ())
-    assert "results without a number under 'loss'; results without a number under 'training_iteration'" in scheduler.debug_string()
+    assert (
+        "results without a number under 'loss'; results without a number under 'training_iteration'"
+        in scheduler.debug_string()
+    )
     assert talk(scheduler, ("c", 2, 0.4)) == ["resume b", "stop c", "stop a"]
 
 
@@ -389,7 +460,11 @@ def test_the_end_needs_no_metric():
     scheduler = hyperband()
     add(scheduler, "a")
     (stop,) = scheduler.on_trial_result(Stub("a"), {"training_iteration": 9})
-    assert stop == Stop("a", Reason("hyperband.max_t", {"bracket": 0, "s": 2, "time": 9, "max_t": 9}), is_complete=True)
+    assert stop == Stop(
+        "a",
+        Reason("hyperband.max_t", {"bracket": 0, "s": 2, "time": 9, "max_t": 9}),
+        is_complete=True,
+    )
 
 
 def test_trials_may_go_on_beyond_max_t():
@@ -418,21 +493,39 @@ def test_the_experiment_may_name_metric_and_mode():
 
 @pytest.mark.parametrize(("metric", "mode"), [(None, "min"), ("loss", None), ("loss", "lowest")])
 def test_a_missing_metric_or_mode_is_refused_before_the_first_trial(metric, mode):
-    with pytest.raises(ValueError, match=r"m\w+ must be .*; give it to TuneConfig or to HyperBandScheduler"):
+    with pytest.raises(
+        ValueError, match=r"m\w+ must be .*; give it to TuneConfig or to HyperBandScheduler"
+    ):
         HyperBandScheduler().set_search_properties(metric, mode, seed=0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"max_t": 0}, ValueError, "max_t must be at least 1 and finite, got 0; it is counted in time_attr units"),
+        (
+            {"max_t": 0},
+            ValueError,
+            "max_t must be at least 1 and finite, got 0; it is counted in time_attr units",
+        ),
         ({"max_t": math.inf}, ValueError, "max_t must be at least 1 and finite, got inf"),
         ({"max_t": "9"}, TypeError, "max_t must be a number, got '9'"),
-        ({"reduction_factor": 1}, ValueError, "reduction_factor must be more than 1 and finite, got 1; one trial in so many goes on"),
-        ({"reduction_factor": NAN}, ValueError, "reduction_factor must be more than 1 and finite, got nan"),
+        (
+            {"reduction_factor": 1},
+            ValueError,
+            "reduction_factor must be more than 1 and finite, got 1; one trial in so many goes on",
+        ),
+        (
+            {"reduction_factor": NAN},
+            ValueError,
+            "reduction_factor must be more than 1 and finite, got nan",
+        ),
         ({"mode": "low"}, ValueError, "mode must be 'min', 'max' or None, got 'low'"),
         ({"metric": ""}, ValueError, "metric must be a name or None, got ''"),
-        ({"time_attr": None}, ValueError, "time_attr must be the name of an entry of each result, got None"),
+        (
+            {"time_attr": None},
+            ValueError,
+            "time_attr must be the name of an entry of each result, got None",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -445,9 +538,14 @@ def test_the_name_for_bohb_is_the_same_scheduler():
     assert HyperBandForBOHB is HyperBandScheduler
 
 
-@pytest.mark.parametrize("change", [{"max_t": 27}, {"mode": "max"}, {"metric": "error"}, {"reduction_factor": 2}])
+@pytest.mark.parametrize(
+    "change", [{"max_t": 27}, {"mode": "max"}, {"metric": "error"}, {"reduction_factor": 2}]
+)
 def test_the_state_of_a_different_scheduler_is_refused(change):
-    with pytest.raises(ValueError, match=r"state must come from a scheduler with .*; construct it with the same arguments"):
+    with pytest.raises(
+        ValueError,
+        match=r"state must come from a scheduler with .*; construct it with the same arguments",
+    ):
         hyperband().load_state_dict(hyperband(**change).state_dict())
 
 
@@ -456,22 +554,42 @@ def test_the_debug_string_tells_about_brackets_that_are_not_over():
     add(scheduler, "abcd")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6))
     bracket = "bracket 0 (s=1): 3 of 3 joined, 3 to be compared, 2 wait at 1"
-    assert scheduler.debug_string() == f"HyperBandScheduler: 0 stopped; {bracket}; bracket 1 (s=0): 1 of 2 joined, 0 to be compared"
+    assert (
+        scheduler.debug_string()
+        == f"HyperBandScheduler: 0 stopped; {bracket}; bracket 1 (s=0): 1 of 2 joined, 0 to be compared"
+    )
     talk(scheduler, ("c", 1, 0.4))
-    assert scheduler.debug_string() == "HyperBandScheduler: 2 stopped; bracket 1 (s=0): 1 of 2 joined, 0 to be compared"
+    assert (
+        scheduler.debug_string()
+        == "HyperBandScheduler: 2 stopped; bracket 1 (s=0): 1 of 2 joined, 0 to be compared"
+    )
 
 
 # Whatever happens.
 
 
 def made(stop_last_trials=True):
-    return lambda: HyperBandScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, stop_last_trials=stop_last_trials)
+    return lambda: HyperBandScheduler(
+        metric="loss", mode="min", max_t=9, reduction_factor=3, stop_last_trials=stop_last_trials
+    )
 
 
 @settings(max_examples=120)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([None, None, 1, 2, 5]), st.integers(1, 30), st.booleans())
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.sampled_from([None, None, 1, 2, 5]),
+    st.integers(1, 30),
+    st.booleans(),
+)
 def test_every_experiment_ends(seed, num_slots, max_alive, num_trials, stop_last_trials):
-    World(made(stop_last_trials), seed, num_slots=num_slots, max_alive=max_alive, num_trials=num_trials).run()
+    World(
+        made(stop_last_trials),
+        seed,
+        num_slots=num_slots,
+        max_alive=max_alive,
+        num_trials=num_trials,
+    ).run()
 
 
 @settings(max_examples=30)
@@ -479,7 +597,13 @@ def test_every_experiment_ends(seed, num_slots, max_alive, num_trials, stop_last
 def test_a_full_bracket_without_faults_is_halved_as_the_paper_says(seed, num_slots):
     world = World(made(), seed, num_slots=num_slots, num_trials=9 + 5 + 3, num_restarts=0)
     for fate in world.fates:
-        fate.step, fate.ends_at, fate.fails_at, fate.lost_at, fate.pauses_after = 1, 100, 10**9, 10**9, 0
+        fate.step, fate.ends_at, fate.fails_at, fate.lost_at, fate.pauses_after = (
+            1,
+            100,
+            10**9,
+            10**9,
+            0,
+        )
     world.result = lambda trial, time: {"training_iteration": time, "loss": trial.fate.curve}
     world.run()
     times = sorted(world.time.values())

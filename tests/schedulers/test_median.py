@@ -14,7 +14,13 @@ NAN = math.nan
 
 
 def rule(no_more_trials=False, **arguments):
-    given = {"time_attr": "training_iteration", "metric": "loss", "mode": "min", "grace_period": 0, "min_samples_required": 3} | arguments
+    given = {
+        "time_attr": "training_iteration",
+        "metric": "loss",
+        "mode": "min",
+        "grace_period": 0,
+        "min_samples_required": 3,
+    } | arguments
     scheduler = MedianStoppingRule(**given)
     scheduler.experiment = StubExperiment(no_more_trials=no_more_trials)
     return scheduler
@@ -31,7 +37,14 @@ def talk(scheduler, *reports):
 
 def three_others(scheduler, *, scale=1.0):
     """Let trials report whose running averages at 2 are 2, 3 and 4."""
-    talk(scheduler, *[(name, time, scale * loss) for name, losses in OTHERS.items() for time, loss in enumerate(losses, start=1)])
+    talk(
+        scheduler,
+        *[
+            (name, time, scale * loss)
+            for name, losses in OTHERS.items()
+            for time, loss in enumerate(losses, start=1)
+        ],
+    )
 
 
 OTHERS = {"a": (3, 1), "b": (4, 2), "c": (5, 3)}
@@ -41,10 +54,17 @@ def test_a_trial_is_stopped_when_its_best_is_worse_than_the_median_of_averages()
     scheduler = rule(min_samples_required=3)
     three_others(scheduler)
     assert talk(scheduler, ("d", 1, 4.0)) == []  # at 1 the averages are 3, 4 and 5
-    assert tell(scheduler, "d", 2, 3.1) == [Stop("d", Reason("median.stop", {"best": 3.1, "median": 3.0, "num_compared": 3, "time": 2.0}))]
+    assert tell(scheduler, "d", 2, 3.1) == [
+        Stop(
+            "d", Reason("median.stop", {"best": 3.1, "median": 3.0, "num_compared": 3, "time": 2.0})
+        )
+    ]
 
 
-@pytest.mark.parametrize(("losses", "stops"), [((3.0, 9.0), []), ((9.0, 3.0), [("d", 1)]), ((4.0, 3.0), []), ((3.1, 3.1), [("d", 2)])])
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [((3.0, 9.0), []), ((9.0, 3.0), [("d", 1)]), ((4.0, 3.0), []), ((3.1, 3.1), [("d", 2)])],
+)
 def test_it_is_the_best_so_far_that_counts(losses, stops):
     scheduler = rule()
     three_others(scheduler)
@@ -90,7 +110,9 @@ def test_nothing_counts_within_the_grace_period():
     three_others(scheduler)  # averages from 2 on: 1, 2 and 3
     assert talk(scheduler, ("d", 1, 99), ("d", 1.9, 99)) == []
     assert talk(scheduler, ("d", 2, 2.0)) == []
-    assert talk(scheduler, ("e", 1, 1.5), ("e", 2, 99)) == []  # its best counts, though, whenever it was
+    assert (
+        talk(scheduler, ("e", 1, 1.5), ("e", 2, 99)) == []
+    )  # its best counts, though, whenever it was
     assert talk(scheduler, ("f", 2, 2.9)) == [("f", 2)]
 
 
@@ -107,7 +129,12 @@ def test_a_trial_that_was_told_to_stop_is_told_so_again():
     three_others(scheduler)
     first = tell(scheduler, "d", 2, 9)
     before = scheduler.state_dict()
-    assert tell(scheduler, "d", 2, 0) == tell(scheduler, "d", 1, 0) == tell(scheduler, "d", 3, 0) == first
+    assert (
+        tell(scheduler, "d", 2, 0)
+        == tell(scheduler, "d", 1, 0)
+        == tell(scheduler, "d", 3, 0)
+        == first
+    )
     assert scheduler.state_dict() == before
     scheduler.on_trial_complete(Stub("d"), None)
     assert scheduler.state_dict()["verdicts"] == {}
@@ -156,7 +183,10 @@ def test_without_metric_or_time_nothing_is_decided_and_the_watcher_is_told():
         {"training_iteration": 2, "loss": "9"},
     ):
         assert list(scheduler.on_trial_result(Stub("d"), result)) == []
-    assert "results without a number under 'loss'; results without a number under 'training_iteration'" in scheduler.debug_string()
+    assert (
+        "results without a number under 'loss'; results without a number under 'training_iteration'"
+        in scheduler.debug_string()
+    )
     assert talk(scheduler, ("d", 2, 9)) == [("d", 2)]
 
 
@@ -217,7 +247,11 @@ def test_an_average_of_huge_values_is_finite():
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), NUMBERS), max_size=60), st.integers(1, 4), st.integers(0, 4))
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), NUMBERS), max_size=60),
+    st.integers(1, 4),
+    st.integers(0, 4),
+)
 def test_the_rule_is_what_it_says(turns, min_samples, grace):
     scheduler = rule(min_samples_required=min_samples, grace_period=grace)
     curves, stopped = {name: [] for name in "abcdef"}, set()
@@ -226,10 +260,16 @@ def test_the_rule_is_what_it_says(turns, min_samples, grace):
             continue
         curves[name].append(loss)
         time = len(curves[name])
-        counted = [curve[max(grace, 1) - 1 : time] for other, curve in curves.items() if other != name]
+        counted = [
+            curve[max(grace, 1) - 1 : time] for other, curve in curves.items() if other != name
+        ]
         others = [mean(losses) for losses in counted if losses]
-        expected = time >= grace and len(others) >= min_samples and min(curves[name]) > median(others)
-        is_close = bool(others) and math.isclose(min(curves[name]), median(others), rel_tol=1e-6, abs_tol=1e-6)
+        expected = (
+            time >= grace and len(others) >= min_samples and min(curves[name]) > median(others)
+        )
+        is_close = bool(others) and math.isclose(
+            min(curves[name]), median(others), rel_tol=1e-6, abs_tol=1e-6
+        )
         decided = bool(talk(scheduler, (name, time, loss)))
         assert decided == expected or is_close
         if decided:
@@ -239,14 +279,34 @@ def test_the_rule_is_what_it_says(turns, min_samples, grace):
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"grace_period": -1}, ValueError, "grace_period must be at least 0 and finite, got -1; it is counted in time_attr units"),
+        (
+            {"grace_period": -1},
+            ValueError,
+            "grace_period must be at least 0 and finite, got -1; it is counted in time_attr units",
+        ),
         ({"grace_period": NAN}, ValueError, "grace_period must be at least 0 and finite, got nan"),
         ({"grace_period": None}, TypeError, "grace_period must be a number, got None"),
-        ({"min_time_slice": -0.5}, ValueError, "min_time_slice must be at least 0 and finite, got -0.5"),
-        ({"min_samples_required": 0}, ValueError, "min_samples_required must be at least 1, got 0; a median needs something to stand on"),
-        ({"min_samples_required": 2.0}, TypeError, "min_samples_required must be a whole number, got 2.0"),
+        (
+            {"min_time_slice": -0.5},
+            ValueError,
+            "min_time_slice must be at least 0 and finite, got -0.5",
+        ),
+        (
+            {"min_samples_required": 0},
+            ValueError,
+            "min_samples_required must be at least 1, got 0; a median needs something to stand on",
+        ),
+        (
+            {"min_samples_required": 2.0},
+            TypeError,
+            "min_samples_required must be a whole number, got 2.0",
+        ),
         ({"mode": "low"}, ValueError, "mode must be 'min', 'max' or None, got 'low'"),
-        ({"time_attr": ""}, ValueError, "time_attr must be the name of an entry of each result, got ''"),
+        (
+            {"time_attr": ""},
+            ValueError,
+            "time_attr must be the name of an entry of each result, got ''",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -256,13 +316,21 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 
 
 def test_a_missing_metric_is_refused_before_the_first_trial():
-    with pytest.raises(ValueError, match="metric must be the name of a metric, got None; give it to TuneConfig or to MedianStoppingRule"):
+    with pytest.raises(
+        ValueError,
+        match="metric must be the name of a metric, got None; give it to TuneConfig or to MedianStoppingRule",
+    ):
         MedianStoppingRule().set_search_properties(None, "min", seed=0)
 
 
-@pytest.mark.parametrize("change", [{"grace_period": 1}, {"mode": "max"}, {"metric": "error"}, {"hard_stop": False}])
+@pytest.mark.parametrize(
+    "change", [{"grace_period": 1}, {"mode": "max"}, {"metric": "error"}, {"hard_stop": False}]
+)
 def test_the_state_of_a_different_rule_is_refused(change):
-    with pytest.raises(ValueError, match=r"state must come from a scheduler with .*; construct it with the same arguments"):
+    with pytest.raises(
+        ValueError,
+        match=r"state must come from a scheduler with .*; construct it with the same arguments",
+    ):
         rule().load_state_dict(rule(**change).state_dict())
 
 
@@ -270,12 +338,21 @@ def test_the_state_of_a_different_rule_is_refused(change):
 
 
 def made(hard_stop=True, grace_period=2, min_time_slice=0):
-    return lambda: rule(hard_stop=hard_stop, grace_period=grace_period, min_samples_required=2, min_time_slice=min_time_slice)
+    return lambda: rule(
+        hard_stop=hard_stop,
+        grace_period=grace_period,
+        min_samples_required=2,
+        min_time_slice=min_time_slice,
+    )
 
 
 @settings(max_examples=60)
 @given(
-    st.integers(0, 10**6), st.booleans(), st.integers(1, 4), st.sampled_from([None, 1, 3]), st.tuples(st.integers(0, 9), st.integers(0, 9))
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.integers(1, 4),
+    st.sampled_from([None, 1, 3]),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
 )
 def test_every_experiment_ends(seed, hard_stop, num_slots, max_alive, times):
     World(made(hard_stop, *times), seed, num_slots=num_slots, max_alive=max_alive).run()
@@ -298,7 +375,10 @@ def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 150))
 def test_a_restore_at_any_point_changes_no_decision(seed, hard_stop, cut):
-    original, twin = World(made(hard_stop), seed, num_restarts=0), World(made(hard_stop), seed, num_restarts=0)
+    original, twin = (
+        World(made(hard_stop), seed, num_restarts=0),
+        World(made(hard_stop), seed, num_restarts=0),
+    )
     advance = twin.advance
 
     def restore_once(trial):

@@ -15,7 +15,10 @@ NAN = math.nan
 
 
 def moasha(**arguments):
-    return MOASHAScheduler(**{"metrics": {"accuracy": "max", "latency": "min"}, "max_t": 9, "reduction_factor": 2} | arguments)
+    return MOASHAScheduler(
+        **{"metrics": {"accuracy": "max", "latency": "min"}, "max_t": 9, "reduction_factor": 2}
+        | arguments
+    )
 
 
 def reported(scheduler, trial_id, time, accuracy, latency):
@@ -31,10 +34,25 @@ def test_a_small_history_goes_as_worked_out_by_hand():
     assert fallen(
         moasha(),
         ("a", 1, 0.8, 5.0),  # alone
-        ("b", 1, 0.9, 9.0),  # nobody dominates anybody; one of two: a comes second in accuracy, b survives
+        (
+            "b",
+            1,
+            0.9,
+            9.0,
+        ),  # nobody dominates anybody; one of two: a comes second in accuracy, b survives
         ("c", 1, 0.7, 6.0),  # a dominates c: third, two of three survive
-        ("d", 1, 0.6, 1.0),  # first front b a d; two of four: b, then d, who is farther from b than a
-        ("e", 1, 0.85, 6.0),  # first front b e a d; three of five: b, d, and of the others a is farther from both
+        (
+            "d",
+            1,
+            0.6,
+            1.0,
+        ),  # first front b a d; two of four: b, then d, who is farther from b than a
+        (
+            "e",
+            1,
+            0.85,
+            6.0,
+        ),  # first front b e a d; three of five: b, d, and of the others a is farther from both
     ) == ["c", "e"]
 
 
@@ -80,7 +98,10 @@ def test_a_metric_that_is_no_number_is_tolerated_at_the_first_level_only():
 
 def test_a_missing_metric_decides_nothing():
     scheduler = moasha()
-    assert list(scheduler.on_trial_result(Actor("a"), {"training_iteration": 1, "accuracy": 0.5})) == []
+    assert (
+        list(scheduler.on_trial_result(Actor("a"), {"training_iteration": 1, "accuracy": 0.5}))
+        == []
+    )
     assert "results without a number under 'latency'" in scheduler.debug_string()
     assert "level 1: 0 recorded, 0 skipped, 0 not dominated" in scheduler.debug_string()
 
@@ -104,14 +125,46 @@ def test_the_experiment_may_have_a_metric_of_its_own():
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"metrics": "accuracy"}, TypeError, "metrics must be names, or names with modes, got 'accuracy'"),
-        ({"metrics": ["accuracy"], "modes": "max"}, ValueError, "metrics must be at least two different names, got ['accuracy']; for one"),
-        ({"metrics": ["a", "a"], "modes": "max"}, ValueError, "metrics must be at least two different names, got ['a', 'a']"),
-        ({"metrics": ["a", ""], "modes": "max"}, ValueError, "each of metrics must be the name of an entry of each result, got ''"),
-        ({"metrics": ["a", "b"]}, ValueError, "modes must be 'min' or 'max' for each of ['a', 'b'], got [None, None]"),
-        ({"metrics": ["a", "b"], "modes": ["max"]}, ValueError, "modes must be 'min' or 'max' for each of ['a', 'b'], got ['max']"),
-        ({"metrics": ["a", "b"], "modes": "up"}, ValueError, "modes must be 'min' or 'max' for each of ['a', 'b'], got 'up'"),
-        ({"metrics": {"a": "min", "b": "up"}}, ValueError, "modes must be 'min' or 'max' for each of ['a', 'b'], got ['min', 'up']"),
+        (
+            {"metrics": "accuracy"},
+            TypeError,
+            "metrics must be names, or names with modes, got 'accuracy'",
+        ),
+        (
+            {"metrics": ["accuracy"], "modes": "max"},
+            ValueError,
+            "metrics must be at least two different names, got ['accuracy']; for one",
+        ),
+        (
+            {"metrics": ["a", "a"], "modes": "max"},
+            ValueError,
+            "metrics must be at least two different names, got ['a', 'a']",
+        ),
+        (
+            {"metrics": ["a", ""], "modes": "max"},
+            ValueError,
+            "each of metrics must be the name of an entry of each result, got ''",
+        ),
+        (
+            {"metrics": ["a", "b"]},
+            ValueError,
+            "modes must be 'min' or 'max' for each of ['a', 'b'], got [None, None]",
+        ),
+        (
+            {"metrics": ["a", "b"], "modes": ["max"]},
+            ValueError,
+            "modes must be 'min' or 'max' for each of ['a', 'b'], got ['max']",
+        ),
+        (
+            {"metrics": ["a", "b"], "modes": "up"},
+            ValueError,
+            "modes must be 'min' or 'max' for each of ['a', 'b'], got 'up'",
+        ),
+        (
+            {"metrics": {"a": "min", "b": "up"}},
+            ValueError,
+            "modes must be 'min' or 'max' for each of ['a', 'b'], got ['min', 'up']",
+        ),
         ({"modes": "max"}, ValueError, "modes must be None where metrics has them, got 'max'"),
     ],
 )
@@ -122,14 +175,23 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"metrics": ["accuracy", "latency"], "modes": ["max", "min"]}, {"metrics": {"accuracy": "max", "latency": "min"}}]
+    "arguments",
+    [
+        {"metrics": ["accuracy", "latency"], "modes": ["max", "min"]},
+        {"metrics": {"accuracy": "max", "latency": "min"}},
+    ],
 )
 def test_metrics_and_modes_are_named_either_way(arguments):
     assert fallen(moasha(**arguments), ("a", 1, 0.8, 5.0), ("b", 1, 0.7, 6.0)) == ["b"]
 
 
 def test_one_mode_may_hold_for_all():
-    assert fallen(moasha(metrics=["accuracy", "latency"], modes="max"), ("a", 1, 0.8, 5.0), ("b", 1, 0.9, 6.0), ("c", 1, 0.1, 1.0)) == ["c"]
+    assert fallen(
+        moasha(metrics=["accuracy", "latency"], modes="max"),
+        ("a", 1, 0.8, 5.0),
+        ("b", 1, 0.9, 6.0),
+        ("c", 1, 0.1, 1.0),
+    ) == ["c"]
 
 
 def test_an_epsilon_net_takes_the_farthest_next():
@@ -138,7 +200,10 @@ def test_an_epsilon_net_takes_the_farthest_next():
     assert list(epsilon_net([(1.0,)])) == [0]
 
 
-POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda point: tuple(map(float, point))), max_size=30)
+POINTS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda point: tuple(map(float, point))),
+    max_size=30,
+)
 
 
 def fronts_of(points):
@@ -183,7 +248,9 @@ def test_fronts_survive_a_restore():
     restored.load_state_dict(json.loads(json.dumps(original.state_dict(), allow_nan=False)))
     for trial_id, accuracy, latency in points:
         for time in (1, 2, 4):
-            assert reported(restored, trial_id, time, accuracy, latency) == reported(original, trial_id, time, accuracy, latency)
+            assert reported(restored, trial_id, time, accuracy, latency) == reported(
+                original, trial_id, time, accuracy, latency
+            )
     assert restored.state_dict() == original.state_dict()
     assert restored.debug_string() == original.debug_string()
 

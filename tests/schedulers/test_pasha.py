@@ -48,7 +48,9 @@ def test_it_spends_less_than_it_would_without_a_ceiling():
     for shape in (stable, turning):
         ends = Play(pasha(), curves(shape, 81), 9, max_trials=81).run().stopped()
         spent[shape] = sum(time for time, _ in ends.values())
-    assert spent[stable] == 81 + 27 * 2  # each trial to the first level, a third of them to the second
+    assert (
+        spent[stable] == 81 + 27 * 2
+    )  # each trial to the first level, a third of them to the second
     assert spent[turning] > 2 * spent[stable]
 
 
@@ -61,8 +63,13 @@ def two_at_the_ceiling(scheduler, values):
         scheduler.experiment.trials[name] = actor
         scheduler.on_trial_add(actor)
         for time, loss in enumerate(losses, start=1):
-            decided = list(scheduler.on_trial_result(actor, {"training_iteration": time, "loss": loss}))
-            said += [(type(decision).__name__, decision.trial_id, decision.reason.numbers["rung"]) for decision in decided]
+            decided = list(
+                scheduler.on_trial_result(actor, {"training_iteration": time, "loss": loss})
+            )
+            said += [
+                (type(decision).__name__, decision.trial_id, decision.reason.numbers["rung"])
+                for decision in decided
+            ]
     return said
 
 
@@ -102,7 +109,9 @@ def test_epsilon_is_what_is_between_curves_that_cross_and_cross_back():
 
 def test_epsilon_stays_until_there_is_another_one_at_the_new_ceiling():
     scheduler = pasha()
-    two_at_the_ceiling(scheduler, {"a": (0.5, 0.3, 0.5), "b": (0.45, 0.4, 0.25), "e": (0.9, 0.9, 0.1)})
+    two_at_the_ceiling(
+        scheduler, {"a": (0.5, 0.3, 0.5), "b": (0.45, 0.4, 0.25), "e": (0.9, 0.9, 0.1)}
+    )
     assert (scheduler.ceiling, scheduler.epsilon) == (9, 0.25)
 
 
@@ -114,7 +123,10 @@ def test_it_ends_with_one_trial_at_the_ceiling_even_if_there_are_few():
 
 
 def test_with_a_single_level_it_only_trains():
-    assert Play(pasha(max_t=1), curves(stable, 3), 1, max_trials=3).run().stopped()["t02"] == (1, "TERMINATED")
+    assert Play(pasha(max_t=1), curves(stable, 3), 1, max_trials=3).run().stopped()["t02"] == (
+        1,
+        "TERMINATED",
+    )
 
 
 def test_trials_at_a_higher_place_within_epsilon_are_settled():
@@ -144,7 +156,11 @@ def test_percentiles_are_those_of_numpy(values, percent):
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"epsilon": -1}, ValueError, "epsilon must be at least 0 and finite, got -1; None measures it"),
+        (
+            {"epsilon": -1},
+            ValueError,
+            "epsilon must be at least 0 and finite, got -1; None measures it",
+        ),
         ({"epsilon": math.nan}, ValueError, "epsilon must be at least 0 and finite, got nan"),
         ({"epsilon": "auto"}, TypeError, "epsilon must be a number, got 'auto'"),
         ({"reduction_factor": 1}, ValueError, "reduction_factor must be more than 1"),
@@ -156,13 +172,19 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
     assert str(caught.value).startswith(complaint)
 
 
-ROWS = st.lists(st.lists(st.integers(0, 5).map(float) | st.just(math.nan), min_size=8, max_size=8), min_size=1, max_size=12)
+ROWS = st.lists(
+    st.lists(st.integers(0, 5).map(float) | st.just(math.nan), min_size=8, max_size=8),
+    min_size=1,
+    max_size=12,
+)
 
 
 @settings(max_examples=40)
 @given(ROWS, st.integers(1, 4), st.data())
 def test_a_restore_at_any_point_changes_no_decision(rows, num_slots, data):
-    acts = {f"t{number:02d}": lambda time, row=row: row[time - 1] for number, row in enumerate(rows)}
+    acts = {
+        f"t{number:02d}": lambda time, row=row: row[time - 1] for number, row in enumerate(rows)
+    }
 
     def new():
         return pasha(max_t=8, reduction_factor=2)
@@ -173,7 +195,9 @@ def test_a_restore_at_any_point_changes_no_decision(rows, num_slots, data):
 
     def restore():
         if broken.num_facts == cut:
-            state = json.loads(json.dumps(broken.scheduler.state_dict(), allow_nan=False, sort_keys=True))
+            state = json.loads(
+                json.dumps(broken.scheduler.state_dict(), allow_nan=False, sort_keys=True)
+            )
             broken.scheduler = new()
             broken.scheduler.load_state_dict(state)
             broken.scheduler.experiment = broken.stage

@@ -16,14 +16,23 @@ BOUNDS = {"lr": [0.0, 2.0], "model": {"width": (1, 64)}}
 
 
 def pb2(seed=0, **arguments):
-    given = {"time_attr": "training_iteration", "metric": "score", "mode": "max", "perturbation_interval": 2, "hyperparam_bounds": BOUNDS}
+    given = {
+        "time_attr": "training_iteration",
+        "metric": "score",
+        "mode": "max",
+        "perturbation_interval": 2,
+        "hyperparam_bounds": BOUNDS,
+    }
     scheduler = PB2(**given | arguments)
     scheduler.set_search_properties(None, None, seed=seed)
     return scheduler
 
 
 def configs(num):
-    return [{"lr": 2 * number / num, "model": {"width": 1 + number, "kind": "mlp"}} for number in range(num)]
+    return [
+        {"lr": 2 * number / num, "model": {"width": 1 + number, "kind": "mlp"}}
+        for number in range(num)
+    ]
 
 
 def step(state, config, trial):
@@ -57,7 +66,9 @@ def test_it_learns_what_pays(mode, sign):
 
 
 def test_the_seed_alone_decides():
-    first, second, other = (repr(Engine(pb2(seed), configs(4), step, ends_at=10).run().decided) for seed in (1, 1, 2))
+    first, second, other = (
+        repr(Engine(pb2(seed), configs(4), step, ends_at=10).run().decided) for seed in (1, 1, 2)
+    )
     assert first == second
     assert first != other
 
@@ -70,7 +81,10 @@ def test_a_restart_changes_nothing():
             engine.scheduler.load_state_dict(saved)
             engine.scheduler.experiment = engine.view
 
-    original, restarted = Engine(pb2(), configs(5), step, slots=2, ends_at=14), Engine(pb2(), configs(5), step, slots=2, ends_at=14)
+    original, restarted = (
+        Engine(pb2(), configs(5), step, slots=2, ends_at=14),
+        Engine(pb2(), configs(5), step, slots=2, ends_at=14),
+    )
     restarted.after_turn = restart
     assert repr(restarted.run().decided) == repr(original.run().decided)
     assert original.exploits()
@@ -91,18 +105,31 @@ def test_an_interval_is_recorded_with_its_gain_and_no_more_than_so_many(monkeypa
 
 @settings(max_examples=15)
 @given(st.integers(3, 30), st.integers(1, 4), st.integers(0, 3), st.booleans())
-def test_whatever_was_tried_a_proposal_lies_in_the_unit_cube(num, num_dimensions, num_busy, is_flat):
+def test_whatever_was_tried_a_proposal_lies_in_the_unit_cube(
+    num, num_dimensions, num_busy, is_flat
+):
     rng = np.random.default_rng(num)
     rows = rng.random((num, 2 + num_dimensions))
     gains = np.zeros(num) if is_flat else rng.standard_normal(num) * 1e6
-    unit = propose(rows.tolist(), gains.tolist(), [1e3, -1e3], rows[:num_busy].tolist(), named_generator("test"))
+    unit = propose(
+        rows.tolist(),
+        gains.tolist(),
+        [1e3, -1e3],
+        rows[:num_busy].tolist(),
+        named_generator("test"),
+    )
     assert len(unit) == num_dimensions
     assert all(0 <= each <= 1 for each in unit)
 
 
 def test_what_others_try_is_avoided():
     rows = [[0.0, 0.0, place] for place in (0.0, 0.5, 1.0)]
-    tried = np.array([propose(rows, [0, 0, 0], [1, 0.0], [[1, 0.0, 0.25]] * 3, named_generator(str(seed)))[0] for seed in range(8)])
+    tried = np.array(
+        [
+            propose(rows, [0, 0, 0], [1, 0.0], [[1, 0.0, 0.25]] * 3, named_generator(str(seed)))[0]
+            for seed in range(8)
+        ]
+    )
     assert (np.abs(tried - 0.25) > 0.1).all()
 
 
@@ -115,7 +142,9 @@ def test_the_gradient_of_the_kernel_is_right():
     for place in range(2):
         moved = kernel.theta.copy()
         moved[place] += 1e-6
-        assert (kernel.clone_with_theta(moved)(rows) - similarity) / 1e-6 == pytest.approx(gradient[:, :, place], abs=1e-5)
+        assert (kernel.clone_with_theta(moved)(rows) - similarity) / 1e-6 == pytest.approx(
+            gradient[:, :, place], abs=1e-5
+        )
 
 
 def test_older_rows_count_less():
@@ -124,13 +153,23 @@ def test_older_rows_count_less():
 
 
 def test_the_users_function_has_the_last_word():
-    engine = Engine(pb2(custom_explore_fn=lambda config: {**config, "lr": 1.0, "seen": True}), configs(4), step, ends_at=6).run()
-    assert {(exploit.config["lr"], exploit.config["seen"]) for *_, exploit in engine.exploits()} == {(1.0, True)}
+    engine = Engine(
+        pb2(custom_explore_fn=lambda config: {**config, "lr": 1.0, "seen": True}),
+        configs(4),
+        step,
+        ends_at=6,
+    ).run()
+    assert {
+        (exploit.config["lr"], exploit.config["seen"]) for *_, exploit in engine.exploits()
+    } == {(1.0, True)}
 
 
 def test_a_configuration_without_the_hyperparameter_gets_one():
     engine = Engine(
-        pb2(), [{"number": number} for number in range(4)], lambda state, config, trial: (0, {"score": config["number"]}), ends_at=4
+        pb2(),
+        [{"number": number} for number in range(4)],
+        lambda state, config, trial: (0, {"score": config["number"]}),
+        ends_at=4,
     )
     engine.run()
     config = engine.exploits()[0][2].config
@@ -140,7 +179,10 @@ def test_a_configuration_without_the_hyperparameter_gets_one():
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo\[sklearn\]"'):
+    with pytest.raises(
+        ImportError,
+        match=r'PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo\[sklearn\]"',
+    ):
         pb2()
     assert importlib.util.find_spec("sklearn")
 
@@ -148,11 +190,31 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("bounds", "error", "complaint"),
     [
-        (None, ValueError, "hyperparam_bounds must name a hyperparameter, got None; give e.g. {'lr': [1e-4, 1e-1]}"),
-        ({"lr": 0.1}, TypeError, "hyperparam_bounds must hold two numbers, got 0.1 for 'lr'; give [low, high]"),
-        ({"a": {"lr": [1, 2, 3]}}, TypeError, "hyperparam_bounds must hold two numbers, got [1, 2, 3] for 'a/lr'"),
-        ({"lr": [2, 1]}, ValueError, "hyperparam_bounds must be finite, the lower one first, got [2, 1] for 'lr'"),
-        ({"lr": [0, float("inf")]}, ValueError, "hyperparam_bounds must be finite, the lower one first, got [0, inf]"),
+        (
+            None,
+            ValueError,
+            "hyperparam_bounds must name a hyperparameter, got None; give e.g. {'lr': [1e-4, 1e-1]}",
+        ),
+        (
+            {"lr": 0.1},
+            TypeError,
+            "hyperparam_bounds must hold two numbers, got 0.1 for 'lr'; give [low, high]",
+        ),
+        (
+            {"a": {"lr": [1, 2, 3]}},
+            TypeError,
+            "hyperparam_bounds must hold two numbers, got [1, 2, 3] for 'a/lr'",
+        ),
+        (
+            {"lr": [2, 1]},
+            ValueError,
+            "hyperparam_bounds must be finite, the lower one first, got [2, 1] for 'lr'",
+        ),
+        (
+            {"lr": [0, float("inf")]},
+            ValueError,
+            "hyperparam_bounds must be finite, the lower one first, got [0, inf]",
+        ),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(bounds, error, complaint):

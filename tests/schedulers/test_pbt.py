@@ -42,7 +42,11 @@ def population(scheduler, *names, slots=None, **view):
 
 
 def tell(scheduler, name, time, score, **more):
-    return list(scheduler.on_trial_result(scheduler.experiment.trials[name], {"training_iteration": time, "score": score} | more))
+    return list(
+        scheduler.on_trial_result(
+            scheduler.experiment.trials[name], {"training_iteration": time, "score": score} | more
+        )
+    )
 
 
 def kinds(decisions):
@@ -82,8 +86,16 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
     )
     assert kinds([resume]) == [("Resume", "a")]
     # a now stands where d does, and has nothing of its own to say.
-    assert kinds(tell(scheduler, "b", 2, 0.25)) == [("Save", "d"), ("Exploit", "b"), ("Resume", "b")]
-    assert kinds(tell(scheduler, "c", 2, 0.35)) == [("Save", "d"), ("Exploit", "c"), ("Resume", "c")]
+    assert kinds(tell(scheduler, "b", 2, 0.25)) == [
+        ("Save", "d"),
+        ("Exploit", "b"),
+        ("Resume", "b"),
+    ]
+    assert kinds(tell(scheduler, "c", 2, 0.35)) == [
+        ("Save", "d"),
+        ("Exploit", "c"),
+        ("Resume", "c"),
+    ]
     assert kinds(tell(scheduler, "d", 2, 0.5)) == [("Save", "d")]  # the others are its clones
     saved(trials["d"], 2)
     assert tell(scheduler, "d", 3, 0.6) == []
@@ -108,9 +120,14 @@ def test_a_generation_is_decided_when_all_have_come():
     scheduler = pbt(synch=True)
     trials = population(scheduler, "a", "b", "c")
     for name, score in (("a", 0.3), ("b", 0.1), ("c", 0.2)):
-        assert scheduler.on_idle([trial for trial in trials.values() if trial.status == "PAUSED"], 3) == []
+        assert (
+            scheduler.on_idle([trial for trial in trials.values() if trial.status == "PAUSED"], 3)
+            == []
+        )
         (pause,) = tell(scheduler, name, 2, score)
-        assert pause == Pause(name, Reason("pbt.generation", {"time": 2.0, "score": score, "turn": 1}))
+        assert pause == Pause(
+            name, Reason("pbt.generation", {"time": 2.0, "score": score, "turn": 1})
+        )
         assert tell(scheduler, name, 2, score) == [pause]  # lost before it could pause
         trials[name].status = "PAUSED"
         saved(trials[name], 2)
@@ -130,16 +147,28 @@ def test_a_generation_waits_for_nobody_who_is_over(end):
         saved(trials[name], 2)
     assert scheduler.on_idle([trials["a"], trials["b"]], 1) == []
     trials["c"].status = end
-    over = scheduler.on_trial_error(trials["c"]) if end == "ERROR" else scheduler.on_trial_complete(trials["c"], None)
+    over = (
+        scheduler.on_trial_error(trials["c"])
+        if end == "ERROR"
+        else scheduler.on_trial_complete(trials["c"], None)
+    )
     assert over == ()
     decisions = scheduler.on_idle([trials["a"], trials["b"]], 1)
     assert kinds(decisions) == [("Exploit", "a"), ("Resume", "a"), ("Resume", "b")]
 
 
 def test_one_that_fails_in_each_generation_blocks_nobody():
-    engine = Engine(pbt(synch=True), [{"lr": number / 6} for number in range(6)], curve, fails=[("t0", 2), ("t3", 5), ("t5", 11)])
+    engine = Engine(
+        pbt(synch=True),
+        [{"lr": number / 6} for number in range(6)],
+        curve,
+        fails=[("t0", 2), ("t3", 5), ("t5", 11)],
+    )
     engine.run()
-    assert Counter(trial.status for trial in engine.trials.values()) == {"TERMINATED": 3, "ERROR": 3}
+    assert Counter(trial.status for trial in engine.trials.values()) == {
+        "TERMINATED": 3,
+        "ERROR": 3,
+    }
 
 
 # ---- equal resource
@@ -151,7 +180,11 @@ def curve(state, config, trial):
 
 
 def test_two_identical_members_in_a_fixed_order_exploit_each_other():
-    engine = Engine(pbt(perturbation_interval=1), [{"lr": 0.5}] * 2, lambda state, config, trial: (None, {"score": float(trial.time)}))
+    engine = Engine(
+        pbt(perturbation_interval=1),
+        [{"lr": 0.5}] * 2,
+        lambda state, config, trial: (None, {"score": float(trial.time)}),
+    )
     engine.ends_at = 60
     engine.run()
     targets = Counter(trial_id for trial_id, *_ in engine.exploits())
@@ -170,7 +203,9 @@ def test_who_reports_last_does_not_look_best(order):
     for time in (1, 2):
         for name in order:
             decisions = tell(scheduler, name, time, slopes[name] * time)
-            targets |= {(each.trial_id, each.donor_id) for each in decisions if isinstance(each, Exploit)}
+            targets |= {
+                (each.trial_id, each.donor_id) for each in decisions if isinstance(each, Exploit)
+            }
     assert ("d", "a") in targets
     assert not any(target == "a" for target, _ in targets)
 
@@ -189,13 +224,19 @@ def test_slow_members_are_compared_where_they_are():
 
 def test_equal_scores_are_ordered_by_the_seed():
     members = [Member(name, number, Curve([Point(1, 0.5)])) for number, name in enumerate("abcd")]
-    firsts = Counter(compare(members[0], members[1:], "min", str(seed)).members[0].trial_id for seed in range(400))
+    firsts = Counter(
+        compare(members[0], members[1:], "min", str(seed)).members[0].trial_id
+        for seed in range(400)
+    )
     assert all(70 <= firsts[name] <= 130 for name in "abcd")
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_what_has_diverged_is_worst_whatever_it_was_before(mode):
-    good, bad = Member("good", 0, Curve([Point(1, 1.0), Point(2, 1.0)])), Member("bad", 1, Curve([Point(1, 1.0), Point(2, NAN)]))
+    good, bad = (
+        Member("good", 0, Curve([Point(1, 1.0), Point(2, 1.0)])),
+        Member("bad", 1, Curve([Point(1, 1.0), Point(2, NAN)])),
+    )
     assert compare(good, [bad], mode, "").members == (good, bad)
     assert compare(bad, [good], mode, "").members == (good, bad)
 
@@ -208,10 +249,13 @@ def test_nobody_clones_what_has_diverged():
 
 
 @pytest.mark.parametrize(
-    ("num", "fraction", "size"), [(2, 0.25, 1), (3, 0.5, 1), (3, 0.25, 1), (30, 0.1, 3), (5, 0.25, 2), (1, 0.5, 0), (4, 0, 0)]
+    ("num", "fraction", "size"),
+    [(2, 0.25, 1), (3, 0.5, 1), (3, 0.25, 1), (30, 0.1, 3), (5, 0.25, 2), (1, 0.5, 0), (4, 0, 0)],
 )
 def test_the_best_and_the_worst_never_overlap(num, fraction, size):
-    members = [Member(str(number), number, Curve([Point(1, float(number))])) for number in range(num)]
+    members = [
+        Member(str(number), number, Curve([Point(1, float(number))])) for number in range(num)
+    ]
     assert compare(members[0], members[1:], "min", "").quantile_size(fraction) == size
 
 
@@ -257,7 +301,12 @@ def test_a_member_that_has_ended_stays_a_donor_one_that_failed_does_not():
             tell(scheduler, name, 1, score)
             saved(trials[name], 1)
         trials["a"].status = status
-        assert next(each for each in tell(scheduler, "c", 2, 0.2) if isinstance(each, Exploit)).donor_id == expected
+        assert (
+            next(
+                each for each in tell(scheduler, "c", 2, 0.2) if isinstance(each, Exploit)
+            ).donor_id
+            == expected
+        )
 
 
 def test_a_donor_without_a_checkpoint_is_passed_over_where_nobody_saves_on_demand():
@@ -292,11 +341,17 @@ def test_the_interval_counts_from_the_result_that_ended_the_last_one():
     scheduler = pbt(perturbation_interval=10, burn_in_period=25)
     population(scheduler, "a", "b")
     times = [time for time in (4, 9, 13, 22, 23, 31, 33, 34, 60) if tell(scheduler, "a", time, 1.0)]
-    assert times == [23, 33, 60]  # 13 and 23 end intervals, but at 13 not even the next turn lies after the burn-in
+    assert times == [
+        23,
+        33,
+        60,
+    ]  # 13 and 23 end intervals, but at 13 not even the next turn lies after the burn-in
 
 
 def test_there_are_no_clones_before_the_burn_in():
-    engine = Engine(pbt(perturbation_interval=1, burn_in_period=8), [{"lr": 0.1}, {"lr": 0.9}], curve).run()
+    engine = Engine(
+        pbt(perturbation_interval=1, burn_in_period=8), [{"lr": 0.1}, {"lr": 0.9}], curve
+    ).run()
     assert min(time for _, time, _ in engine.exploits()) == 8
 
 
@@ -338,7 +393,10 @@ def test_while_one_waits_no_other_trains_much_more_than_an_interval(num, slots, 
 
     def check(engine):
         for trial in engine.alive("PAUSED"):
-            then = began.setdefault((trial.trial_id, trial.time), {other.trial_id: other.time for other in engine.trials.values()})
+            then = began.setdefault(
+                (trial.trial_id, trial.time),
+                {other.trial_id: other.time for other in engine.trials.values()},
+            )
             for other in engine.trials.values():
                 assert other.time <= max(then.get(other.trial_id, 0), trial.time) + interval + 1
 
@@ -349,9 +407,17 @@ def test_while_one_waits_no_other_trains_much_more_than_an_interval(num, slots, 
 @settings(max_examples=40)
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(1, 4))
 def test_members_that_are_equally_fast_stay_within_an_interval(num, slots, interval):
-    engine = Engine(pbt(quantile_fraction=0, perturbation_interval=interval), [{"lr": 0.5}] * num, curve, slots=min(slots, num), ends_at=12)
+    engine = Engine(
+        pbt(quantile_fraction=0, perturbation_interval=interval),
+        [{"lr": 0.5}] * num,
+        curve,
+        slots=min(slots, num),
+        ends_at=12,
+    )
     drifts = []
-    engine.after_turn = lambda engine: drifts.append(members_drift(engine) if not engine.waiting else 0)
+    engine.after_turn = lambda engine: drifts.append(
+        members_drift(engine) if not engine.waiting else 0
+    )
     engine.run()
     assert max(drifts) <= interval + 1
 
@@ -361,17 +427,25 @@ def test_members_that_are_equally_fast_stay_within_an_interval(num, slots, inter
 
 def test_the_size_of_the_population_must_be_known():
     scheduler = pbt()
-    with pytest.raises(ValueError, match="the size of the population must be known, got a search without end; set num_samples"):
+    with pytest.raises(
+        ValueError,
+        match="the size of the population must be known, got a search without end; set num_samples",
+    ):
         scheduler.on_trial_add(Toy("a", {}))
 
 
 def test_a_population_of_one_is_remarked_upon():
     scheduler = pbt()
     population(scheduler, "a")
-    assert scheduler.remarks == ["a population of one has nobody to learn from; set num_samples to the size of the population"]
+    assert scheduler.remarks == [
+        "a population of one has nobody to learn from; set num_samples to the size of the population"
+    ]
 
 
-@pytest.mark.parametrize("result", [{}, {"score": 1.0}, {"training_iteration": 2}, {"training_iteration": 2, "score": "1"}])
+@pytest.mark.parametrize(
+    "result",
+    [{}, {"score": 1.0}, {"training_iteration": 2}, {"training_iteration": 2, "score": "1"}],
+)
 def test_a_result_in_which_something_is_missing_decides_nothing(result):
     for require_attrs, num_remarks in ((True, 1), (False, 0)):
         scheduler = pbt(require_attrs=require_attrs)
@@ -385,13 +459,37 @@ def test_a_result_in_which_something_is_missing_decides_nothing(result):
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"perturbation_interval": 0}, ValueError, "perturbation_interval must be more than 0 and finite, got 0"),
-        ({"perturbation_interval": "5"}, TypeError, "perturbation_interval must be a number, got '5'"),
-        ({"burn_in_period": -1}, ValueError, "burn_in_period must be at least 0 and finite, got -1"),
-        ({"quantile_fraction": 0.6}, ValueError, "quantile_fraction must be between 0 and 0.5, got 0.6"),
-        ({"hyperparam_mutations": None}, ValueError, "hyperparam_mutations must name a hyperparameter, got None; say how it may change"),
+        (
+            {"perturbation_interval": 0},
+            ValueError,
+            "perturbation_interval must be more than 0 and finite, got 0",
+        ),
+        (
+            {"perturbation_interval": "5"},
+            TypeError,
+            "perturbation_interval must be a number, got '5'",
+        ),
+        (
+            {"burn_in_period": -1},
+            ValueError,
+            "burn_in_period must be at least 0 and finite, got -1",
+        ),
+        (
+            {"quantile_fraction": 0.6},
+            ValueError,
+            "quantile_fraction must be between 0 and 0.5, got 0.6",
+        ),
+        (
+            {"hyperparam_mutations": None},
+            ValueError,
+            "hyperparam_mutations must name a hyperparameter, got None; say how it may change",
+        ),
         ({"mode": "most"}, ValueError, "mode must be 'min', 'max' or None, got 'most'"),
-        ({"time_attr": ""}, ValueError, "time_attr must be the name of an entry of each result, got ''"),
+        (
+            {"time_attr": ""},
+            ValueError,
+            "time_attr must be the name of an entry of each result, got ''",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -401,8 +499,13 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 
 
 def test_a_missing_metric_is_refused_before_the_first_trial():
-    with pytest.raises(ValueError, match="metric must be the name of a metric, got None; give it to TuneConfig or to Population"):
-        PopulationBasedTraining(mode="min", custom_explore_fn=dict).set_search_properties(None, None, seed=0)
+    with pytest.raises(
+        ValueError,
+        match="metric must be the name of a metric, got None; give it to TuneConfig or to Population",
+    ):
+        PopulationBasedTraining(mode="min", custom_explore_fn=dict).set_search_properties(
+            None, None, seed=0
+        )
 
 
 def test_it_needs_the_whole_population_and_has_the_defaults_of_ray_tune():
@@ -422,7 +525,10 @@ def test_the_state_of_another_metric_is_refused():
 
 def quadratic(theta, config, trial):
     """Train on the surrogate; report the true objective (Jaderberg et al. 2017, figure 2)."""
-    theta = tuple(value - 0.01 * 2 * config[name] * value for name, value in zip(("h0", "h1"), theta, strict=True))
+    theta = tuple(
+        value - 0.01 * 2 * config[name] * value
+        for name, value in zip(("h0", "h1"), theta, strict=True)
+    )
     return theta, {"score": 1.2 - theta[0] ** 2 - theta[1] ** 2}
 
 
@@ -437,8 +543,17 @@ def best_of(engine):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_two_member_quadratic_of_the_paper(seed, synch):
     mutations = {"h0": uniform(0, 1), "h1": uniform(0, 1)}
-    for fraction, reached in ((0, pytest.approx(0.39, abs=1e-3)), (0.25, pytest.approx(1.2, abs=0.01))):
-        scheduler = pbt(seed, hyperparam_mutations=mutations, perturbation_interval=10, quantile_fraction=fraction, synch=synch)
+    for fraction, reached in (
+        (0, pytest.approx(0.39, abs=1e-3)),
+        (0.25, pytest.approx(1.2, abs=0.01)),
+    ):
+        scheduler = pbt(
+            seed,
+            hyperparam_mutations=mutations,
+            perturbation_interval=10,
+            quantile_fraction=fraction,
+            synch=synch,
+        )
         engine = Engine(scheduler, SURROGATES, quadratic, start=(0.9, 0.9), ends_at=400).run()
         assert best_of(engine) == reached
 
@@ -457,8 +572,15 @@ def test_the_two_member_quadratic_of_the_paper(seed, synch):
     seed=st.integers(0, 3),
     data=st.data(),
 )
-def test_every_population_ends_and_donors_are_there(*, num, slots, synch, can_save, interval, burn_in, seed, data):
-    fails = data.draw(st.sets(st.tuples(st.sampled_from([f"t{number}" for number in range(num)]), st.integers(1, 15)), max_size=4))
+def test_every_population_ends_and_donors_are_there(
+    *, num, slots, synch, can_save, interval, burn_in, seed, data
+):
+    fails = data.draw(
+        st.sets(
+            st.tuples(st.sampled_from([f"t{number}" for number in range(num)]), st.integers(1, 15)),
+            max_size=4,
+        )
+    )
     gaps = data.draw(st.lists(st.integers(1, 4), min_size=num, max_size=num))
 
     def make(seed):
@@ -488,7 +610,9 @@ def test_every_population_ends_and_donors_are_there(*, num, slots, synch, can_sa
     def restart(engine):
         if engine.num_turns == 4:
             restored = make(seed + 1)
-            restored.load_state_dict(json.loads(json.dumps(engine.scheduler.state_dict(), allow_nan=False)))
+            restored.load_state_dict(
+                json.loads(json.dumps(engine.scheduler.state_dict(), allow_nan=False))
+            )
             restored.experiment = engine.view
             engine.scheduler = restored
 
@@ -499,7 +623,10 @@ def test_every_population_ends_and_donors_are_there(*, num, slots, synch, can_sa
     assert repr(play(restart).decided) == repr(engine.decided)
 
 
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=20, unique=True).map(sorted), st.floats(-10, 110))
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=20, unique=True).map(sorted),
+    st.floats(-10, 110),
+)
 def test_a_curve_lies_between_its_neighbours(times, step):
     curve = Curve(Point(time, time * 2 + 1) for time in times)
     expected = 2 * min(max(step, times[0]), times[-1]) + 1

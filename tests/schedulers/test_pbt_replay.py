@@ -94,7 +94,9 @@ def test_a_change_that_has_come_to_nothing_is_made_up_for():
     scheduler = replay()
     trial = trial_of(scheduler)
     scheduler.on_trial_result(trial, {"training_iteration": 4})
-    _, exploit, _ = scheduler.on_trial_result(trial, {"training_iteration": 5})  # it could not be saved, and went on as it was
+    _, exploit, _ = scheduler.on_trial_result(
+        trial, {"training_iteration": 5}
+    )  # it could not be saved, and went on as it was
     assert exploit.config == B
     assert exploit.reason.numbers["iteration"] == 5
 
@@ -104,22 +106,31 @@ def test_a_restart_changes_nothing():
     trial = trial_of(scheduler)
     scheduler.on_trial_result(trial, {"training_iteration": 4})
     twin.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
-    assert twin.on_trial_result(trial, {"training_iteration": 7}) == scheduler.on_trial_result(trial, {"training_iteration": 7})
-    with pytest.raises(ValueError, match="state must come from a schedule of 1 changes, got one of 2; give the same policy_file"):
+    assert twin.on_trial_result(trial, {"training_iteration": 7}) == scheduler.on_trial_result(
+        trial, {"training_iteration": 7}
+    )
+    with pytest.raises(
+        ValueError,
+        match="state must come from a schedule of 1 changes, got one of 2; give the same policy_file",
+    ):
         replay(POLICY[:1]).load_state_dict(scheduler.state_dict())
 
 
 def test_a_second_trial_is_refused():
     scheduler = replay()
     trial_of(scheduler)
-    with pytest.raises(ValueError, match="a replay must have one trial only, got t0 and t1; set num_samples to 1"):
+    with pytest.raises(
+        ValueError, match="a replay must have one trial only, got t0 and t1; set num_samples to 1"
+    ):
         scheduler.on_trial_add(Toy("t1", A))
 
 
 def test_another_first_configuration_is_remarked_upon():
     scheduler = replay()
     trial_of(scheduler, B)
-    assert scheduler.remarks == ["the trial does not begin with the configuration that is replayed; set param_space to replay.config"]
+    assert scheduler.remarks == [
+        "the trial does not begin with the configuration that is replayed; set param_space to replay.config"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +139,11 @@ def test_another_first_configuration_is_remarked_upon():
         ([], ValueError, "policy_file must hold a line such as [target, donor,"),
         (["nothing"], ValueError, "policy_file must hold lines such as [target, donor,"),
         ([["a", "b", 1, 1, A]], ValueError, "policy_file must hold lines such as [target, donor,"),
-        ([["a", "b", 1, 1, A, 5]], ValueError, "policy_file must hold lines such as [target, donor,"),
+        (
+            [["a", "b", 1, 1, A, 5]],
+            ValueError,
+            "policy_file must hold lines such as [target, donor,",
+        ),
         (5, TypeError, "policy_file must be a path or a list of lines, got 5"),
         ("/nowhere/at/all.txt", FileNotFoundError, "[Errno 2] No such file"),
     ],

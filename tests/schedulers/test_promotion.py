@@ -12,7 +12,10 @@ NAN = math.nan
 
 
 def asha(**arguments):
-    return ASHAScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "promotion"} | arguments)
+    return ASHAScheduler(
+        **{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "promotion"}
+        | arguments
+    )
 
 
 def constant(**losses):
@@ -46,7 +49,10 @@ LOSSES = {"a": 0.5, "b": 0.4, "c": 0.6, "d": 0.3, "e": 0.45, "f": 0.7, "g": 0.2,
 def moves(stage_play):
     """Return pauses and promotions as ``(sign, trial, level)``, and stops as ``("x", trial, level)``."""
     signs = {Pause: "=", Resume: "+", Stop: "x"}
-    return [(signs[type(said)], said.trial_id, said.reason.numbers["rung"]) for said in stage_play.decisions]
+    return [
+        (signs[type(said)], said.trial_id, said.reason.numbers["rung"])
+        for said in stage_play.decisions
+    ]
 
 
 def test_one_slot_goes_as_worked_out_by_hand():
@@ -72,7 +78,11 @@ def test_one_slot_goes_as_worked_out_by_hand():
         ("=", "h", 3),  # 3: H g d b
         ("+", "h", 3),
         ("x", "h", 9),
-        ("=", "i", 1),  # 1: H G D b e a c f i    three, all of whom have been promoted; no trial comes any more
+        (
+            "=",
+            "i",
+            1,
+        ),  # 1: H G D b e a c f i    three, all of whom have been promoted; no trial comes any more
         ("x", "i", 1),
         ("x", "f", 1),
     ]
@@ -124,10 +134,29 @@ def test_a_pause_and_a_promotion_tell_the_numbers_they_were_based_on():
     scheduler, stage = staged()
     reported(scheduler, stage, "a", 1, 0.5)
     reported(scheduler, stage, "b", 1, 0.4)
-    standing = {"rung": 1, "value": 0.6, "cutoff": 0.4, "rank": 3, "num_recorded": 3, "num_promotable": 1, "bracket": 0, "time": 1.0}
+    standing = {
+        "rung": 1,
+        "value": 0.6,
+        "cutoff": 0.4,
+        "rank": 3,
+        "num_recorded": 3,
+        "num_promotable": 1,
+        "bracket": 0,
+        "time": 1.0,
+    }
     assert reported(scheduler, stage, "c", 1, 0.6) == [Pause("c", Reason("asha.rung", standing))]
-    standing = {"rung": 1, "value": 0.4, "cutoff": 0.4, "rank": 1, "num_recorded": 3, "num_promotable": 1, "bracket": 0}
-    assert scheduler.on_idle(paused(stage, "a", "b", "c"), 1) == (Resume("b", Reason("asha.promotion", standing)),)
+    standing = {
+        "rung": 1,
+        "value": 0.4,
+        "cutoff": 0.4,
+        "rank": 1,
+        "num_recorded": 3,
+        "num_promotable": 1,
+        "bracket": 0,
+    }
+    assert scheduler.on_idle(paused(stage, "a", "b", "c"), 1) == (
+        Resume("b", Reason("asha.promotion", standing)),
+    )
 
 
 def test_a_pause_that_was_not_obeyed_is_repeated():
@@ -173,7 +202,11 @@ def test_only_paused_trials_are_promoted():
         reported(scheduler, stage, trial_id, 1, loss)
     # a is still on its way to its pause; b may be promoted before it.
     assert [said.trial_id for said in scheduler.on_idle(paused(stage, "b", "c", "d"), 4)] == ["b"]
-    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a"), 4) if said.reason.rule == "asha.promotion"] == ["a"]
+    assert [
+        said.trial_id
+        for said in scheduler.on_idle(paused(stage, "a"), 4)
+        if said.reason.rule == "asha.promotion"
+    ] == ["a"]
 
 
 def test_whoever_fails_is_not_promoted_but_stays_to_be_compared_with():
@@ -199,7 +232,9 @@ def test_what_is_not_a_number_is_never_promoted(bad):
     ends = play({"a": bad, "b": 0.9, "c": bad, "d": bad, "e": bad, "f": bad}, max_trials=6)
     assert ends.stopped()["b"][0] == 9
     assert not [trial_id for verb, trial_id, _ in ends.told if verb == "resume" and trial_id != "b"]
-    assert Counter(time for time, _ in play(dict.fromkeys("abcdef", bad), max_trials=6).stopped().values()) == {1: 6}
+    assert Counter(
+        time for time, _ in play(dict.fromkeys("abcdef", bad), max_trials=6).stopped().values()
+    ) == {1: 6}
 
 
 def test_large_values_are_good_in_mode_max():
@@ -238,8 +273,18 @@ def test_what_is_left_is_stopped_with_its_standing():
     scheduler.on_trial_complete(stage.trials["full"], {})
     reported(scheduler, stage, "a", 1, 0.5)
     stage.max_trials, stage.no_more_trials = 2, True
-    numbers = {"rung": 1, "value": 0.5, "cutoff": "nan", "rank": 1, "num_recorded": 1, "num_promotable": 0, "bracket": 0}
-    assert scheduler.on_idle(paused(stage, "a"), 1) == (Stop("a", Reason("asha.not_promoted", numbers)),)
+    numbers = {
+        "rung": 1,
+        "value": 0.5,
+        "cutoff": "nan",
+        "rank": 1,
+        "num_recorded": 1,
+        "num_promotable": 0,
+        "bracket": 0,
+    }
+    assert scheduler.on_idle(paused(stage, "a"), 1) == (
+        Stop("a", Reason("asha.not_promoted", numbers)),
+    )
     assert "value=0.5, cutoff=none, rank=1" in str(Reason("asha.not_promoted", numbers))
 
 
@@ -308,7 +353,10 @@ def test_brackets_have_rungs_of_their_own_and_the_highest_level_comes_first():
     for bracket, level in ((0, 1), (1, 3)):
         for rank, trial_id in enumerate(by_bracket[bracket][:3]):
             (pause,) = reported(scheduler, stage, trial_id, level, float(rank))
-            assert (pause.reason.numbers["rung"], pause.reason.numbers["bracket"]) == (level, bracket)
+            assert (pause.reason.numbers["rung"], pause.reason.numbers["bracket"]) == (
+                level,
+                bracket,
+            )
     chosen = scheduler.on_idle(paused(stage, *stage.trials), 5)
     assert [said.trial_id for said in chosen] == [by_bracket[1][0], by_bracket[0][0]]
 
@@ -322,7 +370,12 @@ def test_trials_may_go_on_beyond_max_t():
 def test_results_that_lack_something_decide_nothing():
     scheduler, stage = staged(cost_attr="time_total_s")
     stage.trials["a"] = Actor("a", status="RUNNING")
-    for result in ({}, {"loss": 0.5}, {"training_iteration": 1, "loss": 0.5}, {"training_iteration": 1, "time_total_s": 3}):
+    for result in (
+        {},
+        {"loss": 0.5},
+        {"training_iteration": 1, "loss": 0.5},
+        {"training_iteration": 1, "time_total_s": 3},
+    ):
         assert list(scheduler.on_trial_result(stage.trials["a"], result)) == []
     for name in ("training_iteration", "loss", "time_total_s"):
         assert f"results without a number under {name!r}" in scheduler.debug_string()
@@ -334,7 +387,14 @@ def test_slow_trials_take_no_more_than_their_share_of_the_cost():
     for slower, promoted in ((0, ["a", "b"]), (2, ["a"])):
         scheduler, stage = staged(cost_attr="time_total_s")
         for rank, (trial_id, cost) in enumerate(costs.items()):
-            reported(scheduler, stage, trial_id, 1, float(rank), time_total_s=cost + slower * (trial_id == "b"))
+            reported(
+                scheduler,
+                stage,
+                trial_id,
+                1,
+                float(rank),
+                time_total_s=cost + slower * (trial_id == "b"),
+            )
         assert [said.trial_id for said in scheduler.on_idle(paused(stage, *costs), 6)] == promoted
 
 
@@ -342,15 +402,25 @@ def test_a_cheap_best_half_is_promoted_whole_where_cost_counts():
     scheduler, stage = staged(cost_attr="time_total_s", reduction_factor=2, max_t=8)
     for rank, cost in enumerate((1, 1, 1, 9)):
         reported(scheduler, stage, f"t{rank}", 1, float(rank), time_total_s=cost)
-    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "t0", "t1", "t2", "t3"), 4)] == ["t0", "t1", "t2"]
+    assert [
+        said.trial_id for said in scheduler.on_idle(paused(stage, "t0", "t1", "t2", "t3"), 4)
+    ] == ["t0", "t1", "t2"]
 
 
 @pytest.mark.parametrize(
     ("can_save_on_demand", "has_checkpoint", "kind", "word"),
-    [(True, False, Pause, "pauses"), (False, True, Pause, "pauses"), (False, False, type(None), "stops")],
+    [
+        (True, False, Pause, "pauses"),
+        (False, True, Pause, "pauses"),
+        (False, False, type(None), "stops"),
+    ],
 )
-def test_auto_promotes_where_trials_have_checkpoints(can_save_on_demand, has_checkpoint, kind, word):
-    scheduler = ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2)
+def test_auto_promotes_where_trials_have_checkpoints(
+    can_save_on_demand, has_checkpoint, kind, word
+):
+    scheduler = ASHAScheduler(
+        metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2
+    )
     scheduler.experiment = Stage(can_save_on_demand=can_save_on_demand)
     actor = Actor("a", status="RUNNING", checkpoint_index=0 if has_checkpoint else None)
     scheduler.on_trial_add(actor)
@@ -370,12 +440,36 @@ def test_auto_promotes_where_trials_have_checkpoints(can_save_on_demand, has_che
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"type": "pausing"}, ValueError, "type must be 'auto', 'promotion' or 'stopping', got 'pausing'; 'auto' promotes"),
-        ({"type": "stopping", "cost_attr": "cost"}, ValueError, "cost_attr must be None with type='stopping', got 'cost'; only"),
-        ({"type": "auto", "cost_attr": "cost"}, ValueError, "cost_attr must be None with type='auto', got 'cost'; only"),
-        ({"cost_attr": ""}, ValueError, "cost_attr must be the name of an entry of each result, got ''; None lets cost not count"),
-        ({"num_threshold_candidates": -1}, ValueError, "num_threshold_candidates must be at least 0, got -1"),
-        ({"num_threshold_candidates": 1.0}, TypeError, "num_threshold_candidates must be a whole number, got 1.0"),
+        (
+            {"type": "pausing"},
+            ValueError,
+            "type must be 'auto', 'promotion' or 'stopping', got 'pausing'; 'auto' promotes",
+        ),
+        (
+            {"type": "stopping", "cost_attr": "cost"},
+            ValueError,
+            "cost_attr must be None with type='stopping', got 'cost'; only",
+        ),
+        (
+            {"type": "auto", "cost_attr": "cost"},
+            ValueError,
+            "cost_attr must be None with type='auto', got 'cost'; only",
+        ),
+        (
+            {"cost_attr": ""},
+            ValueError,
+            "cost_attr must be the name of an entry of each result, got ''; None lets cost not count",
+        ),
+        (
+            {"num_threshold_candidates": -1},
+            ValueError,
+            "num_threshold_candidates must be at least 0, got -1",
+        ),
+        (
+            {"num_threshold_candidates": 1.0},
+            TypeError,
+            "num_threshold_candidates must be a whole number, got 1.0",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -392,4 +486,7 @@ def test_the_state_of_another_type_is_refused():
 def test_a_rung_promotes_more_than_its_share_by_those_that_are_overtaken():
     # As in the paper: of four at level 1 only one may go on, but c was the best of three before d came.
     done = play({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, max_trials=None)
-    assert [said.trial_id for said in done.decisions if said.reason.rule == "asha.promotion"] == ["c", "d"]
+    assert [said.trial_id for said in done.decisions if said.reason.rule == "asha.promotion"] == [
+        "c",
+        "d",
+    ]

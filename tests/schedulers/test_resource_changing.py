@@ -5,9 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers import ASHAScheduler, Exploit, FIFOScheduler, Pause, PopulationBasedTraining, Reason, Resize, Scheduler, Stop
+from schedulers import (
+    ASHAScheduler,
+    Exploit,
+    FIFOScheduler,
+    Pause,
+    PopulationBasedTraining,
+    Reason,
+    Resize,
+    Scheduler,
+    Stop,
+)
 from schedulers.halving.hyperband import HyperBandScheduler
-from schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation, misfit
+from schedulers.resource_allocation import (
+    DistributeResources,
+    DistributeResourcesToTopJob,
+    ResourceAllocation,
+    misfit,
+)
 from schedulers.resource_changing import ResourceChangingScheduler
 from tests.schedulers.small_world import Stub, StubExperiment, World
 
@@ -48,7 +63,9 @@ class Scripted(Scheduler):
 def changing(function=None, base=None, names="a", cpus=4.0, request=None, **view):
     """Return a scheduler that was told of trials, which run."""
     scheduler = ResourceChangingScheduler(base, function or DistributeResources())
-    scheduler.experiment = StubExperiment(**{"no_more_trials": True, "resources": {"cpu": cpus}} | view)
+    scheduler.experiment = StubExperiment(
+        **{"no_more_trials": True, "resources": {"cpu": cpus}} | view
+    )
     for name in names:
         add(scheduler, name, request or {"cpu": 1.0})
     return scheduler
@@ -63,7 +80,11 @@ def tell(scheduler, name, time=1, *, moves=True, **metrics):
     """Report a result; return what the trial is resized to, None if it is not, and let that take effect where it `moves`."""
     trial = scheduler.experiment.trials[name]
     decisions = scheduler.on_trial_result(trial, {"training_iteration": time, **metrics})
-    sizes = [dict(decision.resources) for decision in decisions if isinstance(decision, Resize) and decision.trial_id == name]
+    sizes = [
+        dict(decision.resources)
+        for decision in decisions
+        if isinstance(decision, Resize) and decision.trial_id == name
+    ]
     if sizes and moves:
         trial.resources = sizes[-1]
     return sizes[-1] if sizes else None
@@ -94,7 +115,9 @@ def test_a_decision_tells_the_numbers_it_was_based_on():
     scheduler = changing(names="ab")
     trial = scheduler.experiment.trials["a"]
     numbers = {"cpu": 2.0, "cpu_before": 1.0, "cpu_available": 3.0, "num_live": 2}
-    assert list(scheduler.on_trial_result(trial, {})) == [Resize("a", {"cpu": 2.0}, Reason("resource_changing.resize", numbers))]
+    assert list(scheduler.on_trial_result(trial, {})) == [
+        Resize("a", {"cpu": 2.0}, Reason("resource_changing.resize", numbers))
+    ]
 
 
 def test_a_trial_shrinks_to_its_share_when_others_come():
@@ -114,7 +137,9 @@ def test_nobody_shrinks_below_the_original_request():
 
 def test_what_was_promised_but_not_taken_yet_is_not_given_away():
     scheduler = changing(names="ab", cpus=5.0, function=lambda *_: None)
-    scheduler._allocate = lambda experiment, trial, result, books: {"cpu": books.available_to(trial)["cpu"]}
+    scheduler._allocate = lambda experiment, trial, result, books: {
+        "cpu": books.available_to(trial)["cpu"]
+    }
     assert tell(scheduler, "a", moves=False) == {"cpu": 4}
     assert tell(scheduler, "b") is None
     assert scheduler.available_to(scheduler.experiment.trials["b"]) == {"cpu": 1}
@@ -131,7 +156,11 @@ def test_what_was_promised_but_not_taken_yet_is_not_given_away():
         ({"increase_by": {"cpu": 3}}, {"cpu": 1, "gpu": 1}, {"cpu": 7, "gpu": 1}),
         ({"increase_by": {"CPU": 2, "GPU": 1}}, {"cpu": 1, "gpu": 1}, {"cpu": 7, "gpu": 4}),
         ({"increase_by": {"gpu": 0.25}}, {"cpu": 1, "gpu": 0.5}, {"cpu": 1, "gpu": 4}),
-        ({"increase_by": {"cpu": 3}, "increase_by_times": 1}, {"cpu": 1, "gpu": 1}, {"cpu": 4, "gpu": 1}),
+        (
+            {"increase_by": {"cpu": 3}, "increase_by_times": 1},
+            {"cpu": 1, "gpu": 1},
+            {"cpu": 4, "gpu": 1},
+        ),
         ({"increase_by_times": 2}, {"cpu": 1, "gpu": 1}, {"cpu": 3, "gpu": 3}),
         ({"add_bundles": True}, {"cpu": 2, "gpu": 1}, {"cpu": 8, "gpu": 4}),
         ({"add_bundles": True, "increase_by_times": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}),
@@ -154,13 +183,17 @@ def test_room_for_trials_to_come_is_left_to_them():
     assert tell(scheduler, "a", 3) == {"cpu": 2}  # nobody has come for what was free
 
 
-@pytest.mark.parametrize("view", [{"no_more_trials": True}, {"no_more_trials": False, "max_trials": 1}])
+@pytest.mark.parametrize(
+    "view", [{"no_more_trials": True}, {"no_more_trials": False, "max_trials": 1}]
+)
 def test_what_is_free_is_handed_out_at_once_when_no_trial_comes(view):
     assert tell(changing(**view), "a", 1) == {"cpu": 4}
 
 
 def test_what_no_trial_to_come_could_start_with_is_handed_out_at_once():
-    scheduler = changing(no_more_trials=False, request={"cpu": 1, "gpu": 1}, resources={"cpu": 4, "gpu": 1})
+    scheduler = changing(
+        no_more_trials=False, request={"cpu": 1, "gpu": 1}, resources={"cpu": 4, "gpu": 1}
+    )
     assert tell(scheduler, "a", 1) == {"cpu": 4, "gpu": 1}
 
 
@@ -168,7 +201,9 @@ def test_what_no_trial_to_come_could_start_with_is_handed_out_at_once():
 
 
 def test_the_best_gets_all_that_is_free_and_the_former_best_keeps_what_it_has():
-    scheduler = changing(DistributeResourcesToTopJob(metric="loss", mode="min"), names="abc", cpus=6.0)
+    scheduler = changing(
+        DistributeResourcesToTopJob(metric="loss", mode="min"), names="abc", cpus=6.0
+    )
     assert tell(scheduler, "a", loss=0.5) == {"cpu": 4}
     assert tell(scheduler, "b", loss=0.4) is None  # is best, but nothing is left
     assert tell(scheduler, "a", loss=0.6) is None
@@ -180,7 +215,9 @@ def test_the_best_gets_all_that_is_free_and_the_former_best_keeps_what_it_has():
 
 
 def test_the_former_best_shrinks_where_it_has_more_than_there_is():
-    scheduler = changing(DistributeResourcesToTopJob(metric="loss", mode="max"), names="ab", cpus=6.0)
+    scheduler = changing(
+        DistributeResourcesToTopJob(metric="loss", mode="max"), names="ab", cpus=6.0
+    )
     assert tell(scheduler, "a", loss=0.5) == {"cpu": 5}
     tell(scheduler, "b", loss=0.9)
     scheduler.experiment.resources = {"cpu": 3.0}
@@ -196,7 +233,9 @@ def test_a_trial_whose_value_is_no_number_is_not_the_best():
 
 
 def test_the_best_is_measured_by_the_experiments_metric_where_no_other_is_named():
-    scheduler = changing(DistributeResourcesToTopJob(), base=ASHAScheduler(max_t=100, grace_period=100), names="")
+    scheduler = changing(
+        DistributeResourcesToTopJob(), base=ASHAScheduler(max_t=100, grace_period=100), names=""
+    )
     assert scheduler.set_search_properties("loss", "min", seed=0)
     add(scheduler, "a", {"cpu": 1.0})
     add(scheduler, "b", {"cpu": 1.0})
@@ -207,7 +246,10 @@ def test_the_best_is_measured_by_the_experiments_metric_where_no_other_is_named(
 @pytest.mark.parametrize(("metric", "mode"), [(None, "min"), ("loss", None)])
 def test_the_best_needs_a_direction(metric, mode):
     scheduler = ResourceChangingScheduler(FIFOScheduler(), DistributeResourcesToTopJob())
-    with pytest.raises(ValueError, match=r"m\w+ must be .*; give it to TuneConfig or to DistributeResourcesToTopJob"):
+    with pytest.raises(
+        ValueError,
+        match=r"m\w+ must be .*; give it to TuneConfig or to DistributeResourcesToTopJob",
+    ):
         scheduler.set_search_properties(metric, mode, seed=0)
 
 
@@ -223,9 +265,17 @@ def test_a_function_sees_experiment_trial_result_and_scheduler():
     scheduler = changing(lambda *arguments: calls.append(arguments))
     assert tell(scheduler, "a", 7, loss=1) is None
     ((experiment, trial, result, books),) = calls
-    assert (experiment, trial.trial_id, result) == (scheduler.experiment, "a", {"training_iteration": 7, "loss": 1})
+    assert (experiment, trial.trial_id, result) == (
+        scheduler.experiment,
+        "a",
+        {"training_iteration": 7, "loss": 1},
+    )
     assert books is scheduler
-    assert (books.original_request(trial), books.available_to(trial), books.num_live) == ({"cpu": 1}, {"cpu": 4}, 1)
+    assert (books.original_request(trial), books.available_to(trial), books.num_live) == (
+        {"cpu": 1},
+        {"cpu": 4},
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,7 +295,9 @@ def test_a_wish_that_goes_too_far_is_ignored_and_the_user_is_told_once(resources
     scheduler = asking_for(resources)
     assert tell(scheduler, "a") is None
     assert tell(scheduler, "b") is None
-    assert scheduler.remarks == [f"resources_allocation_function wanted {resources} for trial a, which is ignored: {complaint}"]
+    assert scheduler.remarks == [
+        f"resources_allocation_function wanted {resources} for trial a, which is ignored: {complaint}"
+    ]
     assert scheduler.base_scheduler.remarks is scheduler.remarks
     scheduler.remarks = ()
     assert scheduler.base_scheduler.remarks == ()
@@ -259,13 +311,19 @@ def test_a_wish_for_what_the_trial_has_is_none():
 
 def test_no_more_than_a_share_or_whole_gpus():
     assert misfit({"gpu": 0.5, "cpu": 1}, {"gpu": 2.0, "cpu": 1}) == ""
-    assert misfit({"gpu": 1.5}, {"gpu": 2.0}) == "gpu must be a fraction below 1 or a whole number, got 1.5"
+    assert (
+        misfit({"gpu": 1.5}, {"gpu": 2.0})
+        == "gpu must be a fraction below 1 or a whole number, got 1.5"
+    )
 
 
 # Around another scheduler.
 
 
-@pytest.mark.parametrize("decision", [Stop("a", WHY), Pause("a", WHY), Exploit("a", "b", {}, WHY), Resize("a", {"cpu": 1.0}, WHY)])
+@pytest.mark.parametrize(
+    "decision",
+    [Stop("a", WHY), Pause("a", WHY), Exploit("a", "b", {}, WHY), Resize("a", {"cpu": 1.0}, WHY)],
+)
 def test_a_trial_that_does_not_simply_go_on_is_not_resized(decision):
     scheduler = changing(base=Scripted(decision))
     assert scheduler.on_trial_result(scheduler.experiment.trials["a"], {}) == (decision,)
@@ -281,7 +339,9 @@ def test_a_trial_that_cannot_be_saved_is_not_resized():
     scheduler = changing(can_save_on_demand=False)
     assert tell(scheduler, "a") is None
     scheduler.experiment.trials["a"].checkpoint_iteration = 1
-    assert tell(scheduler, "a", time=2) is None, "it would train the second iteration again, and perhaps so for ever"
+    assert tell(scheduler, "a", time=2) is None, (
+        "it would train the second iteration again, and perhaps so for ever"
+    )
     scheduler.experiment.trials["a"].checkpoint_iteration = 3
     assert tell(scheduler, "a", time=3) == {"cpu": 4}
 
@@ -304,7 +364,13 @@ def test_everything_is_handed_on():
         *scheduler.on_idle([trial], 2),
     ]
     assert told == [Stop("x", WHY)] * 4
-    assert base.heard == [("add", "a"), ("result", "a"), ("complete", "a"), ("error", "a"), ("idle", 2)]
+    assert base.heard == [
+        ("add", "a"),
+        ("result", "a"),
+        ("complete", "a"),
+        ("error", "a"),
+        ("idle", 2),
+    ]
     assert base.experiment is scheduler.experiment
     assert scheduler.keeps_state
     scheduler.metric, scheduler.mode = "loss", "max"
@@ -339,16 +405,36 @@ def test_a_failed_trial_that_is_brought_back_has_its_request_still():
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"increase_by": {"cpu": -1}}, ValueError, "increase_by['cpu'] must be a finite number of at least 0, got -1"),
+        (
+            {"increase_by": {"cpu": -1}},
+            ValueError,
+            "increase_by['cpu'] must be a finite number of at least 0, got -1",
+        ),
         (
             {"increase_by": {"cpu": 0}},
             ValueError,
             "increase_by must name an amount of something, got {'cpu': 0}; None takes 1 CPU and 1 GPU",
         ),
-        ({"increase_by": 2}, TypeError, "increase_by must be a dictionary of amounts, got 2; for example {'cpu': 2}"),
-        ({"increase_by_times": 0}, ValueError, "increase_by_times must be at least 1, or -1 for any number, got 0"),
-        ({"increase_by_times": 1.5}, TypeError, "increase_by_times must be a whole number, got 1.5"),
-        ({"reserve_resources": {"cpu": "1"}}, ValueError, "reserve_resources['cpu'] must be a finite number of at least 0, got '1'"),
+        (
+            {"increase_by": 2},
+            TypeError,
+            "increase_by must be a dictionary of amounts, got 2; for example {'cpu': 2}",
+        ),
+        (
+            {"increase_by_times": 0},
+            ValueError,
+            "increase_by_times must be at least 1, or -1 for any number, got 0",
+        ),
+        (
+            {"increase_by_times": 1.5},
+            TypeError,
+            "increase_by_times must be a whole number, got 1.5",
+        ),
+        (
+            {"reserve_resources": {"cpu": "1"}},
+            ValueError,
+            "reserve_resources['cpu'] must be a finite number of at least 0, got '1'",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
@@ -361,7 +447,9 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 def test_only_schedulers_and_functions_are_accepted():
     with pytest.raises(TypeError, match="base_scheduler must be a scheduler or None, got 'asha'"):
         ResourceChangingScheduler("asha")
-    with pytest.raises(TypeError, match="resources_allocation_function must be a function or None, got 3"):
+    with pytest.raises(
+        TypeError, match="resources_allocation_function must be a function or None, got 3"
+    ):
         ResourceChangingScheduler(None, 3)
     with pytest.raises(ValueError, match="mode must be 'min', 'max' or None, got 'low'"):
         DistributeResourcesToTopJob(mode="low")
@@ -369,7 +457,9 @@ def test_only_schedulers_and_functions_are_accepted():
 
 def test_the_state_tells_all():
     def made():
-        return changing(DistributeResourcesToTopJob(), ASHAScheduler(metric="loss", mode="min"), "abc", cpus=6.0)
+        return changing(
+            DistributeResourcesToTopJob(), ASHAScheduler(metric="loss", mode="min"), "abc", cpus=6.0
+        )
 
     scheduler, restored = made(), made()
     tell(scheduler, "a", loss=0.5, moves=False)
@@ -397,7 +487,11 @@ def wish(experiment, trial, result, books):
     return {"cpu": float(chance.randint(-1, 8))}
 
 
-BASES = [FIFOScheduler, lambda: ASHAScheduler(max_t=20, reduction_factor=2), lambda: HyperBandScheduler(max_t=9)]
+BASES = [
+    FIFOScheduler,
+    lambda: ASHAScheduler(max_t=20, reduction_factor=2),
+    lambda: HyperBandScheduler(max_t=9),
+]
 
 
 def made(base, allocation):
@@ -436,13 +530,20 @@ def scheduler_held(world, trial_id):
     st.sampled_from([None, 1, 3]),
 )
 def test_every_experiment_ends_within_its_resources(seed, base, allocation, num_slots, max_alive):
-    check_allocation(World(made(base, allocation), seed, num_slots=num_slots, max_alive=max_alive)).run()
+    check_allocation(
+        World(made(base, allocation), seed, num_slots=num_slots, max_alive=max_alive)
+    ).run()
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 10**6), st.sampled_from(BASES), st.sampled_from(ALLOCATIONS), st.integers(0, 150))
+@given(
+    st.integers(0, 10**6), st.sampled_from(BASES), st.sampled_from(ALLOCATIONS), st.integers(0, 150)
+)
 def test_a_restore_at_any_point_changes_no_decision(seed, base, allocation, cut):
-    original, twin = (World(made(base, allocation), seed, num_slots=6, max_alive=4, num_restarts=0) for _ in range(2))
+    original, twin = (
+        World(made(base, allocation), seed, num_slots=6, max_alive=4, num_restarts=0)
+        for _ in range(2)
+    )
     advance = twin.advance
 
     def restore_once(trial):
@@ -459,7 +560,9 @@ def test_a_restore_at_any_point_changes_no_decision(seed, base, allocation, cut)
 
 
 def test_what_is_free_is_used_in_the_end():
-    world = World(made(FIFOScheduler, DistributeResources), 3, num_slots=4, num_trials=6, num_restarts=0)
+    world = World(
+        made(FIFOScheduler, DistributeResources), 3, num_slots=4, num_trials=6, num_restarts=0
+    )
     for fate in world.fates:
         fate.step, fate.ends_at, fate.fails_at, fate.lost_at = 1, 30, 10**9, 10**9
     world.fates[0].ends_at = 100
@@ -477,5 +580,11 @@ def test_an_allocation_of_ones_own_may_be_a_class():
 
 def test_a_population_stays_one_inside_the_wrapper():
     base = PopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"lr": [1, 2]})
-    assert (ResourceChangingScheduler(base).needs_population, ResourceChangingScheduler(base).log_config) == (True, True)
-    assert (ResourceChangingScheduler().needs_population, ResourceChangingScheduler().log_config) == (False, False)
+    assert (
+        ResourceChangingScheduler(base).needs_population,
+        ResourceChangingScheduler(base).log_config,
+    ) == (True, True)
+    assert (
+        ResourceChangingScheduler().needs_population,
+        ResourceChangingScheduler().log_config,
+    ) == (False, False)

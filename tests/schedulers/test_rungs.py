@@ -77,7 +77,12 @@ def test_the_best_half_rounded_up_survives():
 
 def test_the_cutoff_is_the_worst_value_that_survives():
     assert [s.cutoff for s in one_rung([5.0, 4.0, 6.0, 4.5], factor=2)] == [5.0, 4.0, 5.0, 4.5]
-    assert [s.cutoff for s in one_rung([5.0, 4.0, 6.0, 4.5], factor=2, mode="max")] == [5.0, 5.0, 5.0, 5.0]
+    assert [s.cutoff for s in one_rung([5.0, 4.0, 6.0, 4.5], factor=2, mode="max")] == [
+        5.0,
+        5.0,
+        5.0,
+        5.0,
+    ]
 
 
 def test_the_direction_turns_the_ranks():
@@ -115,7 +120,16 @@ def test_a_cutoff_among_values_that_are_no_numbers_is_nan():
 
 def test_reached_is_the_highest_level_at_or_below_the_time():
     rungs = Rungs([2, 8, 32], 4, "min")
-    assert [rungs.reached(time) for time in (0, 1.99, 2, 7, 8, 31.5, 32, 1000)] == [None, None, 2, 2, 8, 8, 32, 32]
+    assert [rungs.reached(time) for time in (0, 1.99, 2, 7, 8, 31.5, 32, 1000)] == [
+        None,
+        None,
+        2,
+        2,
+        8,
+        8,
+        32,
+        32,
+    ]
 
 
 def test_a_trial_is_recorded_once_per_level():
@@ -130,7 +144,12 @@ def test_a_jump_over_levels_leaves_them_empty_for_good():
     rungs = Rungs([1, 4, 16, 64], 4, "min")
     assert rungs.record("a", 16, 0.1).level == 16
     assert [rungs.record("a", level, 0.01) for level in (16, 4, 1)] == [None, None, None]
-    assert [(rung.num_recorded, rung.num_skipped) for rung in rungs] == [(0, 1), (0, 1), (1, 0), (0, 0)]
+    assert [(rung.num_recorded, rung.num_skipped) for rung in rungs] == [
+        (0, 1),
+        (0, 1),
+        (1, 0),
+        (0, 0),
+    ]
 
 
 def test_a_skipped_level_is_counted_once():
@@ -166,7 +185,11 @@ def test_the_best_so_far_always_survives(values, factor, mode):
 @given(st.lists(st.floats(allow_nan=False), min_size=1), FACTORS, MODES)
 def test_a_value_survives_exactly_when_it_is_as_good_as_the_cutoff(values, factor, mode):
     for standing in one_rung(values, factor, mode):
-        is_as_good = standing.value <= standing.cutoff if mode == "min" else standing.value >= standing.cutoff
+        is_as_good = (
+            standing.value <= standing.cutoff
+            if mode == "min"
+            else standing.value >= standing.cutoff
+        )
         assert standing.survives == is_as_good
 
 
@@ -174,7 +197,9 @@ def test_a_value_survives_exactly_when_it_is_as_good_as_the_cutoff(values, facto
 def test_a_rank_is_one_more_than_the_number_of_better_values(values, mode):
     for count, standing in enumerate(one_rung(values, 3, mode), start=1):
         seen = values[:count]
-        num_better = sum(value < standing.value if mode == "min" else value > standing.value for value in seen)
+        num_better = sum(
+            value < standing.value if mode == "min" else value > standing.value for value in seen
+        )
         assert (standing.rank, standing.num_recorded) == (num_better + 1, count)
 
 
@@ -186,25 +211,41 @@ def test_min_is_max_of_the_negated_values(values, factor, mode):
     assert [(s.rank, s.survives) for s in standings] == [(s.rank, s.survives) for s in mirrored]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, 3, 9, 27]), VALUES)), st.permutations(range(6)), MODES)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, 3, 9, 27]), VALUES)),
+    st.permutations(range(6)),
+    MODES,
+)
 def test_ranks_do_not_depend_on_how_trials_are_called(reports, renamed, mode):
     one, other = Rungs([1, 3, 9, 27], 3, mode), Rungs([1, 3, 9, 27], 3, mode)
     for trial, level, value in reports:
-        standing, twin = one.record(f"t{trial}", level, value), other.record(f"t{renamed[trial]}", level, value)
-        assert (standing and (standing.rank, standing.survives)) == (twin and (twin.rank, twin.survives))
+        standing, twin = (
+            one.record(f"t{trial}", level, value),
+            other.record(f"t{renamed[trial]}", level, value),
+        )
+        assert (standing and (standing.rank, standing.survives)) == (
+            twin and (twin.rank, twin.survives)
+        )
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 3, 9, 27]), VALUES)), MODES)
 def test_no_trial_is_recorded_twice_on_a_rung_and_none_climbs_down(reports, mode):
     rungs = Rungs([1, 3, 9, 27], 3, mode)
-    recorded = [(trial, level) for trial, level, value in reports if rungs.record(trial, level, value)]
+    recorded = [
+        (trial, level) for trial, level, value in reports if rungs.record(trial, level, value)
+    ]
     assert len(set(recorded)) == len(recorded) == sum(rung.num_recorded for rung in rungs)
     for trial in "abcd":
         climbed = [level for name, level in recorded if name == trial]
         assert climbed == sorted(climbed)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 3, 9]), VALUES)), st.integers(0, 20), FACTORS, MODES)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 3, 9]), VALUES)),
+    st.integers(0, 20),
+    FACTORS,
+    MODES,
+)
 def test_a_restored_state_goes_on_exactly_as_the_original(reports, cut, factor, mode):
     original = Rungs([1, 3, 9], factor, mode)
     for report in reports[:cut]:

@@ -9,7 +9,15 @@ from tests.schedulers.play import Actor, Play, Stage
 
 def asha(kind, **arguments):
     return ASHAScheduler(
-        **{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": kind, "num_threshold_candidates": 2} | arguments
+        **{
+            "metric": "loss",
+            "mode": "min",
+            "max_t": 9,
+            "reduction_factor": 3,
+            "type": kind,
+            "num_threshold_candidates": 2,
+        }
+        | arguments
     )
 
 
@@ -23,7 +31,9 @@ def started(kind, names="abcdef", **arguments):
 
 
 def reported(scheduler, stage, trial_id, time, loss):
-    said = scheduler.on_trial_result(stage.trials[trial_id], {"training_iteration": time, "loss": loss})
+    said = scheduler.on_trial_result(
+        stage.trials[trial_id], {"training_iteration": time, "loss": loss}
+    )
     return [(type(decision).__name__, decision.trial_id, decision.reason.rule) for decision in said]
 
 
@@ -33,7 +43,9 @@ def test_stopping_takes_the_best_known_value_for_a_bar():
     assert reported(scheduler, stage, "c", 1, 0.5) == []  # as good as the bar
     assert reported(scheduler, stage, "d", 1, 0.6) == [("Stop", "d", "asha.rung")]
     assert reported(scheduler, stage, "b", 1, 0.3) == []  # lowers the bar
-    assert reported(scheduler, stage, "e", 1, 0.4) == [("Stop", "e", "asha.known_good")]  # second of five
+    assert reported(scheduler, stage, "e", 1, 0.4) == [
+        ("Stop", "e", "asha.known_good")
+    ]  # second of five
     assert reported(scheduler, stage, "f", 1, 0.2) == []
 
 
@@ -41,8 +53,15 @@ def test_a_stop_at_the_bar_tells_where_it_was():
     scheduler, stage = started("stopping", reduction_factor=1.1)
     reported(scheduler, stage, "a", 1, 0.5)
     (stop,) = scheduler.on_trial_result(stage.trials["c"], {"training_iteration": 1, "loss": 0.6})
-    assert {"threshold": 0.5, "value": 0.6, "rank": 2, "num_kept": 2}.items() <= stop.reason.numbers.items()
-    assert list(scheduler.on_trial_result(stage.trials["c"], {"training_iteration": 2, "loss": 0.1})) == [stop]
+    assert {
+        "threshold": 0.5,
+        "value": 0.6,
+        "rank": 2,
+        "num_kept": 2,
+    }.items() <= stop.reason.numbers.items()
+    assert list(
+        scheduler.on_trial_result(stage.trials["c"], {"training_iteration": 2, "loss": 0.1})
+    ) == [stop]
 
 
 def test_known_trials_are_compared_as_all_others():
@@ -68,9 +87,14 @@ def test_each_level_has_a_bar_of_its_own():
 def test_promotion_stops_whoever_waits_below_the_bar():
     scheduler, stage = started("promotion", reduction_factor=1.5)
     assert reported(scheduler, stage, "c", 1, 0.5) == [("Pause", "c", "asha.rung")]
-    assert reported(scheduler, stage, "a", 1, 0.4) == [("Stop", "c", "asha.known_good"), ("Pause", "a", "asha.rung")]
+    assert reported(scheduler, stage, "a", 1, 0.4) == [
+        ("Stop", "c", "asha.known_good"),
+        ("Pause", "a", "asha.rung"),
+    ]
     assert reported(scheduler, stage, "d", 1, 0.6) == [("Stop", "d", "asha.known_good")]
-    assert reported(scheduler, stage, "b", 1, 0.6) == [("Pause", "b", "asha.rung")]  # known: it need not clear the bar
+    assert reported(scheduler, stage, "b", 1, 0.6) == [
+        ("Pause", "b", "asha.rung")
+    ]  # known: it need not clear the bar
     assert reported(scheduler, stage, "e", 1, 0.4) == [("Pause", "e", "asha.rung")]
 
 
@@ -80,7 +104,11 @@ def test_known_good_trials_save_training_where_they_are_good(kind):
     curves = {name: lambda time, loss=loss: loss for name, loss in losses.items()}
     spent = {}
     for known in (0, 2):
-        ends = Play(asha(kind, num_threshold_candidates=known), curves, 2, max_trials=22).run().stopped()
+        ends = (
+            Play(asha(kind, num_threshold_candidates=known), curves, 2, max_trials=22)
+            .run()
+            .stopped()
+        )
         assert ends["a"][0] == 9
         spent[known] = sum(time for time, _ in ends.values())
     assert spent[2] < spent[0]

@@ -4,7 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, ResourceChangingScheduler, Resume, Scheduler, Stop, TrialScheduler
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    Pause,
+    Reason,
+    ResourceChangingScheduler,
+    Resume,
+    Scheduler,
+    Stop,
+    TrialScheduler,
+)
 from schedulers.trial_scheduler import TrialSchedulerAdapter, adapted
 from tests.schedulers.members import Toy, View
 
@@ -62,7 +72,11 @@ def hosted(scheduler, num=3):
 
 
 def tell(host, name, iteration=1, **metrics):
-    return list(host.on_trial_result(host.experiment.trials[name], {"training_iteration": iteration, "a/b": 0.5, **metrics}))
+    return list(
+        host.on_trial_result(
+            host.experiment.trials[name], {"training_iteration": iteration, "a/b": 0.5, **metrics}
+        )
+    )
 
 
 def test_each_fact_is_passed_on_once_with_the_same_trial():
@@ -73,12 +87,26 @@ def test_each_fact_is_passed_on_once_with_the_same_trial():
     host.on_trial_complete(trials["t0"], {"a/b": 1.0})
     host.on_trial_error(trials["t1"])
     first = scheduler.told[0][1]
-    assert [fact[0] for fact in scheduler.told] == ["add", "add", "add", "result", "result", "complete", "error"]
+    assert [fact[0] for fact in scheduler.told] == [
+        "add",
+        "add",
+        "add",
+        "result",
+        "result",
+        "complete",
+        "error",
+    ]
     assert scheduler.told[3] == ("result", first, 0.5, {})
     assert scheduler.told[4][3] == {"training_iteration": 1, "a/b": 0.5}
     assert scheduler.told[5][1:] == (first, {"a/b": 1.0})
     assert len({first, scheduler.told[1][1]}) == 2
-    assert (first.trial_id, first.status, first.config["lr"], first.is_finished(), first.has_checkpoint()) == (
+    assert (
+        first.trial_id,
+        first.status,
+        first.config["lr"],
+        first.is_finished(),
+        first.has_checkpoint(),
+    ) == (
         "t0",
         "RUNNING",
         0,
@@ -90,12 +118,19 @@ def test_each_fact_is_passed_on_once_with_the_same_trial():
 def test_the_words_become_decisions_with_a_reason():
     scheduler = Written()
     host, _ = hosted(scheduler)
-    scheduler.says = {"t0": TrialScheduler.STOP, "t1": TrialScheduler.PAUSE, "t2": TrialScheduler.NOOP}
+    scheduler.says = {
+        "t0": TrialScheduler.STOP,
+        "t1": TrialScheduler.PAUSE,
+        "t2": TrialScheduler.NOOP,
+    }
     assert tell(host, "t0", 4) == [Stop("t0", Reason("Written.stop", {"training_iteration": 4}))]
     assert tell(host, "t1", 5) == [Pause("t1", Reason("Written.pause", {"training_iteration": 5}))]
     assert tell(host, "t2") == []
     scheduler.says = {"t0": None}
-    with pytest.raises(ValueError, match=r"Written\.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got None"):
+    with pytest.raises(
+        ValueError,
+        match=r"Written\.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got None",
+    ):
         tell(host, "t0")
 
 
@@ -106,10 +141,15 @@ def test_a_paused_trial_that_is_stopped_is_removed_and_any_other_completes():
     tell(host, "t0")
     host.on_trial_complete(trials["t0"], {"a/b": 1.0})
     host.on_trial_complete(trials["t1"], {"a/b": 1.0})
-    assert [(kind, trial.trial_id) for kind, trial, *_ in scheduler.told[-2:]] == [("remove", "t0"), ("complete", "t1")]
+    assert [(kind, trial.trial_id) for kind, trial, *_ in scheduler.told[-2:]] == [
+        ("remove", "t0"),
+        ("complete", "t1"),
+    ]
 
 
-@pytest.mark.parametrize(("scheduler", "expected"), [(Written, ["t0", "t1"]), (LastFirst, ["t2", "t1"])])
+@pytest.mark.parametrize(
+    ("scheduler", "expected"), [(Written, ["t0", "t1"]), (LastFirst, ["t2", "t1"])]
+)
 def test_paused_trials_go_on_as_it_chooses_once_no_more_come(scheduler, expected):
     host, trials = hosted(scheduler())
     for trial in trials.values():
@@ -118,20 +158,29 @@ def test_paused_trials_go_on_as_it_chooses_once_no_more_come(scheduler, expected
     assert list(host.on_idle(list(trials.values()), 2)) == []
     host.experiment.max_trials = 3
     resumed = list(host.on_idle(list(trials.values()), 2))
-    assert [(type(decision), decision.trial_id) for decision in resumed] == [(Resume, name) for name in expected]
+    assert [(type(decision), decision.trial_id) for decision in resumed] == [
+        (Resume, name) for name in expected
+    ]
     assert [trial.status for trial in host.shown_trials()] == ["PAUSED"] * 3
 
 
 def test_the_controller_stops_and_pauses_other_trials():
     host, trials = hosted(Duck())
     trials["t2"].status = "TERMINATED"
-    assert sorted((type(decision).__name__, decision.trial_id) for decision in tell(host, "t0")) == [("Pause", "t0"), ("Stop", "t1")]
+    assert sorted(
+        (type(decision).__name__, decision.trial_id) for decision in tell(host, "t0")
+    ) == [("Pause", "t0"), ("Stop", "t1")]
 
 
 def test_metric_and_mode_are_handed_over():
     host, _ = hosted(Written())
     assert host.set_search_properties("loss", "min", seed=1)
-    assert (host.metric, host.mode, host.adapted.metric, host.adapted._mode) == ("loss", "min", "loss", "min")
+    assert (host.metric, host.mode, host.adapted.metric, host.adapted._mode) == (
+        "loss",
+        "min",
+        "loss",
+        "min",
+    )
     assert host.set_search_properties("loss", "min", seed=1)
     assert not host.set_search_properties("accuracy", "max", seed=1)
 
@@ -154,7 +203,10 @@ def test_one_of_ours_with_ray_tunes_signature_is_adapted_and_others_stay_as_they
 
 def test_a_class_is_to_be_called():
     for kind in (ASHAScheduler, Written, Duck):
-        with pytest.raises(TypeError, match=rf"must be an object, got the class \w+; call it: scheduler={kind.__name__}\(\.\.\.\)"):
+        with pytest.raises(
+            TypeError,
+            match=rf"must be an object, got the class \w+; call it: scheduler={kind.__name__}\(\.\.\.\)",
+        ):
             adapted(kind)
 
 
@@ -206,15 +258,27 @@ class Mixes(Scheduler):
             UsesSearcher,
             "UsesSearcher.choose_trial_to_run uses controller.search_alg; a tune_controller has only get_live_trials, ",
         ),
-        (SetsStatus, "SetsStatus.on_trial_add changes trial.status, which only the engine does; write it as "),
-        (ChangesConfig, "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial has been suggested; write it as a "),
+        (
+            SetsStatus,
+            "SetsStatus.on_trial_add changes trial.status, which only the engine does; write it as ",
+        ),
+        (
+            ChangesConfig,
+            "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial has been suggested; write it as a ",
+        ),
         (Helps, "Helps.judge uses tune_controller.resume; "),
-        (Halves, "Halves derives from AsyncHyperBandScheduler, whose on_trial_result takes (trial, result) and no tune_controller; write "),
+        (
+            Halves,
+            "Halves derives from AsyncHyperBandScheduler, whose on_trial_result takes (trial, result) and no tune_controller; write ",
+        ),
         (
             AsksBase,
             "AsksBase.on_trial_result calls super().on_trial_result with a tune_controller; derive it from schedulers.",
         ),
-        (Mixes, "Mixes.on_trial_add must take (self, tune_controller, trial), as on_trial_result has Ray Tune's signature; write it as"),
+        (
+            Mixes,
+            "Mixes.on_trial_add must take (self, tune_controller, trial), as on_trial_result has Ray Tune's signature; write it as",
+        ),
     ],
 )
 def test_what_has_no_meaning_here_is_refused_by_name(kind, complaint):
@@ -232,7 +296,11 @@ class Ranks(Written):
 
         others = [SimpleNamespace(score=1.0)]
         ranked = sorted(others, key=lambda trial: trial.score)
-        return self.CONTINUE if ranked and max(trial.score for trial in others) >= score(others[0]) else self.STOP
+        return (
+            self.CONTINUE
+            if ranked and max(trial.score for trial in others) >= score(others[0])
+            else self.STOP
+        )
 
 
 def test_names_that_inner_functions_bind_are_no_trials_of_ours():
@@ -254,7 +322,9 @@ def test_a_class_derived_from_fifo_has_the_words_as_in_ray_tune():
             return FIFOScheduler.STOP if result["loss"] > 1 else self.CONTINUE
 
     words = ("CONTINUE", "PAUSE", "STOP", "NOOP")
-    assert [getattr(FIFOScheduler, word) for word in words] == [getattr(TrialScheduler, word) for word in words]
+    assert [getattr(FIFOScheduler, word) for word in words] == [
+        getattr(TrialScheduler, word) for word in words
+    ]
     assert adapted(Own()).adapted.on_trial_result(None, None, {"loss": 2}) == TrialScheduler.STOP
 
 

@@ -41,7 +41,9 @@ def play(searcher, names):
     configs = []
     for name in names:
         configs.append(searcher.suggest(name))
-        searcher.on_trial_complete(name, {"loss": abs(configs[-1]["x"] - 0.3), "training_iteration": 1})
+        searcher.on_trial_complete(
+            name, {"loss": abs(configs[-1]["x"] - 0.3), "training_iteration": 1}
+        )
     return configs
 
 
@@ -81,7 +83,10 @@ def test_a_model_with_a_space_of_its_own_goes_with_constants(make):
 def test_another_searchers_file_is_refused(tmp_path):
     path = str(tmp_path / "searcher.json")
     made(TreeSearch).save(path)
-    with pytest.raises(ValueError, match=r"must be saved by BOHBSearch, got .*'TreeSearch'.*; restore it with the searcher that saved it"):
+    with pytest.raises(
+        ValueError,
+        match=r"must be saved by BOHBSearch, got .*'TreeSearch'.*; restore it with the searcher that saved it",
+    ):
         made(BOHBSearch).restore(path)
 
 
@@ -125,9 +130,16 @@ class OfRayTune(Searcher):
 
 def test_metric_and_mode_of_a_searcher_of_ones_own():
     searcher = OfRayTune({}, metric="loss", mode="min")
-    assert (searcher.metric, searcher.mode, searcher._metric, searcher._mode) == ("loss", "min", "loss", "min")
+    assert (searcher.metric, searcher.mode, searcher._metric, searcher._mode) == (
+        "loss",
+        "min",
+        "loss",
+        "min",
+    )
     assert searcher.objectives == (("loss", "min"),)
-    with pytest.raises(ValueError, match=r"mode must be one of \('min', 'max'\), got 'best'; None takes TuneConfig"):
+    with pytest.raises(
+        ValueError, match=r"mode must be one of \('min', 'max'\), got 'best'; None takes TuneConfig"
+    ):
         OfRayTune({}, mode="best")
     with pytest.raises(TypeError, match=r"metric must be the name of a reported value, got 3"):
         OfRayTune({}, metric=3)
@@ -138,11 +150,18 @@ def test_a_searcher_that_knows_no_stopped_hears_of_ends_all_the_same():
     assert tell_properties(searcher, "loss", "min", {}, {"seed": 1})
     assert searcher.metric == "loss"
     tell_end(searcher, "a", {"loss": 1}, stopped=True)
-    for wrapper in (ConcurrencyLimiter(searcher, 2), DuplicateGuard(searcher, "reuse"), Repeater(searcher, 1)):
+    for wrapper in (
+        ConcurrencyLimiter(searcher, 2),
+        DuplicateGuard(searcher, "reuse"),
+        Repeater(searcher, 1),
+    ):
         wrapper.suggest("b")
         wrapper.on_trial_complete("b", {"loss": 2}, stopped=True)
     ends = [each for each in searcher.heard if each[0] == "complete"]
-    assert ends == [("complete", "a", {"loss": 1}, False)] + [("complete", "b", {"loss": 2}, False)] * 3
+    assert (
+        ends
+        == [("complete", "a", {"loss": 1}, False)] + [("complete", "b", {"loss": 2}, False)] * 3
+    )
 
 
 def test_a_searcher_of_ones_own_saves_what_it_likes(tmp_path):
@@ -160,7 +179,8 @@ def test_a_searcher_without_a_state_says_what_to_do(tmp_path):
             return {}
 
     with pytest.raises(
-        NotImplementedError, match="Forgetful has no state that can be saved; override get_state and set_state, or let Tuner"
+        NotImplementedError,
+        match="Forgetful has no state that can be saved; override get_state and set_state, or let Tuner",
     ):
         Forgetful().save(str(tmp_path / "state"))
 

@@ -13,7 +13,9 @@ ENCODING = Encoding({"x": uniform(0, 1), "kind": choice(["a", "b", "c"]), "n": r
 def test_a_latin_design_has_one_point_in_each_slice(num_points, num_columns):
     design = latin(np.random.default_rng(0), num_points, num_columns)
     assert design.shape == (num_points, num_columns)
-    assert all(sorted((column * num_points).astype(int)) == list(range(num_points)) for column in design.T)
+    assert all(
+        sorted((column * num_points).astype(int)) == list(range(num_points)) for column in design.T
+    )
 
 
 def test_mutants_lie_in_the_space_and_bring_absent_parameters_to_life():

@@ -39,13 +39,22 @@ SPACE = {
     "model": {
         "kind": choice(["mlp", "cnn"]),
         "depth": randint(1, 6),
-        "kernel": only_if({"kind": "cnn"}, {"size": choice([3, 5]), "stride": only_if({"size": 5}, randint(1, 3)), "padding": "same"}),
+        "kernel": only_if(
+            {"kind": "cnn"},
+            {
+                "size": choice([3, 5]),
+                "stride": only_if({"size": 5}, randint(1, 3)),
+                "padding": "same",
+            },
+        ),
         "skip": only_if({"depth": lambda depth: depth > 3}, choice(["add", "concat"])),
     },
     "epochs": 5,
 }
 
-words = st.sampled_from([uniform(0, 1), randint(0, 4), choice([*"xyz"]), quniform(0, 1, 0.5), loguniform(0.1, 1)])
+words = st.sampled_from(
+    [uniform(0, 1), randint(0, 4), choice([*"xyz"]), quniform(0, 1, 0.5), loguniform(0.1, 1)]
+)
 finite_words = st.sampled_from([randint(0, 3), choice([*"xy"]), quniform(0, 1, 0.5)])
 
 
@@ -56,13 +65,24 @@ def spaces(draw, leaf=words, depth=2, size=4):
     for name in "abcdef"[: draw(st.integers(1, size))]:
         kinds = ["leaf", "constant", "list", "only_if"] + (["dict", "choice"] if depth else [])
         node = draw(entries(leaf, depth, draw(st.sampled_from(kinds))))
-        asked = {other: word for other, word in space.items() if isinstance(word, Categorical | Branching)}
+        asked = {
+            other: word
+            for other, word in space.items()
+            if isinstance(word, Categorical | Branching)
+        }
         if asked and draw(st.booleans()):
             parent = draw(st.sampled_from(sorted(asked)))
             word = asked[parent]
             values = range(len(word.options)) if isinstance(word, Branching) else word.categories
             wanted = draw(st.lists(st.sampled_from(list(values)), min_size=1, max_size=2))
-            node = only_if({parent: (lambda value, wanted=wanted: value in wanted) if draw(st.booleans()) else wanted}, node)
+            node = only_if(
+                {
+                    parent: (lambda value, wanted=wanted: value in wanted)
+                    if draw(st.booleans())
+                    else wanted
+                },
+                node,
+            )
         space[name] = node
     return space
 
@@ -79,7 +99,8 @@ def entries(draw, leaf, depth, kind):
         case "choice":
             options = draw(st.lists(spaces(leaf, depth - 1, 2), min_size=1, max_size=2))
             return choice(
-                [{"number": number, **option} for number, option in enumerate(options)] + ["none", draw(leaf)][: draw(st.integers(0, 1))]
+                [{"number": number, **option} for number, option in enumerate(options)]
+                + ["none", draw(leaf)][: draw(st.integers(0, 1))]
             )
         case _:
             return draw(leaf)
@@ -95,7 +116,9 @@ def test_a_configuration_leads_to_its_values_and_these_to_the_configuration(spac
     values = space.values_of(config)
     assert space.config_of(values, None) == config
     assert list(values) == [parameter.name for parameter in space.active(values)]
-    assert all(parameter.domain.contains(values[parameter.name]) for parameter in space.active(values))
+    assert all(
+        parameter.domain.contains(values[parameter.name]) for parameter in space.active(values)
+    )
 
 
 @given(spaces(), seeds)
@@ -109,7 +132,9 @@ def test_given_values_are_kept_and_the_rest_is_drawn(space, seed, data):
     space = SearchSpace(space)
     values = space.values_of(space.resolve({}, rng(seed)))
     number = data.draw(st.integers(0, len(values)))
-    some = dict(itertools.islice(values.items(), number))  # parents come first, so that no value lacks what it depends on
+    some = dict(
+        itertools.islice(values.items(), number)
+    )  # parents come first, so that no value lacks what it depends on
     again = space.values_of(space.config_of(some, rng(seed + 1)))
     assert some.items() <= again.items()
     assert {parameter.name for parameter in space.active(again)} == set(again)
@@ -122,7 +147,9 @@ def test_what_does_not_exist_is_refused(space, seed):
     for parameter in space.parameters:
         if parameter.name not in values:
             with pytest.raises(ValueError, match="must be left out, since it is not there beside"):
-                space.config_of({**values, parameter.name: parameter.domain.sample(rng(seed))}, None)
+                space.config_of(
+                    {**values, parameter.name: parameter.domain.sample(rng(seed))}, None
+                )
 
 
 @given(spaces())
@@ -142,8 +169,16 @@ def all_values(parameters, values):
     if not first.is_active(values):
         return all_values(rest, values)
     domain = first.domain
-    listed = domain.categories if isinstance(domain, Categorical) else np.arange(domain.lower, domain.upper + 1e-9, domain.q).tolist()
-    return [found for value in listed for found in all_values(rest, {**values, first.name: domain.cast(value)})]
+    listed = (
+        domain.categories
+        if isinstance(domain, Categorical)
+        else np.arange(domain.lower, domain.upper + 1e-9, domain.q).tolist()
+    )
+    return [
+        found
+        for value in listed
+        for found in all_values(rest, {**values, first.name: domain.cast(value)})
+    ]
 
 
 @given(spaces(finite_words, depth=2, size=3))
@@ -168,7 +203,20 @@ def test_a_finite_space_tells_its_size(space):
         ({"a": randint(0, 2**62), "b": only_if({"a": lambda a: a > 5}, choice([*"xyz"]))}, None),
         ({f"a{number}": randint(0, 2**40) for number in range(40)}, 2**1600),
         ({f"a{number}": choice([{"x": choice([*"xy"])}, "none"]) for number in range(60)}, 3**60),
-        ({"a": choice([{f"b{number}": choice([{"x": choice([*"xy"])}, "none"]) for number in range(60)}, "none"])}, 3**60 + 1),
+        (
+            {
+                "a": choice(
+                    [
+                        {
+                            f"b{number}": choice([{"x": choice([*"xy"])}, "none"])
+                            for number in range(60)
+                        },
+                        "none",
+                    ]
+                )
+            },
+            3**60 + 1,
+        ),
     ],
 )
 def test_sizes(space, number):
@@ -176,9 +224,19 @@ def test_sizes(space, number):
 
 
 def test_a_flat_space_is_seen_as_it_was_declared():
-    space = SearchSpace({"lr": uniform(0, 1), "model": {"depth": grid_search([2, 3])}, "f": sample_from(int), "c": 7})
+    space = SearchSpace(
+        {
+            "lr": uniform(0, 1),
+            "model": {"depth": grid_search([2, 3])},
+            "f": sample_from(int),
+            "c": 7,
+        }
+    )
     assert not space.is_conditional
-    assert [(found.name, found.path, found.domain, found.conditions, found.is_grid) for found in space.parameters] == [
+    assert [
+        (found.name, found.path, found.domain, found.conditions, found.is_grid)
+        for found in space.parameters
+    ] == [
         ("lr", ("lr",), uniform(0, 1), (), False),
         ("model/depth", ("model", "depth"), Categorical((2, 3)), (), True),
     ]
@@ -188,7 +246,10 @@ def test_a_flat_space_is_seen_as_it_was_declared():
 
 
 def test_names_and_conditions_of_a_conditional_space():
-    seen = {found.name: (found.path, [str(condition) for condition in found.conditions]) for found in SearchSpace(SPACE).parameters}
+    seen = {
+        found.name: (found.path, [str(condition) for condition in found.conditions])
+        for found in SearchSpace(SPACE).parameters
+    }
     assert seen == {
         "opt": (("opt",), []),
         "opt/0/momentum": (("opt", "momentum"), ["opt is 0"]),
@@ -198,7 +259,10 @@ def test_names_and_conditions_of_a_conditional_space():
         "model/kind": (("model", "kind"), []),
         "model/depth": (("model", "depth"), []),
         "model/kernel/size": (("model", "kernel", "size"), ["model/kind is 'cnn'"]),
-        "model/kernel/stride": (("model", "kernel", "stride"), ["model/kind is 'cnn'", "model/kernel/size is 5"]),
+        "model/kernel/stride": (
+            ("model", "kernel", "stride"),
+            ["model/kind is 'cnn'", "model/kernel/size is 5"],
+        ),
         "model/skip": (("model", "skip"), ["model/depth fulfils <lambda>"]),
     }
 
@@ -209,37 +273,70 @@ def test_only_what_exists_is_in_the_configuration():
     for config in drawn:
         model, opt = config["model"], config["opt"]
         assert ("lr" in config) == (opt != "none")
-        assert opt == "none" or set(opt) == ({"name", "momentum", "nesterov"} if opt["name"] == "sgd" else {"name", "beta"})
+        assert opt == "none" or set(opt) == (
+            {"name", "momentum", "nesterov"} if opt["name"] == "sgd" else {"name", "beta"}
+        )
         assert ("kernel" in model) == (model["kind"] == "cnn")
         assert ("skip" in model) == (model["depth"] > 3)
-        assert "kernel" not in model or ("stride" in model["kernel"]) == (model["kernel"]["size"] == 5)
+        assert "kernel" not in model or ("stride" in model["kernel"]) == (
+            model["kernel"]["size"] == 5
+        )
         assert "kernel" not in model or model["kernel"]["padding"] == "same"
-    assert {config["opt"] if isinstance(config["opt"], str) else config["opt"]["name"] for config in drawn} == {"sgd", "adam", "none"}
+    assert {
+        config["opt"] if isinstance(config["opt"], str) else config["opt"]["name"]
+        for config in drawn
+    } == {"sgd", "adam", "none"}
 
 
 def test_a_condition_finds_what_stands_beside_it_before_what_stands_further_out():
-    option = {"kind": choice(["a", "b"]), "x": only_if({"kind": "a"}, uniform(0, 1)), "y": only_if({"top": 1}, uniform(0, 1))}
-    space = SearchSpace({"kind": choice(["c", "d"]), "top": choice([1, 2]), "of": choice([option, "none"])})
-    conditions = {found.name: [condition.name for condition in found.conditions] for found in space.parameters}
+    option = {
+        "kind": choice(["a", "b"]),
+        "x": only_if({"kind": "a"}, uniform(0, 1)),
+        "y": only_if({"top": 1}, uniform(0, 1)),
+    }
+    space = SearchSpace(
+        {"kind": choice(["c", "d"]), "top": choice([1, 2]), "of": choice([option, "none"])}
+    )
+    conditions = {
+        found.name: [condition.name for condition in found.conditions] for found in space.parameters
+    }
     assert conditions["of/0/x"] == ["of", "of/0/kind"]
     assert conditions["of/0/y"] == ["of", "top"]
 
 
 def test_conditions_may_stand_before_what_they_ask_for_and_ask_for_another_branch():
     space = SearchSpace(
-        {"x": only_if({"y": "b"}, uniform(0, 1)), "y": only_if({"opt/0/z": 2}, choice([*"ab"])), "opt": choice([{"z": randint(1, 3)}, 0])}
+        {
+            "x": only_if({"y": "b"}, uniform(0, 1)),
+            "y": only_if({"opt/0/z": 2}, choice([*"ab"])),
+            "opt": choice([{"z": randint(1, 3)}, 0]),
+        }
     )
     assert [found.name for found in space.parameters] == ["opt", "opt/0/z", "y", "x"]
     assert list(space.config_of({"opt": 1}, rng(0))) == ["opt"]
-    assert list(space.config_of({"opt": 0, "opt/0/z": 2, "y": "b", "x": 0.5}, None)) == ["x", "y", "opt"]
+    assert list(space.config_of({"opt": 0, "opt/0/z": 2, "y": "b", "x": 0.5}, None)) == [
+        "x",
+        "y",
+        "opt",
+    ]
 
 
 def test_conditions_on_one_entry_may_be_several():
     space = SearchSpace(
-        {"a": choice([1, 2]), "b": choice([1, 2]), "c": only_if({"a": 1}, only_if({"b": 2}, 5)), "d": only_if({"a": 1, "b": 2}, 6)}
+        {
+            "a": choice([1, 2]),
+            "b": choice([1, 2]),
+            "c": only_if({"a": 1}, only_if({"b": 2}, 5)),
+            "d": only_if({"a": 1, "b": 2}, 6),
+        }
     )
     found = [space.config_of({"a": a, "b": b}, None) for a in (1, 2) for b in (1, 2)]
-    assert [set(config) for config in found] == [{"a", "b"}, {"a", "b", "c", "d"}, {"a", "b"}, {"a", "b"}]
+    assert [set(config) for config in found] == [
+        {"a", "b"},
+        {"a", "b", "c", "d"},
+        {"a", "b"},
+        {"a", "b"},
+    ]
 
 
 def test_conditions_tell_values_apart_as_choices_do():
@@ -259,22 +356,31 @@ def test_conditions_tell_values_apart_as_choices_do():
     )
 
     def found(**values):
-        return set(space.config_of({"a": "x", "of": arrays[1], "f": max, "n": 4, **values}, None)) - {"a", "of", "f", "n"}
+        return set(
+            space.config_of({"a": "x", "of": arrays[1], "f": max, "n": 4, **values}, None)
+        ) - {"a", "of", "f", "n"}
 
     assert [found(a=True), found(a=1), found()] == [{"is_true"}, {"is_one"}, {"is_one"}]
     assert found(of=arrays[0]) == {"is_one", "is_first"}
     assert found(f=abs) == {"is_one", "is_abs"}
     assert found(n=np.int64(2)) == {"is_one", "is_few"}
-    assert "opt/0/momentum" in {parameter.name for parameter in SearchSpace(SPACE).active({"opt": np.int64(0)})}
+    assert "opt/0/momentum" in {
+        parameter.name for parameter in SearchSpace(SPACE).active({"opt": np.int64(0)})
+    }
 
 
 def test_a_choice_between_sub_spaces_is_no_grid():
-    with pytest.raises(ValueError, match="grid must be asked of a choice between plain values, got one between sub-spaces"):
+    with pytest.raises(
+        ValueError,
+        match="grid must be asked of a choice between plain values, got one between sub-spaces",
+    ):
         choice([uniform(0, 1), 8]).grid()
 
 
 def test_a_grid_may_decide_what_else_there_is():
-    space = SearchSpace({"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1))})
+    space = SearchSpace(
+        {"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1))}
+    )
     assert space.grid_axes == {("opt",): ["sgd", "adam"]}
     assert space.resolve({("opt",): "adam"}, None) == {"opt": "adam"}
     assert set(space.resolve({("opt",): "sgd"}, rng(0))) == {"opt", "momentum"}
@@ -283,17 +389,34 @@ def test_a_grid_may_decide_what_else_there_is():
 
 
 def test_functions_are_called_where_they_exist_and_see_the_configuration():
-    options = [{"x": uniform(0, 1), "twice": sample_from(lambda config: 2 * config["opt"]["x"])}, "none"]
-    space = SearchSpace({"opt": choice(options), "extra": only_if({"opt": 0}, sample_from(lambda config: config.opt.twice + 1))})
+    options = [
+        {"x": uniform(0, 1), "twice": sample_from(lambda config: 2 * config["opt"]["x"])},
+        "none",
+    ]
+    space = SearchSpace(
+        {
+            "opt": choice(options),
+            "extra": only_if({"opt": 0}, sample_from(lambda config: config.opt.twice + 1)),
+        }
+    )
     config = space.config_of({"opt": 0}, rng(0))
-    assert (config["opt"]["twice"], config["extra"]) == (2 * config["opt"]["x"], 2 * config["opt"]["x"] + 1)
+    assert (config["opt"]["twice"], config["extra"]) == (
+        2 * config["opt"]["x"],
+        2 * config["opt"]["x"] + 1,
+    )
     assert space.config_of({"opt": 1}, None) == {"opt": "none"}
     assert space.values_of(config) == {"opt": 0, "opt/0/x": config["opt"]["x"]}
-    assert space.resolve(space.assignments({"opt": {"x": 0.5, "twice": 7}}), None) == {"opt": {"x": 0.5, "twice": 7}, "extra": 8}
+    assert space.resolve(space.assignments({"opt": {"x": 0.5, "twice": 7}}), None) == {
+        "opt": {"x": 0.5, "twice": 7},
+        "extra": 8,
+    }
 
 
 def test_functions_must_not_return_conditional_spaces():
-    with pytest.raises(ValueError, match="sample_from must return no conditional space, got one at 'a'; let the function itself choose"):
+    with pytest.raises(
+        ValueError,
+        match="sample_from must return no conditional space, got one at 'a'; let the function itself choose",
+    ):
         SearchSpace({"a": sample_from(lambda: choice([uniform(0, 1), "none"]))}).resolve({}, rng(0))
 
 
@@ -316,8 +439,14 @@ def test_options_share_no_containers_with_the_space_or_each_other():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({"a": only_if({"z": 1}, 5), "b": choice([1])}, "only_if at 'a' must ask for parameters that are searched, got 'z'; there are 'b'"),
-        ({"a": only_if({"epochs": 5}, 1), "epochs": 5}, "must ask for parameters that are searched, got 'epochs'; there are none"),
+        (
+            {"a": only_if({"z": 1}, 5), "b": choice([1])},
+            "only_if at 'a' must ask for parameters that are searched, got 'z'; there are 'b'",
+        ),
+        (
+            {"a": only_if({"epochs": 5}, 1), "epochs": 5},
+            "must ask for parameters that are searched, got 'epochs'; there are none",
+        ),
         (
             {"a": only_if({"f": 1}, 5), "f": sample_from(int)},
             "must ask for parameters that are drawn, got 'f', which is computed; ask for its",
@@ -327,7 +456,11 @@ def test_options_share_no_containers_with_the_space_or_each_other():
             "conditions must not go in a circle, got 'a' -> 'a'; let one of them be there in any case",
         ),
         (
-            {"a": only_if({"b": 1}, randint(0, 3)), "b": only_if({"c": 1}, randint(0, 3)), "c": only_if({"a": 1}, randint(0, 3))},
+            {
+                "a": only_if({"b": 1}, randint(0, 3)),
+                "b": only_if({"c": 1}, randint(0, 3)),
+                "c": only_if({"a": 1}, randint(0, 3)),
+            },
             "conditions must not go in a circle, got 'a' -> 'b' -> 'c' -> 'a'",
         ),
         (
@@ -338,14 +471,26 @@ def test_options_share_no_containers_with_the_space_or_each_other():
             {"a": choice([*"xy"]), "b": only_if({"a": ["x", "z"]}, 1)},
             r"must ask for values that 'a' can have, got \['z'\]; correct or leave them out",
         ),
-        ({"a": choice([*"xy"]), "b": only_if({"a": []}, 1)}, r"must ask for a value that 'a' can have, got \[\]"),
-        ({"a": choice([uniform(0, 1), 8]), "b": only_if({"a": 8}, 1)}, "value that 'a' can have, got 8; ask for the number of an option"),
+        (
+            {"a": choice([*"xy"]), "b": only_if({"a": []}, 1)},
+            r"must ask for a value that 'a' can have, got \[\]",
+        ),
+        (
+            {"a": choice([uniform(0, 1), 8]), "b": only_if({"a": 8}, 1)},
+            "value that 'a' can have, got 8; ask for the number of an option",
+        ),
         (
             {"a": choice([*"xy"]), "b": [only_if({"a": "x"}, 1)]},
             "only_if must stand at a name in a dictionary, got one in the list 'b'; use choice",
         ),
-        ({"a": choice([{"b": uniform(0, 1)}, 1]), "a/b": 2}, "parameter names must be unique, got 'a/b' both as"),
-        ({"a": choice([{"b": uniform(0, 1)}, 1]), "a/0/b": 2}, "parameter names must be unique, got 'a/0/b' both as"),
+        (
+            {"a": choice([{"b": uniform(0, 1)}, 1]), "a/b": 2},
+            "parameter names must be unique, got 'a/b' both as",
+        ),
+        (
+            {"a": choice([{"b": uniform(0, 1)}, 1]), "a/0/b": 2},
+            "parameter names must be unique, got 'a/0/b' both as",
+        ),
     ],
 )
 def test_impossible_spaces_are_refused_when_they_are_declared(space, message):
@@ -353,10 +498,14 @@ def test_impossible_spaces_are_refused_when_they_are_declared(space, message):
         SearchSpace(space)
 
 
-@pytest.mark.parametrize("ask", [lambda space: space.domains, lambda space: space.words, lambda space: domains(space.space)])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda space: space.domains, lambda space: space.words, lambda space: domains(space.space)],
+)
 def test_who_goes_by_paths_is_told_that_the_space_is_conditional(ask):
     with pytest.raises(
-        ValueError, match="must be flat for this searcher, got the conditional parameter 'opt/0/momentum'; leave search_alg out"
+        ValueError,
+        match="must be flat for this searcher, got the conditional parameter 'opt/0/momentum'; leave search_alg out",
     ):
         ask(SearchSpace(SPACE))
 
@@ -366,7 +515,9 @@ def test_partial_configurations_give_what_they_tell():
     assert space.values_of({}) == {}
     assert space.values_of({"opt": {"momentum": 1}}) == {"opt": 0, "opt/0/momentum": 1.0}
     assert space.values_of({"opt": {"name": "adam"}, "epochs": 5}) == {"opt": 1}
-    assert space.values_of({"opt/name": "sgd", "opt/nesterov": False, "model/depth": 4, "model/skip": "add"}) == {
+    assert space.values_of(
+        {"opt/name": "sgd", "opt/nesterov": False, "model/depth": 4, "model/skip": "add"}
+    ) == {
         "opt": 0,
         "opt/0/nesterov": False,
         "model/depth": 4,
@@ -381,16 +532,34 @@ def test_partial_configurations_give_what_they_tell():
             {"opt": "rmsprop"},
             "'opt' must fit an option of its choice, got 'rmsprop'; option 0: 'opt' must be .*; option 2: 'opt' must be 'none'",
         ),
-        ({"opt": {}}, r"'opt' must fit one option of its choice, got {}, which could be one of \[0, 1\]; add what tells them apart"),
+        (
+            {"opt": {}},
+            r"'opt' must fit one option of its choice, got {}, which could be one of \[0, 1\]; add what tells them apart",
+        ),
         ({"opt": {"name": "sgd", "beta": 0.9}}, "'opt' must fit an option of its choice"),
         ({"opt": {"momentum": 2}}, "option 0: 'opt/0/momentum' must lie in Float.*, got 2; widen"),
         ({"lr": 0.1}, "'lr' must come with 'opt', which decides whether it is there; add that"),
-        ({"opt": "none", "lr": 0.1}, "'lr' must be left out where 'opt' is 2; it is there only if opt is 0 or 1"),
-        ({"model": {"depth": 2, "skip": "add"}}, "'model/skip' must be left out where 'model/depth' is 2"),
-        ({"model": {"kind": "cnn", "kernel": {"padding": "valid"}}}, "'model/kernel/padding' must be 'same' as in the space, got 'valid'"),
-        ({"model": {"kind": "mlp", "kernel": {}}}, "'model/kernel' must be left out where 'model/kind' is 'mlp'"),
+        (
+            {"opt": "none", "lr": 0.1},
+            "'lr' must be left out where 'opt' is 2; it is there only if opt is 0 or 1",
+        ),
+        (
+            {"model": {"depth": 2, "skip": "add"}},
+            "'model/skip' must be left out where 'model/depth' is 2",
+        ),
+        (
+            {"model": {"kind": "cnn", "kernel": {"padding": "valid"}}},
+            "'model/kernel/padding' must be 'same' as in the space, got 'valid'",
+        ),
+        (
+            {"model": {"kind": "mlp", "kernel": {}}},
+            "'model/kernel' must be left out where 'model/kind' is 'mlp'",
+        ),
         ({"typo": 1}, "'typo' must be a name in the space, which has"),
-        ({"model/kernel/typo": 1, "model/kind": "cnn"}, "'model/kernel/typo' must be a name in the space"),
+        (
+            {"model/kernel/typo": 1, "model/kind": "cnn"},
+            "'model/kernel/typo' must be a name in the space",
+        ),
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(config, message):
@@ -401,9 +570,15 @@ def test_configurations_that_do_not_fit_are_refused(config, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"typo": 1}, "values must be those of parameters, got 'typo'; there are 'opt', 'opt/0/momentum'"),
+        (
+            {"typo": 1},
+            "values must be those of parameters, got 'typo'; there are 'opt', 'opt/0/momentum'",
+        ),
         ({"opt": 3}, "'opt' must lie in Categorical.*, got 3"),
-        ({"opt": 1, "opt/0/momentum": 0.5}, "'opt/0/momentum' must be left out, since it is not there beside"),
+        (
+            {"opt": 1, "opt/0/momentum": 0.5},
+            "'opt/0/momentum' must be left out, since it is not there beside",
+        ),
     ],
 )
 def test_values_that_do_not_fit_are_refused(values, message):
@@ -412,8 +587,24 @@ def test_values_that_do_not_fit_are_refused(values, message):
 
 
 def test_where_several_options_fit_the_first_complete_one_of_the_right_types_counts():
-    space = SearchSpace({"a": choice([randint(0, 3), uniform(0, 3), 1, True, {"x": uniform(0, 1)}, {"x": uniform(0, 1), "y": 3}])})
-    found = [space.values_of({"a": given})["a"] for given in (2, 2.0, 1, True, {"x": 0.5}, {"x": 0.5, "y": 3}, {"y": 3})]
+    space = SearchSpace(
+        {
+            "a": choice(
+                [
+                    randint(0, 3),
+                    uniform(0, 3),
+                    1,
+                    True,
+                    {"x": uniform(0, 1)},
+                    {"x": uniform(0, 1), "y": 3},
+                ]
+            )
+        }
+    )
+    found = [
+        space.values_of({"a": given})["a"]
+        for given in (2, 2.0, 1, True, {"x": 0.5}, {"x": 0.5, "y": 3}, {"y": 3})
+    ]
     assert found == [0, 1, 0, 3, 4, 5, 5]
 
 
@@ -426,21 +617,38 @@ def test_a_bare_word_may_be_an_option():
 
 def test_suggestions_are_completed_with_the_constants_of_what_they_have_chosen():
     space = SearchSpace(SPACE)
-    suggestion = {"opt": {"momentum": 0.5, "nesterov": True}, "model": {"kind": "cnn", "depth": 2, "kernel": {"size": 3}}, "lr": 0.1}
+    suggestion = {
+        "opt": {"momentum": 0.5, "nesterov": True},
+        "model": {"kind": "cnn", "depth": 2, "kernel": {"size": 3}},
+        "lr": 0.1,
+    }
     assert space.completed(suggestion) == {
         "opt": {"name": "sgd", "momentum": 0.5, "nesterov": True},
         "model": {"kind": "cnn", "depth": 2, "kernel": {"size": 3, "padding": "same"}},
         "lr": 0.1,
         "epochs": 5,
     }
-    assert space.completed({"opt": "none", "model": {"kind": "mlp"}}) == {"opt": "none", "model": {"kind": "mlp"}, "epochs": 5}
-    assert space.completed({"foreign": 1, "opt": {"beta": 0.9}}) == {"foreign": 1, "opt": {"name": "adam", "beta": 0.9}, "epochs": 5}
+    assert space.completed({"opt": "none", "model": {"kind": "mlp"}}) == {
+        "opt": "none",
+        "model": {"kind": "mlp"},
+        "epochs": 5,
+    }
+    assert space.completed({"foreign": 1, "opt": {"beta": 0.9}}) == {
+        "foreign": 1,
+        "opt": {"name": "adam", "beta": 0.9},
+        "epochs": 5,
+    }
     assert space.completed({"foreign": 1, "opt": 7}) == {"foreign": 1, "opt": 7, "epochs": 5}
     assert constants(SPACE) == {"epochs": 5}
 
 
 def test_the_tag_tells_the_parameters_that_exist():
-    config = {"opt": {"name": "adam", "beta": 0.9}, "lr": 0.1, "model": {"kind": "mlp", "depth": 2}, "epochs": 5}
+    config = {
+        "opt": {"name": "adam", "beta": 0.9},
+        "lr": 0.1,
+        "model": {"kind": "mlp", "depth": 2},
+        "epochs": 5,
+    }
     assert experiment_tag(3, config, SPACE) == "3_lr=0.1000,depth=2,kind=mlp,opt=1,beta=0.9000"
     assert experiment_tag(3, {**config, "foreign": 1}, SPACE) == experiment_tag(3, config, SPACE)
     assert experiment_tag(3, {"opt": 7}, SPACE) == "3"
@@ -448,15 +656,25 @@ def test_the_tag_tells_the_parameters_that_exist():
 
 def test_every_leaf_is_found_inside_choices_and_conditions():
     found = {path: leaf for path, leaf in every_leaf(SPACE) if not isinstance(leaf, str | int)}
-    assert list(found)[:5] == [("opt", 0, "momentum"), ("opt", 0, "nesterov"), ("opt", 1, "beta"), ("lr",), ("model", "kind")]
+    assert list(found)[:5] == [
+        ("opt", 0, "momentum"),
+        ("opt", 0, "nesterov"),
+        ("opt", 1, "beta"),
+        ("lr",),
+        ("model", "kind"),
+    ]
 
 
 def chained(length):
-    return {f"p{number}": only_if({f"p{number + 1}": 1}, choice([1, 2])) for number in range(length)} | {f"p{length}": choice([1, 2])}
+    return {
+        f"p{number}": only_if({f"p{number + 1}": 1}, choice([1, 2])) for number in range(length)
+    } | {f"p{length}": choice([1, 2])}
 
 
 def test_long_chains_of_conditions_are_put_in_order():
-    assert [parameter.name for parameter in SearchSpace(chained(2000)).parameters] == [f"p{number}" for number in range(2000, -1, -1)]
+    assert [parameter.name for parameter in SearchSpace(chained(2000)).parameters] == [
+        f"p{number}" for number in range(2000, -1, -1)
+    ]
 
 
 def test_of_entangled_conditions_the_size_is_not_told():
@@ -465,6 +683,9 @@ def test_of_entangled_conditions_the_size_is_not_told():
     parents = {f"p{number}": choice([1, 2]) for number in range(30)}
     pairs = itertools.combinations(parents, 2)
     assert (
-        SearchSpace(parents | {f"{one}{other}": only_if({one: 1, other: 1}, choice([1, 2])) for one, other in pairs}).num_configurations()
+        SearchSpace(
+            parents
+            | {f"{one}{other}": only_if({one: 1, other: 1}, choice([1, 2])) for one, other in pairs}
+        ).num_configurations()
         is None
     )

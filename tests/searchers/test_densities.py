@@ -21,7 +21,9 @@ def test_it_is_dense_where_its_rows_are():
 
 
 def test_draws_lie_in_the_space_and_near_the_rows():
-    drawn = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 0, 0.3]]).drawn(np.random.default_rng(0), SPACE, 300, factor=1.0)
+    drawn = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 0, 0.3]]).drawn(
+        np.random.default_rng(0), SPACE, 300, factor=1.0
+    )
     assert ((drawn[:, 0] >= 0) & (drawn[:, 0] <= 1)).all()
     assert abs(np.median(drawn[:, 0]) - 0.25) < 0.05
     assert set(np.round(drawn[:, 2], 6)) <= {0.1, 0.3, 0.5, 0.7, 0.9}
@@ -41,6 +43,9 @@ def test_what_is_absent_is_near_to_what_is_absent():
     assert not np.isnan(density.drawn(np.random.default_rng(0), SPACE, 20, factor=3.0)).any()
 
 
-@pytest.mark.parametrize(("num_trials", "num_columns", "expected"), [(4, 7, 2), (10, 7, 5), (20, 7, 8), (100, 7, 15), (53, 2, 8)])
+@pytest.mark.parametrize(
+    ("num_trials", "num_columns", "expected"),
+    [(4, 7, 2), (10, 7, 5), (20, 7, 8), (100, 7, 15), (53, 2, 8)],
+)
 def test_the_good_ones_are_enough_for_a_density_and_never_all(num_trials, num_columns, expected):
     assert num_good_of(num_trials, num_columns) == expected < num_trials

@@ -18,7 +18,11 @@ steps = st.sampled_from([0.001, 0.1, 0.25, 0.5, 1.0, 3.0, 1e-5])
 @st.composite
 def floats(draw, scales=(False, True)):
     on_log = draw(st.sampled_from(scales))
-    low, high = sorted(draw(st.tuples(*[positive if on_log else finite] * 2).filter(lambda ends: ends[0] != ends[1])))
+    low, high = sorted(
+        draw(
+            st.tuples(*[positive if on_log else finite] * 2).filter(lambda ends: ends[0] != ends[1])
+        )
+    )
     return Float(low, high, is_log=on_log)
 
 
@@ -37,7 +41,9 @@ def integers(draw):
 
 
 ordered_or_not = st.builds(
-    Categorical, st.lists(st.text(max_size=3) | st.integers(), min_size=1, max_size=6, unique=True).map(tuple), st.booleans()
+    Categorical,
+    st.lists(st.text(max_size=3) | st.integers(), min_size=1, max_size=6, unique=True).map(tuple),
+    st.booleans(),
 )
 normals = st.builds(Normal, finite, positive, st.none() | steps)
 bounded = floats() | rounded_floats() | integers() | ordered_or_not
@@ -142,7 +148,9 @@ def test_domains_are_frozen(domain):
         setattr(domain, name, None)
 
 
-@pytest.mark.parametrize("domain", [Float(0, 1), Float(0, 1, 0.25), Integer(1, 9), Normal(), Normal(q=0.5)])
+@pytest.mark.parametrize(
+    "domain", [Float(0, 1), Float(0, 1, 0.25), Integer(1, 9), Normal(), Normal(q=0.5)]
+)
 def test_nan_is_refused(domain):
     assert not domain.contains(math.nan)
     with pytest.raises(ValueError, match="must be a"):
@@ -166,7 +174,14 @@ def test_numpy_numbers_are_contained_and_become_plain():
 
 
 def test_multiples_are_the_numbers_that_people_write():
-    assert [Float(0.0, 0.5, 0.1).from_unit(place / 5) for place in range(6)] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert [Float(0.0, 0.5, 0.1).from_unit(place / 5) for place in range(6)] == [
+        0.0,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+    ]
 
 
 def test_multiples_are_recognised_in_spite_of_rounding_errors():
@@ -177,7 +192,9 @@ def test_multiples_are_recognised_in_spite_of_rounding_errors():
 def test_all_multiples_are_equally_likely_ends_included():
     rng = np.random.default_rng(0)
     drawn = [Float(0, 1, 0.25).sample(rng) for _ in range(5000)]
-    assert {value: round(drawn.count(value) / 5000, 1) for value in set(drawn)} == dict.fromkeys([0.0, 0.25, 0.5, 0.75, 1.0], 0.2)
+    assert {value: round(drawn.count(value) / 5000, 1) for value in set(drawn)} == dict.fromkeys(
+        [0.0, 0.25, 0.5, 0.75, 1.0], 0.2
+    )
 
 
 def test_orders_of_magnitude_are_equally_likely_on_a_logarithmic_scale():
@@ -187,7 +204,9 @@ def test_orders_of_magnitude_are_equally_likely_on_a_logarithmic_scale():
     assert sum(log < -3 for log in logs) / 5000 == pytest.approx(0.25, abs=0.03)
 
 
-@pytest.mark.parametrize("domain", [Float(1e-6, 1.0000000000000002e-06, is_log=True), Integer(2**60, 2**60)])
+@pytest.mark.parametrize(
+    "domain", [Float(1e-6, 1.0000000000000002e-06, is_log=True), Integer(2**60, 2**60)]
+)
 def test_ends_closer_than_the_scale_can_tell_do_no_harm(domain):
     assert domain.to_unit(domain.lower) == 0.5
     assert domain.contains(domain.from_unit(0.5))
@@ -210,11 +229,15 @@ def test_integers_move_by_one_at_least(value, rng):
 def test_real_numbers_move_by_the_factors_share_of_the_width_and_stop_at_the_end(domain, unit, rng):
     start = domain.from_unit(unit)
     width = domain.upper - domain.lower
-    assert domain.perturb(start, rng, factor=1.2) == pytest.approx(min(start + 0.2 * width, domain.upper), abs=1e-6 * width + 1e-9)
+    assert domain.perturb(start, rng, factor=1.2) == pytest.approx(
+        min(start + 0.2 * width, domain.upper), abs=1e-6 * width + 1e-9
+    )
 
 
 def test_steps_on_a_logarithmic_scale_are_factors():
-    assert Float(1e-4, 1.0, is_log=True).perturb(1e-3, np.random.default_rng(0), factor=1.25) == pytest.approx(1e-2)
+    assert Float(1e-4, 1.0, is_log=True).perturb(
+        1e-3, np.random.default_rng(0), factor=1.25
+    ) == pytest.approx(1e-2)
 
 
 def test_zero_and_negative_numbers_move_too():
@@ -284,15 +307,30 @@ def test_an_unknown_category_is_refused_with_the_known_ones():
         (lambda: Float(2, 1), "lower must be less than upper=1.0, got 2.0; give"),
         (lambda: Float(0, math.inf), "upper must be finite, got inf; use"),
         (lambda: Float(math.nan, 1), "lower must be finite, got nan; use"),
-        (lambda: Float(-1e308, 1e308), "lower must be nearer to upper=1e\\+308 than the largest float, got -1e\\+308"),
-        (lambda: Float(0, 1, is_log=True), "lower must be greater than 0 on a logarithmic scale, got 0.0; use"),
+        (
+            lambda: Float(-1e308, 1e308),
+            "lower must be nearer to upper=1e\\+308 than the largest float, got -1e\\+308",
+        ),
+        (
+            lambda: Float(0, 1, is_log=True),
+            "lower must be greater than 0 on a logarithmic scale, got 0.0; use",
+        ),
         (lambda: Float(0, 1, 0.3), "upper must be divisible by q=0.3, got 1.0; move"),
         (lambda: Float(0.1, 0.6, 0.3), "lower must be divisible by q=0.3, got 0.1; move"),
         (lambda: Float(0, 1, 0), "q must be greater than 0, got 0; give"),
         (lambda: Float(0, 1, -0.1), "q must be greater than 0, got -0.1; give"),
-        (lambda: Integer(3, 2), "there must be a multiple of q=1 from lower=3 to 2, got none; move"),
-        (lambda: Integer(1, 9, 10), "there must be a multiple of q=10 from lower=1 to 9, got none; move"),
-        (lambda: Integer(0, 10, is_log=True), "lower must be greater than 0 on a logarithmic scale, got 0; use"),
+        (
+            lambda: Integer(3, 2),
+            "there must be a multiple of q=1 from lower=3 to 2, got none; move",
+        ),
+        (
+            lambda: Integer(1, 9, 10),
+            "there must be a multiple of q=10 from lower=1 to 9, got none; move",
+        ),
+        (
+            lambda: Integer(0, 10, is_log=True),
+            "lower must be greater than 0 on a logarithmic scale, got 0; use",
+        ),
         (lambda: Integer(0.5, 3), "lower must be a whole number, got 0.5; use"),
         (lambda: Integer(0, 2**63), "must hold fewer than 2\\*\\*63 values"),
         (lambda: Integer(0, 10**400), "upper must be finite"),
@@ -307,7 +345,15 @@ def test_impossible_bounds_are_refused_at_once(make, message):
         make()
 
 
-@pytest.mark.parametrize("make", [lambda: Float("0", 1), lambda: Integer(None, 1), lambda: Normal(True), lambda: Float(0, 1, q="x")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Float("0", 1),
+        lambda: Integer(None, 1),
+        lambda: Normal(True),
+        lambda: Float(0, 1, q="x"),
+    ],
+)
 def test_bounds_that_are_no_numbers_are_refused_at_once(make):
     with pytest.raises(TypeError, match="must be a number, got"):
         make()

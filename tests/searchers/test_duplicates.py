@@ -2,7 +2,14 @@ import json
 
 import pytest
 
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, Repeater, Searcher
+from searchers import (
+    BasicVariantGenerator,
+    ConcurrencyLimiter,
+    DuplicateGuard,
+    OptunaSearch,
+    Repeater,
+    Searcher,
+)
 from searchers.space import choice, grid_search, quniform, randint, sample_from, uniform
 
 
@@ -28,7 +35,9 @@ class Reciter(Searcher):
 def guarded(policy, *values, space=None, num_samples=-1, **given):
     inner = Reciter(*values)
     guard = DuplicateGuard(inner, policy, **given)
-    assert guard.set_search_properties("loss", "min", space or {"x": uniform(0, 9)}, seed=0, num_samples=num_samples)
+    assert guard.set_search_properties(
+        "loss", "min", space or {"x": uniform(0, 9)}, seed=0, num_samples=num_samples
+    )
     return inner, guard
 
 
@@ -97,8 +106,12 @@ def test_what_is_left_out_does_not_count():
 
 def test_no_more_than_the_samples_are_proposed():
     guard = DuplicateGuard(BasicVariantGenerator(), "skip")
-    guard.set_search_properties(None, None, {"x": uniform(0, 1), "g": grid_search([1, 2])}, seed=0, num_samples=3)
-    assert [guard.suggest(f"t{number}") == Searcher.FINISHED for number in range(8)] == [False] * 6 + [True] * 2
+    guard.set_search_properties(
+        None, None, {"x": uniform(0, 1), "g": grid_search([1, 2])}, seed=0, num_samples=3
+    )
+    assert [guard.suggest(f"t{number}") == Searcher.FINISHED for number in range(8)] == [
+        False
+    ] * 6 + [True] * 2
 
 
 @pytest.mark.parametrize(
@@ -126,13 +139,17 @@ def test_after_many_tries_a_duplicate_is_let_through():
 
 def test_a_space_with_computed_values_is_never_exhausted():
     guard = DuplicateGuard(BasicVariantGenerator(), "skip", max_tries=2)
-    guard.set_search_properties(None, None, {"x": choice([1]), "y": sample_from(lambda: 5)}, seed=0, num_samples=3)
+    guard.set_search_properties(
+        None, None, {"x": choice([1]), "y": sample_from(lambda: 5)}, seed=0, num_samples=3
+    )
     assert [guard.suggest(name) for name in "abcd"] == [{"x": 1, "y": 5}] * 3 + [Searcher.FINISHED]
 
 
 def test_objects_are_told_apart_by_identity_or_equality():
     one, other = object(), object()
-    _, guard = guarded("skip", one, one, other, [other], (1, 2), (1, 2), frozenset({1}), frozenset({1}))
+    _, guard = guarded(
+        "skip", one, one, other, [other], (1, 2), (1, 2), frozenset({1}), frozenset({1})
+    )
     assert [guard.suggest(name) for name in "abcdef"] == [
         {"x": one}, {"x": other}, {"x": [other]}, {"x": (1, 2)}, {"x": frozenset({1})}, "FINISHED",
     ]  # fmt: skip
@@ -159,7 +176,10 @@ def test_a_restored_guard_remembers_what_was_proposed(policy):
 def test_computed_objects_cannot_be_compared_after_a_restore():
     _, guard = guarded("skip", object(), 1.0)
     guard.suggest("a")
-    with pytest.raises(ValueError, match="objects in configurations must stand in the space, got 1 others; use choice for them"):
+    with pytest.raises(
+        ValueError,
+        match="objects in configurations must stand in the space, got 1 others; use choice for them",
+    ):
         guard.load_state_dict(json.loads(json.dumps(guard.state_dict())))
 
 
@@ -181,19 +201,27 @@ def test_a_guard_within_a_repeater_never_sees_the_repeats():
 
 
 def test_bad_arguments_are_refused_at_once():
-    with pytest.raises(ValueError, match=r"duplicates must be one of \('repeat', 'skip', 'reuse'\), got 'drop'; 'repeat' lets them run"):
+    with pytest.raises(
+        ValueError,
+        match=r"duplicates must be one of \('repeat', 'skip', 'reuse'\), got 'drop'; 'repeat' lets them run",
+    ):
         DuplicateGuard(Reciter(), "drop")
     with pytest.raises(ValueError, match="max_tries must be a whole number of at least 1, got 0"):
         DuplicateGuard(Reciter(), max_tries=0)
     with pytest.raises(TypeError, match="searcher must be a Searcher"):
         DuplicateGuard(Reciter)
-    with pytest.raises(ValueError, match=r"got 'reuse'; put the DuplicateGuard inside: Repeater\(DuplicateGuard\(searcher\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"got 'reuse'; put the DuplicateGuard inside: Repeater\(DuplicateGuard\(searcher\)\)",
+    ):
         DuplicateGuard(ConcurrencyLimiter(Repeater(Reciter(), 2, set_index=False), 2), "reuse")
 
 
 def test_evaluated_points_count_as_proposed():
     class Learner(Reciter):
-        def add_evaluated_point(self, parameters, value, error=False, pruned=False, intermediate_values=None):
+        def add_evaluated_point(
+            self, parameters, value, error=False, pruned=False, intermediate_values=None
+        ):
             self.told.append((parameters, value))
 
     inner = Learner(1.0, 2.0)
@@ -202,7 +230,9 @@ def test_evaluated_points_count_as_proposed():
     inner.values = [1.0, 2.0]
     guard.add_evaluated_point({"x": 7.0}, 0.5)
     assert inner.told == [({"x": 7.0}, 0.5)]
-    inner.suggest = lambda trial_id: {"x": 7.0, "deep": {"y": 1}} if trial_id == "a" else {"x": 2.0, "deep": {"y": 1}}
+    inner.suggest = lambda trial_id: (
+        {"x": 7.0, "deep": {"y": 1}} if trial_id == "a" else {"x": 2.0, "deep": {"y": 1}}
+    )
     assert guard.suggest("a")["x"] == 2.0
     assert inner.told[1:] == [("a", 0.5, False, False)]
 
@@ -210,7 +240,9 @@ def test_evaluated_points_count_as_proposed():
 def test_optuna_goes_through_a_small_space_without_repeating_itself():
     pytest.importorskip("optuna")
     guard = DuplicateGuard(OptunaSearch(), "reuse")
-    guard.set_search_properties("loss", "min", {"x": randint(0, 4), "k": choice(["a", "b"])}, seed=0, num_samples=100)
+    guard.set_search_properties(
+        "loss", "min", {"x": randint(0, 4), "k": choice(["a", "b"])}, seed=0, num_samples=100
+    )
     seen = []
     while isinstance(config := guard.suggest(f"t{len(seen)}"), dict):
         seen.append((config["x"], config["k"]))

@@ -47,7 +47,9 @@ def test_snapped_vectors_are_those_of_the_configurations_they_stand_for(seed):
 
 
 def test_numbers_are_places_and_categories_indices():
-    encoding = encoding_of({"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"]), "size": SPACE["size"]})
+    encoding = encoding_of(
+        {"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"]), "size": SPACE["size"]}
+    )
     assert encoding.vector({"lr": 0.01, "act": "tanh", "size": 32}) == [0.5, 1.0, 0.5]
     assert encoding.num_categories == (0, 2, 0)
 
@@ -71,13 +73,22 @@ def test_what_a_configuration_does_not_have_is_nan_and_stays_out_of_it():
 
 
 def test_the_size_of_a_finite_space_is_known_and_its_points_are_numbered():
-    encoding = encoding_of({"n": randint(0, 4), "act": choice(["a", "b", "c"]), "size": SPACE["size"], "drop": SPACE["drop"]})
+    encoding = encoding_of(
+        {
+            "n": randint(0, 4),
+            "act": choice(["a", "b", "c"]),
+            "size": SPACE["size"],
+            "drop": SPACE["drop"],
+        }
+    )
     assert encoding.size == 4 * 3 * 3 * 6
     assert len({key(encoding.numbered(number)) for number in range(encoding.size)}) == encoding.size
     assert encoding.numbered(encoding.size) == encoding.numbered(0)
 
 
-@pytest.mark.parametrize("more", [{"x": uniform(0, 1)}, {"x": sample_from(lambda: 1)}, {"x": randn()}])
+@pytest.mark.parametrize(
+    "more", [{"x": uniform(0, 1)}, {"x": sample_from(lambda: 1)}, {"x": randn()}]
+)
 def test_other_spaces_have_no_size(more):
     assert encoding_of({"n": randint(0, 4), **more}).size is None
 
@@ -90,10 +101,15 @@ def test_a_large_range_needs_no_table():
 
 
 def test_a_grid_is_refused():
-    with pytest.raises(ValueError, match="'n' must be a range of numbers or a choice for TreeSearch, got grid_search"):
+    with pytest.raises(
+        ValueError,
+        match="'n' must be a range of numbers or a choice for TreeSearch, got grid_search",
+    ):
         encoding_of({"n": grid_search([1, 2])})
 
 
 def test_computed_parameters_follow_the_others():
-    config = encoding_of({"x": uniform(0, 1), "twice": sample_from(lambda config: 2 * config["x"])}).config([0.25], None)
+    config = encoding_of(
+        {"x": uniform(0, 1), "twice": sample_from(lambda config: 2 * config["x"])}
+    ).config([0.25], None)
     assert config == {"x": 0.25, "twice": 0.5}

@@ -7,13 +7,29 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from searchers import BOHBSearch, ConcurrencyLimiter, CQRSearch, DuplicateGuard, OptunaSearch, Repeater, TreeSearch
+from searchers import (
+    BOHBSearch,
+    ConcurrencyLimiter,
+    CQRSearch,
+    DuplicateGuard,
+    OptunaSearch,
+    Repeater,
+    TreeSearch,
+)
 from searchers.space import choice, randint, uniform
 from tuner.core.trial import Ending, Status
 
 KINDS = [TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {"x": uniform(0, 1), "net": {"depth": randint(1, 5)}, "epochs": 5}
-BRANCHES = {"opt": choice([{"name": "sgd", "momentum": uniform(0, 1)}, {"name": "adam", "beta": uniform(0, 1)}, "none"])}
+BRANCHES = {
+    "opt": choice(
+        [
+            {"name": "sgd", "momentum": uniform(0, 1)},
+            {"name": "adam", "beta": uniform(0, 1)},
+            "none",
+        ]
+    )
+}
 CONFIG = {"x": 0.5, "net": {"depth": 2}, "epochs": 5}
 
 
@@ -44,14 +60,23 @@ def test_they_count_as_those_do_that_are_given_with_rewards(kind):
     other = prepared(kind())
     for point, reward in zip(points(), rewards, strict=True):
         other.add_evaluated_point(point, reward)
-    assert one.observations.table().quantiles.tolist() == other.observations.table().quantiles.tolist()
-    assert [one.suggest(f"t{number}") for number in range(12)] == [other.suggest(f"t{number}") for number in range(12)]
+    assert (
+        one.observations.table().quantiles.tolist() == other.observations.table().quantiles.tolist()
+    )
+    assert [one.suggest(f"t{number}") for number in range(12)] == [
+        other.suggest(f"t{number}") for number in range(12)
+    ]
 
 
 def test_a_point_is_compared_at_the_levels_it_reported_at():
     searcher = prepared(TreeSearch())
     for number, curve in enumerate([[0.9, 0.5, 0.2], [0.8, 0.6, 0.3], [0.95], [0.7]]):
-        searcher.add_evaluated_point({"x": number / 4, "net/depth": 1}, curve[-1], pruned=len(curve) == 1, intermediate_values=curve)
+        searcher.add_evaluated_point(
+            {"x": number / 4, "net/depth": 1},
+            curve[-1],
+            pruned=len(curve) == 1,
+            intermediate_values=curve,
+        )
     table = searcher.observations.table()
     # At the first level the last one is best and the third worst; the two that went on divide their places by their ends.
     assert table.quantiles.tolist() == [0.375, 0.625, 0.875, 0.125]
@@ -79,18 +104,28 @@ def test_what_was_run_elsewhere_is_not_suggested(kind):
         searcher.add_evaluated_point({"n": n, "act": "a"}, float(n))
     found = [searcher.suggest(f"t{number}") for number in range(6)]
     assert found[-1] == searcher.FINISHED
-    assert sorted((config["n"], config["act"]) for config in found[:-1]) == [(0, "b"), (1, "b"), (2, "b"), (3, "a"), (3, "b")]
+    assert sorted((config["n"], config["act"]) for config in found[:-1]) == [
+        (0, "b"),
+        (1, "b"),
+        (2, "b"),
+        (3, "a"),
+        (3, "b"),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restored_search_knows_them(kind):
     original = prepared(kind())
     for point in points():
-        original.add_evaluated_point(point, point["x"], intermediate_values=[1.0, 2.0] if point["x"] > 0.5 else None)
+        original.add_evaluated_point(
+            point, point["x"], intermediate_values=[1.0, 2.0] if point["x"] > 0.5 else None
+        )
     original.add_evaluated_point({**CONFIG, "x": 0.123}, 0.0, error=True)
     restored = prepared(kind(), seed=99)
     restored.load_state_dict(json.loads(json.dumps(original.state_dict(), allow_nan=False)))
-    assert [restored.suggest(f"t{number}") for number in range(15)] == [original.suggest(f"t{number}") for number in range(15)]
+    assert [restored.suggest(f"t{number}") for number in range(15)] == [
+        original.suggest(f"t{number}") for number in range(15)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +133,10 @@ def test_points_of_conditional_spaces_have_what_exists_beside_them(kind):
     searcher = prepared(kind(), BRANCHES)
     searcher.add_evaluated_point({"opt": {"name": "sgd", "momentum": 0.5}}, 0.5)
     searcher.add_evaluated_point({"opt": "none"}, 0.7)
-    assert [[not math.isnan(entry) for entry in trial.vector] for trial in searcher.observations.trials.values()] == [
+    assert [
+        [not math.isnan(entry) for entry in trial.vector]
+        for trial in searcher.observations.trials.values()
+    ] == [
         [True, True, False],
         [True, False, False],
     ]
@@ -138,9 +176,15 @@ def test_before_the_space_is_known_nothing_can_be_taken(kind):
 
 def test_trials_of_another_experiment_are_learnt():
     def trial(x, loss, status=Status.TERMINATED, ending=Ending.COMPLETED):
-        return SimpleNamespace(config={**CONFIG, "x": x}, last_result={"loss": loss}, status=status, ending=ending)
+        return SimpleNamespace(
+            config={**CONFIG, "x": x}, last_result={"loss": loss}, status=status, ending=ending
+        )
 
-    trials = [trial(0.1, 3.0), trial(0.2, 1.0, ending=Ending.STOPPED_EARLY), trial(0.3, 2.0, Status.ERROR, Ending.FAILED)]
+    trials = [
+        trial(0.1, 3.0),
+        trial(0.2, 1.0, ending=Ending.STOPPED_EARLY),
+        trial(0.3, 2.0, Status.ERROR, Ending.FAILED),
+    ]
     searcher = prepared(TreeSearch())
     searcher.add_evaluated_trials(trials, "loss")
     assert searcher.observations.table().quantiles.tolist() == pytest.approx([1 / 2, 1 / 6, 5 / 6])
@@ -163,9 +207,13 @@ def test_wrappers_pass_points_on(inner, wrapped):
     wrapper = prepared(wrapped(searcher))
     wrapper.add_evaluated_point(CONFIG, 0.5, intermediate_values=[0.7, 0.5])
     if inner is OptunaSearch:
-        assert [(trial.value, trial.intermediate_values) for trial in searcher.study.trials] == [(0.5, {1: 0.7, 2: 0.5})]
+        assert [(trial.value, trial.intermediate_values) for trial in searcher.study.trials] == [
+            (0.5, {1: 0.7, 2: 0.5})
+        ]
     else:
-        assert [list(trial.curve.values()) for trial in searcher.observations.trials.values()] == [[0.7, 0.5]]
+        assert [list(trial.curve.values()) for trial in searcher.observations.trials.values()] == [
+            [0.7, 0.5]
+        ]
     assert isinstance(wrapper.suggest("a"), dict)
 
 
@@ -177,9 +225,14 @@ class TestOptuna:
     def test_points_are_trials_of_the_study(self):
         searcher = prepared(OptunaSearch())
         searcher.add_evaluated_point(CONFIG, 0.5)
-        searcher.add_evaluated_point({"x": 0.6, "net/depth": 1}, 0.4, pruned=True, intermediate_values=[0.9, 0.4])
+        searcher.add_evaluated_point(
+            {"x": 0.6, "net/depth": 1}, 0.4, pruned=True, intermediate_values=[0.9, 0.4]
+        )
         searcher.add_evaluated_point({"x": 0.7, "net/depth": 1}, math.nan, error=True)
-        assert [(trial.state.name, trial.values, trial.intermediate_values) for trial in searcher.study.trials] == [
+        assert [
+            (trial.state.name, trial.values, trial.intermediate_values)
+            for trial in searcher.study.trials
+        ] == [
             ("COMPLETE", [0.5], {}),
             ("PRUNED", [0.4], {1: 0.9, 2: 0.4}),
             ("FAIL", None, {}),
@@ -212,7 +265,9 @@ class TestOptuna:
             original.add_evaluated_point(point, point["x"])
         restored = prepared(OptunaSearch(), seed=9)
         restored.load_state_dict(json.loads(json.dumps(original.state_dict())))
-        assert [restored.suggest(f"t{number}") for number in range(5)] == [original.suggest(f"t{number}") for number in range(5)]
+        assert [restored.suggest(f"t{number}") for number in range(5)] == [
+            original.suggest(f"t{number}") for number in range(5)
+        ]
 
     def test_several_metrics_have_several_values(self):
         searcher = OptunaSearch(metric=["loss", "size"], mode=["min", "min"])
@@ -230,10 +285,14 @@ class TestOptuna:
         searcher.add_evaluated_point(CONFIG, 0.5)
         searcher.suggest("a")
         searcher.on_trial_complete("a", {"loss": 1.0, "training_iteration": 1})
-        assert [trial.value for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [1.0]
+        assert [
+            trial.value for trial in optuna.load_study(study_name="mine", storage=storage).trials
+        ] == [1.0]
         assert [trial.value for trial in searcher.study.trials] == [0.5, 1.0]
 
-    @pytest.mark.parametrize("wrapped", [lambda inner: inner, lambda inner: DuplicateGuard(inner, "skip")])
+    @pytest.mark.parametrize(
+        "wrapped", [lambda inner: inner, lambda inner: DuplicateGuard(inner, "skip")]
+    )
     def test_spaces_that_are_functions_have_points_too(self, wrapped):
         def define(trial):
             if trial.suggest_categorical("kind", ["a", "b"]) == "a":

@@ -7,7 +7,14 @@ from searchers.models.extra_trees import MAX_DEPTH, grow
 def forest_on(rows, targets, categories=None, num_trees=5, seed=0, **arguments):
     rows = np.asarray(rows, dtype=float)
     categories = categories or (0,) * rows.shape[1]
-    return grow(rows, np.asarray(targets, dtype=float), categories, num_trees=num_trees, rng=np.random.default_rng(seed), **arguments)
+    return grow(
+        rows,
+        np.asarray(targets, dtype=float),
+        categories,
+        num_trees=num_trees,
+        rng=np.random.default_rng(seed),
+        **arguments,
+    )
 
 
 def test_full_trees_repeat_what_they_have_seen():
@@ -17,14 +24,19 @@ def test_full_trees_repeat_what_they_have_seen():
 
 
 def test_each_tree_may_have_targets_of_its_own():
-    rows, targets = np.random.default_rng(1).random((50, 2)), np.random.default_rng(2).normal(size=(3, 50))
+    rows, targets = (
+        np.random.default_rng(1).random((50, 2)),
+        np.random.default_rng(2).normal(size=(3, 50)),
+    )
     assert np.allclose(forest_on(rows, targets, num_trees=3).predict(rows), targets)
 
 
 def test_categories_are_told_apart_without_an_order():
     rows = np.arange(60)[:, None] % 6
     targets = np.array([0.0, 5.0, 0.0, 5.0, 0.0, 5.0])[rows[:, 0]]
-    assert np.allclose(forest_on(rows, targets, (6,)).predict(np.arange(6)[:, None]), [0, 5, 0, 5, 0, 5])
+    assert np.allclose(
+        forest_on(rows, targets, (6,)).predict(np.arange(6)[:, None]), [0, 5, 0, 5, 0, 5]
+    )
 
 
 def test_what_is_absent_is_told_from_what_is_there():
@@ -35,14 +47,20 @@ def test_what_is_absent_is_told_from_what_is_there():
 
 def test_an_absent_category_is_told_from_all_others():
     forest = forest_on([[np.nan], [0], [1], [2]] * 5, [3.0, 0.0, 1.0, 2.0] * 5, (3,))
-    assert np.allclose(forest.predict(np.array([[np.nan], [0.0], [1.0], [2.0]])), [3.0, 0.0, 1.0, 2.0])
+    assert np.allclose(
+        forest.predict(np.array([[np.nan], [0.0], [1.0], [2.0]])), [3.0, 0.0, 1.0, 2.0]
+    )
 
 
 def test_the_same_chance_grows_the_same_trees():
     rows, targets = np.random.default_rng(1).random((40, 2)), np.arange(40.0)
     probe = np.random.default_rng(2).random((30, 2))
-    assert np.array_equal(forest_on(rows, targets).predict(probe), forest_on(rows, targets).predict(probe))
-    assert not np.array_equal(forest_on(rows, targets).predict(probe), forest_on(rows, targets, seed=1).predict(probe))
+    assert np.array_equal(
+        forest_on(rows, targets).predict(probe), forest_on(rows, targets).predict(probe)
+    )
+    assert not np.array_equal(
+        forest_on(rows, targets).predict(probe), forest_on(rows, targets, seed=1).predict(probe)
+    )
 
 
 def test_leaves_hold_as_many_rows_as_asked_for():
@@ -59,7 +77,9 @@ def test_very_uneven_rows_end_at_the_greatest_depth():
     assert MAX_DEPTH < 400
 
 
-@pytest.mark.parametrize(("rows", "targets"), [([[0.5]], [2.0]), ([[0.5]] * 4, [2.0] * 4), ([[0.1], [0.9]], [2.0, 2.0])])
+@pytest.mark.parametrize(
+    ("rows", "targets"), [([[0.5]], [2.0]), ([[0.5]] * 4, [2.0] * 4), ([[0.1], [0.9]], [2.0, 2.0])]
+)
 def test_where_there_is_nothing_to_cut_the_mean_is_told(rows, targets):
     assert np.allclose(forest_on(rows, targets).predict(np.array([[0.3]])), 2.0)
 
@@ -68,5 +88,9 @@ def test_a_smooth_function_is_learnt():
     rng = np.random.default_rng(0)
     rows, probe = rng.random((300, 4)), rng.random((200, 4))
     truth = np.sin(3 * probe[:, 0]) + probe[:, 1]
-    found = forest_on(rows, np.sin(3 * rows[:, 0]) + rows[:, 1], num_trees=20).predict(probe).mean(axis=0)
+    found = (
+        forest_on(rows, np.sin(3 * rows[:, 0]) + rows[:, 1], num_trees=20)
+        .predict(probe)
+        .mean(axis=0)
+    )
     assert np.corrcoef(found, truth)[0, 1] > 0.95

@@ -27,7 +27,9 @@ MAKERS = {
     "bohb": BOHBSearch,
     "cqr": CQRSearch,
     "tpe": OptunaSearch,
-    "gp": lambda **given: OptunaSearch(sampler=pytest.importorskip("optuna.samplers").GPSampler(seed=1), **given),
+    "gp": lambda **given: OptunaSearch(
+        sampler=pytest.importorskip("optuna.samplers").GPSampler(seed=1), **given
+    ),
     "hyperopt": HyperOptSearch,
     "bayesopt": BayesOptSearch,
 }
@@ -48,7 +50,9 @@ def num_bad_of_the_last_half(searcher, num, ending):
         if bad[-1]:
             ending(searcher, name)
         else:
-            searcher.on_trial_complete(name, {"score": config["x"] - 0.2 * abs(config["y"] - 0.5), "training_iteration": 1})
+            searcher.on_trial_complete(
+                name, {"score": config["x"] - 0.2 * abs(config["y"] - 0.5), "training_iteration": 1}
+            )
     return sum(bad[num // 2 :])
 
 
@@ -65,7 +69,9 @@ def reports(value):
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("ending", [fails, reports(math.nan), reports(math.inf)], ids=["fails", "nan", "inf"])
+@pytest.mark.parametrize(
+    "ending", [fails, reports(math.nan), reports(math.inf)], ids=["fails", "nan", "inf"]
+)
 def test_a_search_leaves_a_bad_region_that_borders_the_best_values(kind, ending):
     num = FEW.get(kind, 50)
     num_bad = num_bad_of_the_last_half(prepared(MAKERS[kind]()), num, ending)
@@ -79,9 +85,15 @@ def test_optuna_alone_does_not_learn_from_failures():
 @pytest.mark.parametrize("kind", MAKERS)
 def test_failures_are_ignored_where_that_is_asked_for(kind):
     """Suggest the same as a search in which the failed configurations were never run."""
-    ignoring, discarding = prepared(MAKERS[kind](failed_trials="ignore")), prepared(MAKERS[kind](failed_trials="ignore"))
+    ignoring, discarding = (
+        prepared(MAKERS[kind](failed_trials="ignore")),
+        prepared(MAKERS[kind](failed_trials="ignore")),
+    )
     suggested = []
-    for searcher, ending in ((ignoring, fails), (discarding, lambda searcher, name: searcher.on_trial_discard(name))):
+    for searcher, ending in (
+        (ignoring, fails),
+        (discarding, lambda searcher, name: searcher.on_trial_discard(name)),
+    ):
         suggested.append([])
         for number in range(16):
             suggested[-1].append(searcher.suggest(str(number)))
@@ -94,13 +106,19 @@ def test_failures_are_ignored_where_that_is_asked_for(kind):
 
 @pytest.mark.parametrize("make", [*MAKERS.values(), AxSearch])
 def test_another_policy_is_refused(make):
-    with pytest.raises(ValueError, match=r"failed_trials must be one of \('worst', 'ignore'\), got 'bad'; 'worst' keeps the search away"):
+    with pytest.raises(
+        ValueError,
+        match=r"failed_trials must be one of \('worst', 'ignore'\), got 'bad'; 'worst' keeps the search away",
+    ):
         make(failed_trials="bad")
 
 
 def seen_by_the_sampler(searcher, *, as_pruned):
     with searcher.study.counting_failures(as_pruned=as_pruned):
-        return [(trial.state.name, trial.values, trial.intermediate_values) for trial in searcher.study.get_trials(deepcopy=False)]
+        return [
+            (trial.state.name, trial.values, trial.intermediate_values)
+            for trial in searcher.study.get_trials(deepcopy=False)
+        ]
 
 
 def told(searcher, *endings):
@@ -123,14 +141,30 @@ def test_optuna_shows_failures_as_the_worst_to_its_sampler_alone():
     searcher = told(prepared(OptunaSearch()), *ENDINGS, (None, {"stopped": True}))
     worst, pruned = ("COMPLETE", [-3.0]), ("PRUNED", None, {})
     seen = seen_by_the_sampler(searcher, as_pruned=False)
-    assert [trial[:2] for trial in seen] == [("COMPLETE", [1.0]), worst, ("COMPLETE", [-3.0]), worst, worst, ("PRUNED", None)]
+    assert [trial[:2] for trial in seen] == [
+        ("COMPLETE", [1.0]),
+        worst,
+        ("COMPLETE", [-3.0]),
+        worst,
+        worst,
+        ("PRUNED", None),
+    ]
     seen = seen_by_the_sampler(searcher, as_pruned=True)
     assert [seen[1], seen[3], seen[4]] == [pruned] * 3
-    assert [trial.state.name for trial in searcher.study.trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
+    assert [trial.state.name for trial in searcher.study.trials] == [
+        "COMPLETE",
+        "FAIL",
+        "COMPLETE",
+        "COMPLETE",
+        "PRUNED",
+        "PRUNED",
+    ]
 
 
 def test_optuna_shows_the_worst_in_either_direction_and_of_each_metric_and_constraint():
-    assert seen_by_the_sampler(told(prepared(OptunaSearch(), "min"), *ENDINGS[:3]), as_pruned=False)[1][1] == [1.0]
+    assert seen_by_the_sampler(
+        told(prepared(OptunaSearch(), "min"), *ENDINGS[:3]), as_pruned=False
+    )[1][1] == [1.0]
     several = OptunaSearch(metric=["a", "b"], mode=["max", "min"], constraints=["c"])
     several.set_search_properties(None, None, SPACE, seed=0)
     told(
@@ -149,18 +183,25 @@ def test_optuna_shows_the_worst_in_either_direction_and_of_each_metric_and_const
 def test_optuna_shows_failures_as_they_are_while_there_is_no_value_to_compare_with():
     searcher = told(prepared(OptunaSearch()), (None, {"error": True}), (None, {"error": True}))
     for as_pruned in (False, True):
-        assert [state for state, *_ in seen_by_the_sampler(searcher, as_pruned=as_pruned)] == ["FAIL", "FAIL"]
+        assert [state for state, *_ in seen_by_the_sampler(searcher, as_pruned=as_pruned)] == [
+            "FAIL",
+            "FAIL",
+        ]
 
 
 def test_optuna_keeps_in_state_and_storage_which_trials_count_as_the_worst():
     optuna = pytest.importorskip("optuna")
     storage = optuna.storages.InMemoryStorage()
-    first = told(prepared(OptunaSearch(storage=storage, study_name="s"), experiment="first"), *ENDINGS)
+    first = told(
+        prepared(OptunaSearch(storage=storage, study_name="s"), experiment="first"), *ENDINGS
+    )
     restored = prepared(OptunaSearch(), experiment="first")
     restored.load_state_dict(json.loads(json.dumps(first.state_dict())))
     continued = prepared(OptunaSearch(storage=storage, study_name="s"), experiment="second")
     for searcher in (restored, continued):
-        assert repr(seen_by_the_sampler(searcher, as_pruned=False)) == repr(seen_by_the_sampler(first, as_pruned=False))
+        assert repr(seen_by_the_sampler(searcher, as_pruned=False)) == repr(
+            seen_by_the_sampler(first, as_pruned=False)
+        )
 
 
 def test_optuna_counts_points_that_failed_elsewhere():
@@ -174,7 +215,9 @@ def test_only_tpe_with_one_metric_is_shown_failures_as_pruned():
     assert prepared(OptunaSearch())._known.source.ranks_pruned
     assert prepared(OptunaSearch(sampler=samplers.TPESampler(seed=1)))._known.source.ranks_pruned
     assert not prepared(
-        OptunaSearch(sampler=samplers.CmaEsSampler(seed=1, independent_sampler=samplers.TPESampler()))
+        OptunaSearch(
+            sampler=samplers.CmaEsSampler(seed=1, independent_sampler=samplers.TPESampler())
+        )
     )._known.source.ranks_pruned
 
 
@@ -182,11 +225,17 @@ def ax_data(searcher):
     with _quiet(searcher):
         searcher._tell()
     experiment = searcher._opened._experiment
-    means = {row["trial_index"]: row["mean"] for row in experiment.lookup_data().df.to_dict("records") if row["metric_name"] == "objective"}
+    means = {
+        row["trial_index"]: row["mean"]
+        for row in experiment.lookup_data().df.to_dict("records")
+        if row["metric_name"] == "objective"
+    }
     return [(trial.status.name, means.get(index)) for index, trial in experiment.trials.items()]
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("worst", ("COMPLETED", -3.0)), ("ignore", ("FAILED", None))])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("worst", ("COMPLETED", -3.0)), ("ignore", ("FAILED", None))]
+)
 def test_ax_hears_of_failures_once_there_is_a_worst_value(policy, expected):
     pytest.importorskip("ax")
     searcher = prepared(AxSearch(method="random_search", failed_trials=policy))
@@ -196,7 +245,12 @@ def test_ax_hears_of_failures_once_there_is_a_worst_value(policy, expected):
     searcher.on_trial_complete("b", {"score": -3.0})
     searcher.on_trial_complete("c", {"score": 2.0})
     searcher.on_trial_discard("d")
-    assert ax_data(searcher) == [expected, ("COMPLETED", -3.0), ("COMPLETED", 2.0), ("FAILED", None)]
+    assert ax_data(searcher) == [
+        expected,
+        ("COMPLETED", -3.0),
+        ("COMPLETED", 2.0),
+        ("FAILED", None),
+    ]
 
 
 def test_ax_tells_a_failure_with_the_outcomes_of_the_worst_trial():
@@ -222,8 +276,19 @@ def test_nevergrad_hears_of_failures_once_there_is_a_worst_value():
 
 @pytest.mark.parametrize("make", [TreeSearch, BOHBSearch, CQRSearch])
 def test_a_trial_that_ends_without_a_value_counts_as_failed_unless_it_was_stopped(make):
-    searcher = told(prepared(make()), (None, {}), ({"other": 1}, {}), (None, {"stopped": True}), ({"score": 1.0}, {}))
-    assert [trial.is_failed for trial in searcher.observations.trials.values()] == [True, True, False, False]
+    searcher = told(
+        prepared(make()),
+        (None, {}),
+        ({"other": 1}, {}),
+        (None, {"stopped": True}),
+        ({"score": 1.0}, {}),
+    )
+    assert [trial.is_failed for trial in searcher.observations.trials.values()] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 class Recording(TreeSearch.__mro__[1]):

@@ -20,7 +20,10 @@ def observed(curves, *, failed=()):
 
 def slow_learners(times_of, num=25):
     """Return curves of which those with a large `x` begin badly and end well."""
-    return [(x, {time: (1 - x) + x * 3 / time for time in times_of(x)}) for x in np.linspace(0.02, 0.98, num)]
+    return [
+        (x, {time: (1 - x) + x * 3 / time for time in times_of(x)})
+        for x in np.linspace(0.02, 0.98, num)
+    ]
 
 
 def test_slow_learners_are_expected_to_gain_as_those_did_that_were_trained_further():
@@ -34,13 +37,18 @@ def test_slow_learners_are_expected_to_gain_as_those_did_that_were_trained_furth
 def test_those_who_were_trained_to_the_end_keep_their_order():
     table = forecast(observed(slow_learners(lambda x: (1, 3, 9))), (0,))
     assert table.quantiles.argsort().tolist() == table.vectors[:, 0].argsort()[::-1].tolist()
-    assert sorted(table.quantiles.tolist()) == pytest.approx([(place + 0.5) / 25 for place in range(25)])
+    assert sorted(table.quantiles.tolist()) == pytest.approx(
+        [(place + 0.5) / 25 for place in range(25)]
+    )
 
 
 def test_only_the_order_of_values_counts():
     curves = slow_learners(lambda x: (1, 3) if x < 0.5 else (1,))
     bent = [(x, {time: np.exp(5 * value) for time, value in curve.items()}) for x, curve in curves]
-    assert forecast(observed(curves), (0,)).quantiles.tolist() == forecast(observed(bent), (0,)).quantiles.tolist()
+    assert (
+        forecast(observed(curves), (0,)).quantiles.tolist()
+        == forecast(observed(bent), (0,)).quantiles.tolist()
+    )
 
 
 def test_failures_and_values_that_are_none_stay_last():
@@ -51,7 +59,9 @@ def test_failures_and_values_that_are_none_stay_last():
     assert worst == {3, 7}
 
 
-@pytest.mark.parametrize("curves", [slow_learners(lambda x: (1,)), slow_learners(lambda x: (1, 3))[: MIN_TRIALS - 1]])
+@pytest.mark.parametrize(
+    "curves", [slow_learners(lambda x: (1,)), slow_learners(lambda x: (1, 3))[: MIN_TRIALS - 1]]
+)
 def test_few_trials_and_a_single_level_are_taken_as_they_are(curves):
     table = observed(curves)
     assert forecast(table, (0,)) is table

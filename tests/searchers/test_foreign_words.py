@@ -13,7 +13,11 @@ def train(config):
 
 
 @pytest.mark.parametrize(
-    "bounds", [{"a": (0, 1), "b": [2.0, 3]}, {"a": (np.int64(0), np.int64(1)), "b": [np.float32(2.0), np.float32(3.0)]}]
+    "bounds",
+    [
+        {"a": (0, 1), "b": [2.0, 3]},
+        {"a": (np.int64(0), np.int64(1)), "b": [np.float32(2.0), np.float32(3.0)]},
+    ],
 )
 def test_bounds_are_ranges_for_bayesopt(bounds):
     pytest.importorskip("bayes_opt")
@@ -27,7 +31,9 @@ def test_bounds_are_ranges_for_bayesopt(bounds):
 
 def test_bounds_beside_words_are_refused():
     pytest.importorskip("bayes_opt")
-    message = r"got both: 'a' is \(0, 1\); write tune.uniform\(0, 1\), and put constants into param_space"
+    message = (
+        r"got both: 'a' is \(0, 1\); write tune.uniform\(0, 1\), and put constants into param_space"
+    )
     with pytest.raises(ValueError, match=message):
         BayesOptSearch({"a": (0, 1), "b": uniform(0, 1)})
 
@@ -36,7 +42,13 @@ def test_ax_takes_its_list_of_dictionaries():
     pytest.importorskip("ax")
     space = [
         {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
-        {"name": "lr", "type": "range", "bounds": [1e-4, 1.0], "value_type": "float", "log_scale": True},
+        {
+            "name": "lr",
+            "type": "range",
+            "bounds": [1e-4, 1.0],
+            "value_type": "float",
+            "log_scale": True,
+        },
         {"name": "n", "type": "range", "bounds": [1, 8]},
         {"name": "kind", "type": "choice", "values": ["a", "b"]},
         {"name": "fixed", "type": "fixed", "value": 7},
@@ -45,7 +57,10 @@ def test_ax_takes_its_list_of_dictionaries():
     assert {name: type(value).__name__ for name, value in config.items()} == {
         "x": "float", "lr": "float", "n": "int", "kind": "str", "fixed": "int",
     }  # fmt: skip
-    with pytest.raises(ValueError, match=r"'x' must be a range with bounds, .*; write the space with search-space words"):
+    with pytest.raises(
+        ValueError,
+        match=r"'x' must be a range with bounds, .*; write the space with search-space words",
+    ):
         AxSearch([{"name": "x", "type": "range", "bounds": [0, 1], "digits": 3}])
 
 
@@ -53,12 +68,21 @@ def test_words_of_hyperopt_are_refused():
     hp = pytest.importorskip("hyperopt").hp
     space = {"deep": {"x": hp.uniform("x", 0, 1)}}
     message = "got 'deep/x' in the words of hyperopt; write tune.uniform"
-    for make in (HyperOptSearch, lambda given: TreeSearch(space=given), lambda given: BOHBSearch(space=given)):
+    for make in (
+        HyperOptSearch,
+        lambda given: TreeSearch(space=given),
+        lambda given: BOHBSearch(space=given),
+    ):
         with pytest.raises(ValueError, match=message):
             make(space)
-    with pytest.raises(ValueError, match=rf"param_space must hold constants and search-space words, {message}"):
+    with pytest.raises(
+        ValueError, match=rf"param_space must hold constants and search-space words, {message}"
+    ):
         Tuner(train, param_space=space)
-    with pytest.raises(TypeError, match="space must be a dictionary for HyperOptSearch, got a space of hyperopt; write HyperOptSearch"):
+    with pytest.raises(
+        TypeError,
+        match="space must be a dictionary for HyperOptSearch, got a space of hyperopt; write HyperOptSearch",
+    ):
         HyperOptSearch(hp.choice("kind", [{"x": hp.uniform("x", 0, 1)}, {}]))
 
 
@@ -66,12 +90,18 @@ def test_distributions_of_optuna_are_for_optuna():
     optuna = pytest.importorskip("optuna")
     space = {"x": optuna.distributions.FloatDistribution(0, 1)}
     assert 0 <= OptunaSearch(space, "loss", "min").suggest("1")["x"] <= 1
-    Tuner(train, param_space=space, tune_config=TuneConfig(metric="loss", mode="min", search_alg=OptunaSearch()))
+    Tuner(
+        train,
+        param_space=space,
+        tune_config=TuneConfig(metric="loss", mode="min", search_alg=OptunaSearch()),
+    )
     with pytest.raises(ValueError, match="got 'x' in the words of optuna"):
         Tuner(train, param_space=space)
 
 
 @pytest.mark.parametrize("make", [lambda space: TreeSearch(space=space), HyperOptSearch])
 def test_what_is_no_dictionary_is_refused(make):
-    with pytest.raises(TypeError, match=r"space must be a dictionary for \w+, got \[1\]; write \w+\(space="):
+    with pytest.raises(
+        TypeError, match=r"space must be a dictionary for \w+, got \[1\]; write \w+\(space="
+    ):
         make([1])

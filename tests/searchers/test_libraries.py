@@ -10,9 +10,24 @@ import pytest
 import torch
 
 from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, HyperOptSearch, NevergradSearch
-from searchers.space import choice, grid_search, lograndint, loguniform, quniform, randint, randn, sample_from, uniform
+from searchers.space import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 
-NUMBERS = {"x": uniform(-3, 3), "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 9)}, "q": quniform(0, 1, 0.25), "fixed": 7}
+NUMBERS = {
+    "x": uniform(-3, 3),
+    "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 9)},
+    "q": quniform(0, 1, 0.25),
+    "fixed": 7,
+}
 MIXED = NUMBERS | {
     "kind": choice([abs, "a", None]),
     "one": choice(["only"]),
@@ -40,14 +55,20 @@ def make(library):
 
     def made(space=None, *, seed=0, mode="min", **given):
         searcher = MAKERS[library][0](**given)
-        assert searcher.set_search_properties("loss", mode, space or MAKERS[library][1], seed=seed, num_samples=9)
+        assert searcher.set_search_properties(
+            "loss", mode, space or MAKERS[library][1], seed=seed, num_samples=9
+        )
         return searcher
 
     return made
 
 
 def loss(config):
-    return config["x"] ** 2 + abs(math.log10(config["deep"]["lr"]) + 2) + (config["deep"]["n"] - 4) ** 2 / 10
+    return (
+        config["x"] ** 2
+        + abs(math.log10(config["deep"]["lr"]) + 2)
+        + (config["deep"]["n"] - 4) ** 2 / 10
+    )
 
 
 def play(searcher, num=8, first=0):
@@ -59,7 +80,11 @@ def play(searcher, num=8, first=0):
 
 
 def global_states():
-    return random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()  # noqa: NPY002  (the global one is meant)
+    return (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002  (the global one is meant)
+        torch.random.get_rng_state().tolist(),
+    )
 
 
 def test_global_chance_neither_matters_nor_is_disturbed(make):
@@ -76,11 +101,18 @@ def test_global_chance_neither_matters_nor_is_disturbed(make):
 def test_points_to_evaluate_come_first(make):
     points = [{"x": 1.5, "deep/lr": 0.01, "q": 0.25}, {"deep": {"n": 2}}]
     first, second = play(make(points_to_evaluate=points), 2)
-    assert (first["x"], first["deep"]["lr"], first["q"], second["deep"]["n"]) == (1.5, 0.01, 0.25, 2)
+    assert (first["x"], first["deep"]["lr"], first["q"], second["deep"]["n"]) == (
+        1.5,
+        0.01,
+        0.25,
+        2,
+    )
 
 
 def test_a_point_outside_the_space_is_refused(make):
-    with pytest.raises(ValueError, match=r"'x' must lie in Float\(lower=-3.0, .*, got 4; widen the space"):
+    with pytest.raises(
+        ValueError, match=r"'x' must lie in Float\(lower=-3.0, .*, got 4; widen the space"
+    ):
         make(points_to_evaluate=[{"x": 4}])
 
 
@@ -88,7 +120,9 @@ WHOLE = {"x": 1.5, "deep": {"lr": 0.01, "n": 2}, "q": 0.25}
 
 
 def whole(library):
-    return WHOLE | ({"kind": abs, "one": "only", "order": 32, "l": 3} if MAKERS[library][1] is MIXED else {})
+    return WHOLE | (
+        {"kind": abs, "one": "only", "order": 32, "l": 3} if MAKERS[library][1] is MIXED else {}
+    )
 
 
 def test_points_with_rewards_are_not_run(make, library):
@@ -98,26 +132,46 @@ def test_points_with_rewards_are_not_run(make, library):
 
 
 def test_rewards_have_to_fit_the_points(make, library):
-    with pytest.raises(ValueError, match="evaluated_rewards must hold one value per point, got 1 for 2; add what is missing"):
+    with pytest.raises(
+        ValueError,
+        match="evaluated_rewards must hold one value per point, got 1 for 2; add what is missing",
+    ):
         make(points_to_evaluate=[{}, {}], evaluated_rewards=[0.5])
-    with pytest.raises(ValueError, match=r"points with a value must be complete, got none of \['deep/lr', .*\]; add their values"):
+    with pytest.raises(
+        ValueError,
+        match=r"points with a value must be complete, got none of \['deep/lr', .*\]; add their values",
+    ):
         make(points_to_evaluate=[{"x": 1}], evaluated_rewards=[0.5])
-    with pytest.raises(ValueError, match="values of evaluated points must be finite numbers, got nan; leave out points without a result"):
+    with pytest.raises(
+        ValueError,
+        match="values of evaluated points must be finite numbers, got nan; leave out points without a result",
+    ):
         make(points_to_evaluate=[whole(library)], evaluated_rewards=[math.nan])
 
 
 def test_metric_and_mode_have_to_be_known(library):
-    with pytest.raises(ValueError, match=r"metric must be the name of one metric for \w+, got None; set TuneConfig\(metric=...\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"metric must be the name of one metric for \w+, got None; set TuneConfig\(metric=...\)",
+    ):
         MAKERS[library][0]().set_search_properties(None, "min", NUMBERS)
-    with pytest.raises(ValueError, match=r"mode must be one of .* for \w+, got None; set TuneConfig\(mode=...\)"):
+    with pytest.raises(
+        ValueError, match=r"mode must be one of .* for \w+, got None; set TuneConfig\(mode=...\)"
+    ):
         MAKERS[library][0]().set_search_properties("loss", None, NUMBERS)
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (grid_search([1, 2]), "'x' must not be a grid for .*; use choice, or leave the searcher out for a grid"),
-        (sample_from(lambda: 3), "'x' must not depend on others for .*; compute the value in the training code"),
+        (
+            grid_search([1, 2]),
+            "'x' must not be a grid for .*; use choice, or leave the searcher out for a grid",
+        ),
+        (
+            sample_from(lambda: 3),
+            "'x' must not depend on others for .*; compute the value in the training code",
+        ),
     ],
 )
 def test_words_that_no_library_knows_are_refused(make, word, message):
@@ -134,7 +188,9 @@ def test_a_space_of_its_own_goes_with_constants(library):
 
 
 def test_a_searcher_that_knows_no_space_says_so(library):
-    with pytest.raises(RuntimeError, match="metric, mode and space must be known before the first suggestion"):
+    with pytest.raises(
+        RuntimeError, match="metric, mode and space must be known before the first suggestion"
+    ):
         MAKERS[library][0]().suggest("a")
 
 
@@ -160,7 +216,10 @@ def test_a_missing_library_is_told_with_its_extra(library, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == maker().library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
-    with pytest.raises(ImportError, match=rf'Search needs \w+, which is not installed; pip install "tuner-hpo\[{library}\]"'):
+    with pytest.raises(
+        ImportError,
+        match=rf'Search needs \w+, which is not installed; pip install "tuner-hpo\[{library}\]"',
+    ):
         maker()
 
 
@@ -196,15 +255,21 @@ def test_hyperopt_takes_normal_distributions_and_the_others_do_not(make, library
 
 def test_bayesopt_refuses_what_is_no_number():
     with pytest.raises(
-        ValueError, match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or another searcher"
+        ValueError,
+        match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or another searcher",
     ):
         BayesOptSearch().set_search_properties("loss", "min", MIXED)
 
 
 @pytest.mark.parametrize("kind", ["ucb", "ei", "poi"])
 def test_bayesopt_finds_better_than_by_chance_for_each_utility(kind):
-    searcher = BayesOptSearch(utility_kwargs={"kind": kind, "kappa_decay": 0.9, "kappa_decay_delay": 3}, random_search_steps=5)
-    searcher.set_search_properties("loss", "max", {"x": uniform(-3, 3), "y": uniform(-3, 3)}, seed=1)
+    searcher = BayesOptSearch(
+        utility_kwargs={"kind": kind, "kappa_decay": 0.9, "kappa_decay_delay": 3},
+        random_search_steps=5,
+    )
+    searcher.set_search_properties(
+        "loss", "max", {"x": uniform(-3, 3), "y": uniform(-3, 3)}, seed=1
+    )
     values = []
     for number in range(14):
         config = searcher.suggest(str(number))
@@ -245,12 +310,18 @@ def test_bayesopt_begins_with_an_earlier_analysis():
 @pytest.mark.parametrize(
     ("make_one", "message"),
     [
-        (lambda: BayesOptSearch(utility_kwargs={"kind": "x"}), r"utility_kwargs\['kind'\] must be one of"),
+        (
+            lambda: BayesOptSearch(utility_kwargs={"kind": "x"}),
+            r"utility_kwargs\['kind'\] must be one of",
+        ),
         (
             lambda: BayesOptSearch(utility_kwargs={"kapa": 1}),
             "utility_kwargs must hold nothing but kind, kappa, .*, got 'kapa'; leave it out",
         ),
-        (lambda: BayesOptSearch(utility_kwargs={"kappa": -1}), r"utility_kwargs\['kappa'\] must be at least 0, got -1"),
+        (
+            lambda: BayesOptSearch(utility_kwargs={"kappa": -1}),
+            r"utility_kwargs\['kappa'\] must be at least 0, got -1",
+        ),
         (
             lambda: BayesOptSearch(utility_kwargs={"kappa_decay": 2}),
             r"utility_kwargs\['kappa_decay'\] must be above 0, and 1 at most, got 2",
@@ -258,9 +329,18 @@ def test_bayesopt_begins_with_an_earlier_analysis():
         (lambda: BayesOptSearch(patience=0), "patience must be at least 1, got 0"),
         (lambda: HyperOptSearch(n_initial_points=0), "n_initial_points must be at least 1, got 0"),
         (lambda: HyperOptSearch(gamma=1), "gamma must lie between 0 and 1, got 1"),
-        (lambda: AxSearch(method="slow"), "method must be 'fast', 'quality' or 'random_search', got 'slow'"),
-        (lambda: AxSearch(initialization_budget=0), "initialization_budget must be at least 1, got 0"),
-        (lambda: AxSearch(outcome_constraints=["a/b <= 3"]), "outcome_constraints must name metrics that are not nested, got 'a/b <= 3'"),
+        (
+            lambda: AxSearch(method="slow"),
+            "method must be 'fast', 'quality' or 'random_search', got 'slow'",
+        ),
+        (
+            lambda: AxSearch(initialization_budget=0),
+            "initialization_budget must be at least 1, got 0",
+        ),
+        (
+            lambda: AxSearch(outcome_constraints=["a/b <= 3"]),
+            "outcome_constraints must name metrics that are not nested, got 'a/b <= 3'",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_at_once(make_one, message):
@@ -283,18 +363,29 @@ def test_hyperopt_takes_a_running_trial_for_a_bad_one():
 
 
 def test_ax_needs_something_to_search():
-    with pytest.raises(ValueError, match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least a range"):
+    with pytest.raises(
+        ValueError,
+        match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least a range",
+    ):
         AxSearch().set_search_properties("loss", "min", {"x": choice([1])})
 
 
 def test_ax_asks_its_model_and_keeps_to_constraints():
-    searcher = AxSearch(initialization_budget=3, parameter_constraints=["x + deep/y <= 0"], outcome_constraints=["size <= 3"])
-    searcher.set_search_properties("loss", "min", {"x": uniform(-3, 3), "deep": {"y": uniform(-3, 3)}}, seed=0)
+    searcher = AxSearch(
+        initialization_budget=3,
+        parameter_constraints=["x + deep/y <= 0"],
+        outcome_constraints=["size <= 3"],
+    )
+    searcher.set_search_properties(
+        "loss", "min", {"x": uniform(-3, 3), "deep": {"y": uniform(-3, 3)}}, seed=0
+    )
     for number in range(5):
         config = searcher.suggest(str(number))
         assert config["x"] + config["deep"]["y"] <= 1e-6
         value = (config["x"] + 1) ** 2 + (config["deep"]["y"] + 1) ** 2
-        searcher.on_trial_complete(str(number), {"loss": value, **({} if number == 1 else {"size": 2})})
+        searcher.on_trial_complete(
+            str(number), {"loss": value, **({} if number == 1 else {"size": 2})}
+        )
     statuses = [trial.status.name for trial in searcher._opened._experiment.trials.values()]
     assert statuses[:2] == ["COMPLETED", "FAILED"]
     generators = {trial.generator_run.generator_run_type or trial.generator_run._generator_key
@@ -330,7 +421,9 @@ def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
     searcher.on_trial_complete("b", error=True)
     searcher.add_evaluated_point({"x": 0.25}, 1.0)
     searcher.suggest("c")
-    heard = [(round(each.parameter.value["x"], 6), each.mean) for each in searcher._made.archive.values()]
+    heard = [
+        (round(each.parameter.value["x"], 6), each.mean) for each in searcher._made.archive.values()
+    ]
     assert sorted(heard) == [(0.0, 2.0), (0.25, 1.0), (1.0, 2.0)]
 
 
@@ -355,19 +448,31 @@ def test_nevergrad_takes_classes_and_families(nevergrad):
 def test_nevergrad_refuses_what_it_cannot_make_again(nevergrad):
     made = nevergrad.optimizers.registry["OnePlusOne"](2)
     with pytest.raises(
-        TypeError, match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made anew in each"
+        TypeError,
+        match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made anew in each",
     ):
         NevergradSearch(made)
-    with pytest.raises(ValueError, match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and others"):
+    with pytest.raises(
+        ValueError,
+        match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and others",
+    ):
         NevergradSearch("CMAA")
 
 
 @pytest.mark.usefixtures("nevergrad")
 def test_nevergrads_sequential_optimizers_want_a_limit():
-    with pytest.raises(ValueError, match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put ConcurrencyLimiter\("):
+    with pytest.raises(
+        ValueError,
+        match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put ConcurrencyLimiter\(",
+    ):
         NevergradSearch("SPSA").set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
-    with pytest.raises(ValueError, match=r"optimizer 'CMA' cannot be made with .*'turbo'.*; change optimizer_kwargs"):
-        NevergradSearch("CMA", {"turbo": True}).set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    with pytest.raises(
+        ValueError,
+        match=r"optimizer 'CMA' cannot be made with .*'turbo'.*; change optimizer_kwargs",
+    ):
+        NevergradSearch("CMA", {"turbo": True}).set_search_properties(
+            "loss", "min", {"x": uniform(0, 1)}, seed=0
+        )
     limited = ConcurrencyLimiter(NevergradSearch("SPSA"), 1)
     limited.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=9)
     assert isinstance(limited.suggest("a"), dict)
@@ -375,7 +480,10 @@ def test_nevergrads_sequential_optimizers_want_a_limit():
 
 @pytest.mark.usefixtures("nevergrad")
 def test_nevergrad_needs_something_to_search():
-    with pytest.raises(ValueError, match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at least"):
+    with pytest.raises(
+        ValueError,
+        match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at least",
+    ):
         NevergradSearch().set_search_properties("loss", "min", {"x": 1})
 
 

@@ -60,7 +60,11 @@ def test_ends_are_passed_on_at_once_as_they_are():
     limiter.on_trial_result("b", {"loss": 1})
     limiter.on_trial_complete("b", {"loss": 2}, stopped=True)
     limiter.on_trial_complete("a", error=True)
-    assert inner.told == [("result", "b", 1), ("b", {"loss": 2}, False, True), ("a", None, True, False)]
+    assert inner.told == [
+        ("result", "b", 1),
+        ("b", {"loss": 2}, False, True),
+        ("a", None, True, False),
+    ]
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -82,7 +86,11 @@ def test_a_batch_is_told_when_all_have_ended_in_the_order_of_suggestion():
     assert inner.told == []
     assert limiter.suggest("d") is None
     limiter.on_trial_complete("b", {"loss": 2})
-    assert inner.told == [("a", None, True, False), ("b", {"loss": 2}, False, False), ("c", {"loss": 3}, False, True)]
+    assert inner.told == [
+        ("a", None, True, False),
+        ("b", {"loss": 2}, False, False),
+        ("c", {"loss": 3}, False, True),
+    ]
     assert limiter.suggest("d") == {"x": 4}
 
 
@@ -129,7 +137,12 @@ def test_search_properties_reach_the_searcher_and_come_back():
 
 
 def test_bad_arguments_are_refused_at_once():
-    with pytest.raises(ValueError, match="max_concurrent must be at least 1, got 0; without a limit, use the searcher itself"):
+    with pytest.raises(
+        ValueError,
+        match="max_concurrent must be at least 1, got 0; without a limit, use the searcher itself",
+    ):
         ConcurrencyLimiter(Recorder(), 0)
-    with pytest.raises(TypeError, match=r"searcher must be a Searcher, got <class .*; construct it first"):
+    with pytest.raises(
+        TypeError, match=r"searcher must be a Searcher, got <class .*; construct it first"
+    ):
         ConcurrencyLimiter(Recorder, 1)

@@ -32,12 +32,19 @@ SPACE = {
     "opt": choice(
         [
             {"name": "sgd", "momentum": uniform(0.0, 0.9), "nesterov": choice([True, False])},
-            {"name": "adam", "beta": uniform(0.8, 0.999), "eps": only_if({"beta": lambda beta: beta > 0.9}, loguniform(1e-8, 1e-2))},
+            {
+                "name": "adam",
+                "beta": uniform(0.8, 0.999),
+                "eps": only_if({"beta": lambda beta: beta > 0.9}, loguniform(1e-8, 1e-2)),
+            },
             "none",
         ]
     ),
     "depth": randint(1, 5),
-    "skip": only_if({"depth": lambda depth: depth > 2}, choice([{"every": randint(1, 3)}, {"gain": uniform(0, 1)}])),
+    "skip": only_if(
+        {"depth": lambda depth: depth > 2},
+        choice([{"every": randint(1, 3)}, {"gain": uniform(0, 1)}]),
+    ),
     "size": Categorical((16, 32, 64), is_ordered=True),
     "pad": only_if({"size": [32, 64]}, randint(0, 3)),
     "width": randint(0, 10_000),
@@ -45,7 +52,13 @@ SPACE = {
     "epochs": 5,
 }
 FINITE = {
-    "opt": choice([{"name": "sgd", "nesterov": choice([True, False])}, {"name": "adam", "n": randint(0, 3)}, "none"]),
+    "opt": choice(
+        [
+            {"name": "sgd", "nesterov": choice([True, False])},
+            {"name": "adam", "n": randint(0, 3)},
+            "none",
+        ]
+    ),
     "depth": randint(1, 4),
     "skip": only_if({"depth": 3}, choice(["add", "cat"])),
 }
@@ -53,7 +66,9 @@ FINITE = {
 
 def chained(length):
     """Return a space with one configuration more than parameters, which are too many to count."""
-    return {f"p{number}": only_if({f"p{number + 1}": 1}, choice([1, 2])) for number in range(length)} | {f"p{length}": choice([1, 2])}
+    return {
+        f"p{number}": only_if({f"p{number + 1}": 1}, choice([1, 2])) for number in range(length)
+    } | {f"p{length}": choice([1, 2])}
 
 
 def loss_of(config):
@@ -83,7 +98,11 @@ def played(searcher, num_trials, loss=loss_of, first=0):
 
 def is_settled(encoding, rows):
     """Return whether just those entries are NaN that do not exist, and all others stand for values."""
-    return all(encoding.settled(row) == pytest.approx(row, abs=1e-4, nan_ok=True) and is_whole(encoding, row) for row in rows.tolist())
+    return all(
+        encoding.settled(row) == pytest.approx(row, abs=1e-4, nan_ok=True)
+        and is_whole(encoding, row)
+        for row in rows.tolist()
+    )
 
 
 def is_whole(encoding, row):
@@ -98,14 +117,25 @@ def test_vectors_hold_what_exists_and_nothing_else(seed):
     for row in encoding.from_cube(rng.random((5, len(encoding.columns)))).tolist():
         config = encoding.config(row, rng)
         values = space.values_of(config)
-        assert [not math.isnan(entry) for entry in row] == [column.name in values for column in encoding.columns]
+        assert [not math.isnan(entry) for entry in row] == [
+            column.name in values for column in encoding.columns
+        ]
         assert space.config_of(values, None) == config
         assert encoding.vector(config) == pytest.approx(row, abs=1e-4, nan_ok=True)
 
 
 def test_a_column_stands_for_each_parameter():
     names = [column.name for column in Encoding(SPACE, "TreeSearch").columns]
-    assert {"opt", "opt/0/momentum", "opt/1/beta", "opt/1/eps", "skip", "skip/0/every", "skip/1/gain", "groups"} < set(names)
+    assert {
+        "opt",
+        "opt/0/momentum",
+        "opt/1/beta",
+        "opt/1/eps",
+        "skip",
+        "skip/0/every",
+        "skip/1/gain",
+        "groups",
+    } < set(names)
     assert len(names) == len(set(names)) == 14
 
 
@@ -116,12 +146,20 @@ def test_what_is_changed_or_drawn_has_all_that_came_alive():
     assert (np.isnan(parents) & ~np.isnan(children)).any()
     assert is_settled(encoding, children)
     assert is_settled(encoding, Density(parents[:7], encoding).drawn(rng, encoding, 200, 3.0))
-    assert is_settled(encoding, Belief(encoding, parents[0], ["low"] * len(encoding.columns)).drawn(rng, 200))
+    assert is_settled(
+        encoding, Belief(encoding, parents[0], ["low"] * len(encoding.columns)).drawn(rng, 200)
+    )
     assert is_settled(encoding, PriorBand(encoding).expected(rng))
 
 
 def test_something_that_exists_is_changed_in_each_child():
-    encoding = Encoding({"a": choice([1, {f"x{number}": uniform(0, 1) for number in range(20)}]), "y": uniform(0, 1)}, "me")
+    encoding = Encoding(
+        {
+            "a": choice([1, {f"x{number}": uniform(0, 1) for number in range(20)}]),
+            "y": uniform(0, 1),
+        },
+        "me",
+    )
     rng = np.random.default_rng(0)
     parents = np.repeat([encoding.vector({"a": 1, "y": 0.5})], 200, axis=0)
     children = mutants(rng, encoding, parents, np.full(200, 0.1), 0.0)
@@ -131,7 +169,9 @@ def test_something_that_exists_is_changed_in_each_child():
 
 
 def test_beliefs_do_not_judge_what_does_not_exist():
-    encoding = Encoding({"opt": choice([{"a": choice([1, 2, 3], prior=2)}, {"b": uniform(0, 1, prior=0.5)}])}, "me")
+    encoding = Encoding(
+        {"opt": choice([{"a": choice([1, 2, 3], prior=2)}, {"b": uniform(0, 1, prior=0.5)}])}, "me"
+    )
     one, other = encoding.vector({"opt": {"a": 1}}), encoding.vector({"opt": {"b": 0.5}})
     found = PriorBand(encoding).prior.densities(np.array([one, other]))
     assert found[0] < 1 < found[1]
@@ -153,7 +193,11 @@ def test_a_conditional_space_is_searched_and_nothing_comes_twice(kind):
     for config, trial in zip(configs, searcher.observations.trials.values(), strict=True):
         values = space.values_of(config)
         assert space.config_of(values, None) == config
-        assert sum(not math.isnan(entry) for entry in trial.vector) == len(values) == len(space.active(values))
+        assert (
+            sum(not math.isnan(entry) for entry in trial.vector)
+            == len(values)
+            == len(space.active(values))
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,7 +205,10 @@ def test_the_model_finds_the_best_option(kind):
     configs = played(prepared(kind, random_fraction=0), 70)
     late = [config["opt"] for config in configs[40:]]
     assert np.mean([opt != "none" and opt["name"] == "adam" for opt in late]) > 0.6
-    assert np.median([loss_of(config) for config in configs[40:]]) < np.median([loss_of(config) for config in configs[:10]]) - 0.5
+    assert (
+        np.median([loss_of(config) for config in configs[40:]])
+        < np.median([loss_of(config) for config in configs[:10]]) - 0.5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,7 +228,11 @@ def test_so_is_one_whose_size_cannot_be_told():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_functions_make_a_conditional_space_endless(kind):
-    space = {"a": choice([{"n": randint(0, 2), "m": sample_from(lambda config: config["a"]["n"] + 1)}, 3])}
+    space = {
+        "a": choice(
+            [{"n": randint(0, 2), "m": sample_from(lambda config: config["a"]["n"] + 1)}, 3]
+        )
+    }
     configs = played(prepared(kind, space), 8, loss=lambda _config: 1.0)
     assert len(configs) == 8
     assert all(config["a"] == 3 or config["a"]["m"] == config["a"]["n"] + 1 for config in configs)
@@ -199,7 +250,11 @@ def test_a_restored_search_of_a_conditional_space_goes_on(kind, stop):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_points_to_evaluate_may_choose_a_branch(kind):
-    points = [{"opt": {"momentum": 0.5}}, {"opt": "none", "depth": 4, "skip": {"every": 2}}, {"opt/name": "adam", "opt/beta": 0.95}]
+    points = [
+        {"opt": {"momentum": 0.5}},
+        {"opt": "none", "depth": 4, "skip": {"every": 2}},
+        {"opt/name": "adam", "opt/beta": 0.95},
+    ]
     configs = played(prepared(kind, points_to_evaluate=points), 4)
     assert configs[0]["opt"]["momentum"] == 0.5
     assert set(configs[0]["opt"]) == {"name", "momentum", "nesterov"}
@@ -214,7 +269,9 @@ def test_evaluated_points_need_what_exists_beside_them_alone(kind):
     searcher = prepared(kind, points_to_evaluate=[point], evaluated_rewards=[0.5])
     assert searcher.observations.num_observed == 1
     with pytest.raises(ValueError, match=r"must be complete, got none of \['opt/0/nesterov'\]"):
-        prepared(kind, points_to_evaluate=[{**point, "opt": {"momentum": 0.5}}], evaluated_rewards=[0.5])
+        prepared(
+            kind, points_to_evaluate=[{**point, "opt": {"momentum": 0.5}}], evaluated_rewards=[0.5]
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -233,15 +290,33 @@ def test_points_that_do_not_fit_are_refused_with_the_space(kind, point, message)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_priors_count_inside_branches(kind):
-    sgd = {"momentum": uniform(0, 1, prior=0.9, prior_confidence="high"), "nesterov": choice([True, False], prior=True)}
-    space = {"opt": choice([{"beta": uniform(0, 1)}, sgd, "none"], prior=1, prior_confidence="high"), "lr": uniform(0, 1, prior=0.2)}
+    sgd = {
+        "momentum": uniform(0, 1, prior=0.9, prior_confidence="high"),
+        "nesterov": choice([True, False], prior=True),
+    }
+    space = {
+        "opt": choice([{"beta": uniform(0, 1)}, sgd, "none"], prior=1, prior_confidence="high"),
+        "lr": uniform(0, 1, prior=0.2),
+    }
     searcher = prepared(kind, space)
-    assert searcher.suggest("first") == {"opt": {"momentum": 0.9, "nesterov": True}, "lr": pytest.approx(0.2)}
-    configs = played(searcher, 30, loss=lambda config: abs(config["opt"]["momentum"] - 0.9) if "momentum" in config["opt"] else 2.0)
+    assert searcher.suggest("first") == {
+        "opt": {"momentum": 0.9, "nesterov": True},
+        "lr": pytest.approx(0.2),
+    }
+    configs = played(
+        searcher,
+        30,
+        loss=lambda config: (
+            abs(config["opt"]["momentum"] - 0.9) if "momentum" in config["opt"] else 2.0
+        ),
+    )
     assert np.mean(["momentum" in config["opt"] for config in configs]) > 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_grid_that_decides_what_exists_is_refused(kind):
-    with pytest.raises(ValueError, match=r"'n' must be a range of numbers or a choice for .*Search, got grid_search"):
+    with pytest.raises(
+        ValueError,
+        match=r"'n' must be a range of numbers or a choice for .*Search, got grid_search",
+    ):
         prepared(kind, {"n": grid_search([1, 2]), "a": only_if({"n": 1}, choice([1, 2]))})

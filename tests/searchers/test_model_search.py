@@ -11,7 +11,11 @@ from searchers import BOHBSearch, CQRSearch, TreeSearch
 from searchers.space import choice, grid_search, loguniform, randint, randn, sample_from, uniform
 
 KINDS = [TreeSearch, BOHBSearch, CQRSearch]
-SPACE = {"lr": loguniform(1e-4, 1.0), "net": {"depth": randint(1, 9), "act": choice(["relu", "tanh", "gelu"])}, "epochs": 5}
+SPACE = {
+    "lr": loguniform(1e-4, 1.0),
+    "net": {"depth": randint(1, 9), "act": choice(["relu", "tanh", "gelu"])},
+    "epochs": 5,
+}
 
 
 def prepared(kind, space=SPACE, *, mode="min", seed=0, num_samples=-1, **arguments):
@@ -21,7 +25,11 @@ def prepared(kind, space=SPACE, *, mode="min", seed=0, num_samples=-1, **argumen
 
 
 def loss_of(config):
-    return abs(math.log10(config["lr"]) + 2) + 0.1 * config["net"]["depth"] + (config["net"]["act"] == "relu")
+    return (
+        abs(math.log10(config["lr"]) + 2)
+        + 0.1 * config["net"]["depth"]
+        + (config["net"]["act"] == "relu")
+    )
 
 
 def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value):
@@ -32,10 +40,16 @@ def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value
         if config == searcher.FINISHED:
             break
         configs.append(copy.deepcopy(config))
-        searcher.on_trial_result(f"t{number}", {"loss": bent(2 * loss(config)), "training_iteration": 1})
+        searcher.on_trial_result(
+            f"t{number}", {"loss": bent(2 * loss(config)), "training_iteration": 1}
+        )
         if number >= 1:
             searcher.on_trial_complete(
-                f"t{number - 1}", {"loss": bent(loss(configs[-2]) if len(configs) > 1 else 1.0), "training_iteration": 3}
+                f"t{number - 1}",
+                {
+                    "loss": bent(loss(configs[-2]) if len(configs) > 1 else 1.0),
+                    "training_iteration": 3,
+                },
             )
     return configs
 
@@ -104,11 +118,23 @@ def test_points_to_evaluate_come_first_and_may_be_partial(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluated_points_teach_and_are_not_run_again(kind):
-    points = [{"lr": 10**-exponent, "net": {"depth": 1, "act": "gelu"}} for exponent in np.linspace(0.1, 3.9, 20).tolist()]
+    points = [
+        {"lr": 10**-exponent, "net": {"depth": 1, "act": "gelu"}}
+        for exponent in np.linspace(0.1, 3.9, 20).tolist()
+    ]
     rewards = [loss_of(point) for point in points]
-    searcher = prepared(kind, points_to_evaluate=points, evaluated_rewards=rewards, n_initial_points=0, random_fraction=0)
+    searcher = prepared(
+        kind,
+        points_to_evaluate=points,
+        evaluated_rewards=rewards,
+        n_initial_points=0,
+        random_fraction=0,
+    )
     first = [searcher.suggest(f"t{number}") for number in range(10)]
-    assert all(config["lr"] not in [point["lr"] for point in points] or config["net"] != points[0]["net"] for config in first)
+    assert all(
+        config["lr"] not in [point["lr"] for point in points] or config["net"] != points[0]["net"]
+        for config in first
+    )
     assert np.median([loss_of(config) for config in first]) < np.median(rewards) + 0.6
 
 
@@ -122,7 +148,9 @@ def test_the_first_points_are_spread_over_the_space(kind):
 
 def test_few_samples_have_fewer_first_points():
     searcher = prepared(TreeSearch, {"x": uniform(0, 1)}, num_samples=16)
-    assert sorted(int(4 * searcher.suggest(f"t{number}")["x"]) for number in range(4)) == list(range(4))
+    assert sorted(int(4 * searcher.suggest(f"t{number}")["x"]) for number in range(4)) == list(
+        range(4)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +162,9 @@ def test_models_learn_that_failures_are_worst(kind):
         if x < 0.5:
             searcher.on_trial_complete(f"t{number}", error=True)
         else:
-            searcher.on_trial_complete(f"t{number}", {"loss": abs(x - 0.8), "training_iteration": 1})
+            searcher.on_trial_complete(
+                f"t{number}", {"loss": abs(x - 0.8), "training_iteration": 1}
+            )
         late += [x] if number >= 20 else []
     assert np.mean([x < 0.45 for x in late]) < 0.3  # of random points almost half
 
@@ -148,7 +178,11 @@ def test_computed_and_normal_parameters_are_searched_too(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_space_that_only_functions_make_endless_goes_on(kind):
-    configs = played(prepared(kind, {"n": randint(0, 2), "y": sample_from(lambda: 0)}), 8, loss=lambda config: config["n"])
+    configs = played(
+        prepared(kind, {"n": randint(0, 2), "y": sample_from(lambda: 0)}),
+        8,
+        loss=lambda config: config["n"],
+    )
     assert len(configs) == 8
 
 
@@ -176,7 +210,10 @@ def test_results_without_a_time_still_count(kind):
         ({"random_fraction": 1.5}, "random_fraction must be between 0 and 1, got 1.5"),
         ({"time_attr": ""}, "time_attr must be the name of an entry"),
         ({"seed": -1}, "random_state must be 0 or more"),
-        ({"points_to_evaluate": [{}], "evaluated_rewards": [1, 2]}, "one value per point, got 2 for 1"),
+        (
+            {"points_to_evaluate": [{}], "evaluated_rewards": [1, 2]},
+            "one value per point, got 2 for 1",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(kind, arguments, message):
@@ -190,10 +227,22 @@ def test_wrong_arguments_are_refused_at_once(kind, arguments, message):
     [
         ({}, (None, "min", SPACE), "metric must be the name of one metric for .*Search, got None"),
         ({}, ("loss", None, SPACE), "mode must be one of"),
-        ({}, ("loss", "min", {"x": grid_search([1])}), "'x' must be a range of numbers or a choice"),
+        (
+            {},
+            ("loss", "min", {"x": grid_search([1])}),
+            "'x' must be a range of numbers or a choice",
+        ),
         ({"points_to_evaluate": [{"lr": 7.0}]}, ("loss", "min", SPACE), "'lr' must lie in"),
-        ({"points_to_evaluate": [{"lr": 0.1}], "evaluated_rewards": [1]}, ("loss", "min", SPACE), "must be complete, got none of"),
-        ({"points_to_evaluate": [{"x": 1}], "evaluated_rewards": [math.nan]}, ("loss", "min", {"x": randint(0, 5)}), "must hold numbers"),
+        (
+            {"points_to_evaluate": [{"lr": 0.1}], "evaluated_rewards": [1]},
+            ("loss", "min", SPACE),
+            "must be complete, got none of",
+        ),
+        (
+            {"points_to_evaluate": [{"x": 1}], "evaluated_rewards": [math.nan]},
+            ("loss", "min", {"x": randint(0, 5)}),
+            "must hold numbers",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_the_first_trial(kind, arguments, given, message):
@@ -209,5 +258,7 @@ def test_a_metric_given_twice_is_told(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_space_nothing_is_suggested(kind):
-    with pytest.raises(RuntimeError, match="metric, mode and space must be known before the first suggestion"):
+    with pytest.raises(
+        RuntimeError, match="metric, mode and space must be known before the first suggestion"
+    ):
         kind().suggest("a")

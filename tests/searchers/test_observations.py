@@ -41,13 +41,16 @@ def test_values_of_different_levels_are_never_compared():
 
 
 def test_equal_values_share_their_places():
-    assert observed({"a": {1: 1}, "b": {1: 1}, "c": {1: 2}, "d": {1: 1}}).table().quantiles.tolist() == pytest.approx(
-        [3 / 8, 3 / 8, 7 / 8, 3 / 8]
-    )
+    assert observed(
+        {"a": {1: 1}, "b": {1: 1}, "c": {1: 2}, "d": {1: 1}}
+    ).table().quantiles.tolist() == pytest.approx([3 / 8, 3 / 8, 7 / 8, 3 / 8])
 
 
 def test_what_failed_or_is_no_number_counts_as_worst():
-    observations = observed({"a": {1: math.nan}, "b": {1: 5}, "c": {1: 0.1}, "d": {1: -math.inf}, "e": {}}, failed=["c", "e"])
+    observations = observed(
+        {"a": {1: math.nan}, "b": {1: 5}, "c": {1: 0.1}, "d": {1: -math.inf}, "e": {}},
+        failed=["c", "e"],
+    )
     table = observations.table()
     assert order_of(observations)[0] == "b"
     assert table.quantiles[[2, 4]].min() > table.quantiles[[0, 1, 3]].max()
@@ -61,7 +64,9 @@ def test_many_reports_make_one_row_and_few_slots():
 
 def test_trials_are_compared_where_a_scheduler_holds_them():
     # All rest at 5; the one that went on had the worst value there, and a better one before and after.
-    curves = {f"rests {number}": {4: 1.0, 5: 0.5 + number} for number in range(4)} | {"goes on": {4: 0.0, 5: 9.0, 6: 0.0}}
+    curves = {f"rests {number}": {4: 1.0, 5: 0.5 + number} for number in range(4)} | {
+        "goes on": {4: 0.0, 5: 9.0, 6: 0.0}
+    }
     assert order_of(observed(curves))[-1] == "goes on"
 
 
@@ -97,7 +102,13 @@ def test_the_state_is_strict_json_and_tells_all():
 
 @pytest.mark.parametrize(
     ("result", "expected"),
-    [({"x": 1}, 1.0), ({"x": np.float32(2)}, 2.0), ({"x": 10**400}, math.inf), ({}, None), ({"x": np.array(3.0)}, 3.0)],
+    [
+        ({"x": 1}, 1.0),
+        ({"x": np.float32(2)}, 2.0),
+        ({"x": 10**400}, math.inf),
+        ({}, None),
+        ({"x": np.array(3.0)}, 3.0),
+    ],
 )
 def test_numbers_are_read_from_results(result, expected):
     assert number_in(result, "x") == expected

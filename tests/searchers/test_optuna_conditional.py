@@ -5,17 +5,34 @@ import json
 import pytest
 
 from searchers import OptunaSearch
-from searchers.space import SearchSpace, choice, grid_search, loguniform, only_if, qloguniform, randint, randn, sample_from, uniform
+from searchers.space import (
+    SearchSpace,
+    choice,
+    grid_search,
+    loguniform,
+    only_if,
+    qloguniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 
 optuna = pytest.importorskip("optuna")
 
 SPACE = {
     "opt": choice(
-        [{"name": "sgd", "momentum": uniform(0, 1), "act": choice([abs, [1], "x"])}, {"name": "adam", "beta": uniform(0.8, 1)}, 0]
+        [
+            {"name": "sgd", "momentum": uniform(0, 1), "act": choice([abs, [1], "x"])},
+            {"name": "adam", "beta": uniform(0.8, 1)},
+            0,
+        ]
     ),
     "lr": only_if({"opt": [0, 1]}, qloguniform(0.1, 1, 0.1)),
     "depth": randint(1, 6),
-    "skip": only_if({"depth": lambda depth: depth > 3}, {"kind": choice(["add", "concat"]), "gain": 2}),
+    "skip": only_if(
+        {"depth": lambda depth: depth > 3}, {"kind": choice(["add", "concat"]), "gain": 2}
+    ),
     "epochs": 5,
 }
 
@@ -28,7 +45,11 @@ def prepared(config=SPACE, *, seed=0, **arguments):
 
 def loss_of(config):
     """Best with adam and a small rate: nothing else comes near."""
-    return 3.0 if config["opt"] == 0 or config["opt"]["name"] == "sgd" else config["lr"] + abs(config["opt"]["beta"] - 0.9)
+    return (
+        3.0
+        if config["opt"] == 0 or config["opt"]["name"] == "sgd"
+        else config["lr"] + abs(config["opt"]["beta"] - 0.9)
+    )
 
 
 def evaluate(searcher, number):
@@ -65,7 +86,12 @@ def test_the_model_finds_the_branch_that_pays():
 
 def test_points_come_first_and_what_they_leave_open_is_suggested():
     points = [
-        {"opt": {"name": "sgd", "momentum": 0.5, "act": [1]}, "lr": 0.3, "depth": 5, "skip/kind": "add"},
+        {
+            "opt": {"name": "sgd", "momentum": 0.5, "act": [1]},
+            "lr": 0.3,
+            "depth": 5,
+            "skip/kind": "add",
+        },
         {"opt": 0},
         {"opt/beta": 0.9},
     ]
@@ -84,11 +110,18 @@ def test_points_come_first_and_what_they_leave_open_is_suggested():
 
 def test_points_with_rewards_need_what_exists_beside_them():
     whole = {"opt": {"name": "adam", "beta": 0.9}, "lr": 0.1, "depth": 2}
-    searcher = prepared(points_to_evaluate=[whole, {"opt": 0, "depth": 1}], evaluated_rewards=[0.1, 3.0])
+    searcher = prepared(
+        points_to_evaluate=[whole, {"opt": 0, "depth": 1}], evaluated_rewards=[0.1, 3.0]
+    )
     assert [trial.value for trial in searcher.study.trials] == [0.1, 3.0]
     assert searcher.study.trials[1].params == {"opt": 2, "depth": 1}
-    with pytest.raises(ValueError, match=r"must be complete, got none of \['lr'\]; add their values"):
-        prepared(points_to_evaluate=[{"opt": {"name": "adam", "beta": 0.9}, "depth": 2}], evaluated_rewards=[0.1])
+    with pytest.raises(
+        ValueError, match=r"must be complete, got none of \['lr'\]; add their values"
+    ):
+        prepared(
+            points_to_evaluate=[{"opt": {"name": "adam", "beta": 0.9}, "depth": 2}],
+            evaluated_rewards=[0.1],
+        )
 
 
 def test_points_that_do_not_fit_are_refused_with_the_space():
@@ -109,8 +142,14 @@ def test_a_restored_search_goes_on_as_if_uninterrupted():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (randn(), "'opt/0/x' must be a range of floats or integers or a choice for OptunaSearch, got randn"),
-        (sample_from(int), "'opt/0/x' must be a range .*, got sample_from; compute the value in the training code"),
+        (
+            randn(),
+            "'opt/0/x' must be a range of floats or integers or a choice for OptunaSearch, got randn",
+        ),
+        (
+            sample_from(int),
+            "'opt/0/x' must be a range .*, got sample_from; compute the value in the training code",
+        ),
         (
             optuna.distributions.FloatDistribution(0, 1),
             "'opt/0/x' must be .*, got FloatDistribution.* in a conditional space; use the words",
@@ -128,6 +167,11 @@ def test_a_grid_beside_what_is_conditional_is_refused():
 
 
 def test_a_conditional_space_may_be_the_searchers_own():
-    searcher = OptunaSearch({"opt": choice([{"x": uniform(0, 1)}, "none"])}, metric="loss", mode="min")
+    searcher = OptunaSearch(
+        {"opt": choice([{"x": uniform(0, 1)}, "none"])}, metric="loss", mode="min"
+    )
     assert searcher.set_search_properties(None, None, {"epochs": 3}, seed=0)
-    assert {str(type(searcher.suggest(str(number))["opt"])) for number in range(10)} == {str(dict), str(str)}
+    assert {str(type(searcher.suggest(str(number))["opt"])) for number in range(10)} == {
+        str(dict),
+        str(str),
+    }

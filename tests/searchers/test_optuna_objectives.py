@@ -42,7 +42,9 @@ def trade_off(config):
 
 
 def dominates(one, other):
-    return one != other and one["accuracy"] >= other["accuracy"] and one["latency"] <= other["latency"]
+    return (
+        one != other and one["accuracy"] >= other["accuracy"] and one["latency"] <= other["latency"]
+    )
 
 
 # Several metrics.
@@ -61,7 +63,11 @@ def test_the_study_knows_the_pareto_front():
     searcher = several()
     configs = run(searcher, 20, trade_off)
     points = [trade_off(config) for config in configs]
-    front = [config["x"] for config, point in zip(configs, points, strict=True) if not any(dominates(other, point) for other in points)]
+    front = [
+        config["x"]
+        for config, point in zip(configs, points, strict=True)
+        if not any(dominates(other, point) for other in points)
+    ]
     assert sorted(trial.params["x"] for trial in searcher.study.best_trials) == sorted(front)
     assert 3 < len(front) < 20
 
@@ -83,14 +89,21 @@ def test_a_list_of_one_metric_is_a_single_one():
 @pytest.mark.parametrize(("metric", "mode"), [("loss", None), (None, "min"), ("loss", "min")])
 def test_a_metric_of_the_experiment_is_refused_beside_several(metric, mode):
     searcher = OptunaSearch(metric=["a", "b"], mode=["min", "max"])
-    with pytest.raises(ValueError, match="metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got"):
+    with pytest.raises(
+        ValueError,
+        match="metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got",
+    ):
         searcher.set_search_properties(metric, mode, SPACE)
 
 
 @pytest.mark.parametrize(
     ("metric", "mode", "message"),
     [
-        (["a", "b"], ["min"], "as many different metrics as directions, got .*'a', 'b'.* and .*'min'"),
+        (
+            ["a", "b"],
+            ["min"],
+            "as many different metrics as directions, got .*'a', 'b'.* and .*'min'",
+        ),
         (["a", "a"], ["min", "max"], "as many different metrics"),
         (["a", "b"], ["min", "best"], "mode must be one of .*'best'"),
         (["a", ""], ["min", "max"], "metric must be the name"),
@@ -101,7 +114,16 @@ def test_metrics_and_modes_that_do_not_fit_are_refused(metric, mode, message):
         OptunaSearch(metric=metric, mode=mode).set_search_properties(None, None, SPACE)
 
 
-@pytest.mark.parametrize("result", [None, {}, {"accuracy": 1.0}, {"accuracy": 1.0, "latency": math.nan}, {"accuracy": "x", "latency": 1}])
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"accuracy": 1.0},
+        {"accuracy": 1.0, "latency": math.nan},
+        {"accuracy": "x", "latency": 1},
+    ],
+)
 def test_a_trial_that_lacks_a_metric_is_told_fail(result):
     searcher = several()
     searcher.suggest("a")
@@ -122,7 +144,10 @@ def test_points_have_a_reward_for_each_metric():
     points = [{"x": 0.5, "kind": "a"}, {"x": 0.25, "kind": "b"}]
     searcher = several(points_to_evaluate=points, evaluated_rewards=[(0.9, 2.0), [0.5, 1.0]])
     searcher.suggest("a")
-    assert [trial.values for trial in searcher.study.get_trials(states=[State.COMPLETE])] == [[0.9, 2.0], [0.5, 1.0]]
+    assert [trial.values for trial in searcher.study.get_trials(states=[State.COMPLETE])] == [
+        [0.9, 2.0],
+        [0.5, 1.0],
+    ]
 
 
 @pytest.mark.parametrize("reward", [0.5, [0.5], [0.5, None], [0.5, math.nan], "ab"])
@@ -151,13 +176,17 @@ def test_the_default_sampler_and_the_best_trial_respect_constraints(constraints)
     configs = run(searcher, 45, bounded)
     assert searcher.study.best_trial.params["x"] <= 0.4
     assert mean(config["x"] for config in configs[-15:]) < 0.5
-    assert mean(config["x"] for config in run(single(), 45, bounded)[-15:]) > 0.8, "else this says nothing"
+    assert mean(config["x"] for config in run(single(), 45, bounded)[-15:]) > 0.8, (
+        "else this says nothing"
+    )
 
 
 @pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
 def test_a_given_sampler_respects_constraints(name):
     options = {"population_size": 8} if name == "NSGAIISampler" else {}
-    searcher = single(constraints=["memory"], sampler=getattr(optuna.samplers, name)(seed=1, **options))
+    searcher = single(
+        constraints=["memory"], sampler=getattr(optuna.samplers, name)(seed=1, **options)
+    )
     configs = run(searcher, 64, bounded)
     assert mean(config["x"] for config in configs[-16:]) < 0.5
 
@@ -177,8 +206,13 @@ def test_stopped_and_paused_trials_tell_by_how_much_they_violate_constraints():
     for name in "ab":
         searcher.suggest(name)
         searcher.on_trial_pause(name, {"loss": 1.0, "memory": 3.0, "training_iteration": 1})
-    searcher.on_trial_complete("a", {"loss": 1.0, "memory": 2.0, "training_iteration": 2}, stopped=True)
-    assert [trial.constraints for trial in searcher.study.trials] == [{"memory": 2.0}, {"memory": 3.0}]
+    searcher.on_trial_complete(
+        "a", {"loss": 1.0, "memory": 2.0, "training_iteration": 2}, stopped=True
+    )
+    assert [trial.constraints for trial in searcher.study.trials] == [
+        {"memory": 2.0},
+        {"memory": 3.0},
+    ]
 
 
 @pytest.mark.parametrize("memory", [None, math.nan, "much", 10**400])
@@ -187,7 +221,9 @@ def test_a_trial_whose_constraints_cannot_be_told_is_told_fail(memory):
     for name in "abc":
         searcher.suggest(name)
         searcher.on_trial_pause(name, {"loss": 1.0, "memory": memory, "training_iteration": 1})
-        searcher.on_trial_complete(name, {"loss": 1.0, "memory": memory, "training_iteration": 1}, stopped=name == "b")
+        searcher.on_trial_complete(
+            name, {"loss": 1.0, "memory": memory, "training_iteration": 1}, stopped=name == "b"
+        )
     assert {trial.state for trial in searcher.study.trials} == {State.FAIL}
 
 
@@ -195,7 +231,10 @@ def test_a_trial_whose_constraints_cannot_be_told_is_told_fail(memory):
 def test_a_constraint_function_that_raises_costs_the_trial_and_nothing_else(constraints):
     searcher = single(constraints=constraints)
     searcher.suggest("a")
-    with pytest.warns(RuntimeWarning, match=r"constraints raised (KeyError|TypeError).*; the trial counts as failed"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"constraints raised (KeyError|TypeError).*; the trial counts as failed",
+    ):
         searcher.on_trial_complete("a", {"loss": 1.0})
     assert searcher.study.trials[0].state == State.FAIL
 
@@ -208,7 +247,10 @@ def test_no_constraints_in_what_a_function_returns_are_none():
 
 @pytest.mark.parametrize("constraints", ["memory", 3, [], [3], [""]])
 def test_what_are_no_constraints_is_refused_at_once(constraints):
-    with pytest.raises(TypeError, match="constraints must be a function of a result or a list of names of metrics, got"):
+    with pytest.raises(
+        TypeError,
+        match="constraints must be a function of a result or a list of names of metrics, got",
+    ):
         OptunaSearch(constraints=constraints)
 
 
@@ -216,5 +258,7 @@ def test_a_restored_search_keeps_its_constraints():
     first, second = single(constraints=["memory"]), single(constraints=["memory"])
     run(first, 14, bounded)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [trial.constraints for trial in second.study.trials] == [trial.constraints for trial in first.study.trials]
+    assert [trial.constraints for trial in second.study.trials] == [
+        trial.constraints for trial in first.study.trials
+    ]
     assert [first.suggest(name) for name in "abc"] == [second.suggest(name) for name in "abc"]

@@ -34,7 +34,11 @@ def test_a_paused_trial_is_pruned_at_its_rung_with_its_intermediate_values():
     searcher = prepared()
     paused(searcher, "a", row(3.0, 1), row(2.0, 2))
     for trial in (searcher.study.trials[0], searcher.study.get_trials(states=[State.PRUNED])[0]):
-        assert (trial.state, trial.value, trial.intermediate_values) == (State.PRUNED, 2.0, {1: 3.0, 2: 2.0})
+        assert (trial.state, trial.value, trial.intermediate_values) == (
+            State.PRUNED,
+            2.0,
+            {1: 3.0, 2: 2.0},
+        )
     assert searcher.study.get_trials(states=[State.RUNNING]) == []
 
 
@@ -48,7 +52,10 @@ def test_it_runs_again_with_its_next_result_and_is_pruned_again_at_the_next_rung
     assert (searcher.study.trials[0].state, searcher.study.trials[0].last_step) == (State.PRUNED, 3)
 
 
-@pytest.mark.parametrize(("ending", "state"), [({}, State.COMPLETE), ({"stopped": True}, State.PRUNED), ({"error": True}, State.FAIL)])
+@pytest.mark.parametrize(
+    ("ending", "state"),
+    [({}, State.COMPLETE), ({"stopped": True}, State.PRUNED), ({"error": True}, State.FAIL)],
+)
 def test_a_paused_trial_can_end_in_every_way(ending, state):
     searcher = prepared()
     paused(searcher, "a", row(3.0, 1))

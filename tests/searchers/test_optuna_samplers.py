@@ -13,7 +13,11 @@ samplers = optuna.samplers
 State = optuna.trial.TrialState
 
 SPACE = {"x": uniform(0, 1), "model": {"n": randint(1, 9), "act": choice(["a", "b"])}, "epochs": 5}
-FINITE = {"x": quniform(0, 1, 0.5), "model": {"n": randint(1, 3), "act": choice(["a", "b"])}, "epochs": 5}
+FINITE = {
+    "x": quniform(0, 1, 0.5),
+    "model": {"n": randint(1, 3), "act": choice(["a", "b"])},
+    "epochs": 5,
+}
 
 
 def make(name, *arguments, **keywords):
@@ -33,7 +37,10 @@ ENDLESS = {
     "fixed": lambda: make("PartialFixedSampler", {"model/act": "b"}, make("TPESampler", seed=3)),
 }
 EXHAUSTIVE = {
-    "grid": (lambda: make("GridSampler", {"x": [0.0, 0.5, 1.0], "model/n": [1, 2], "model/act": ["b"]}), 6),
+    "grid": (
+        lambda: make("GridSampler", {"x": [0.0, 0.5, 1.0], "model/n": [1, 2], "model/act": ["b"]}),
+        6,
+    ),
     "brute_force": (lambda: make("BruteForceSampler", seed=3), 12),
 }
 NEEDS = {"gp": "torch", "cmaes": "cmaes", "qmc": "scipy"}
@@ -41,7 +48,9 @@ NEEDS = {"gp": "torch", "cmaes": "cmaes", "qmc": "scipy"}
 
 def prepared(sampler, space=SPACE, *, seed=0, metric="loss", mode="min", **arguments):
     searcher = OptunaSearch(metric=metric, mode=mode, sampler=sampler, **arguments)
-    assert searcher.set_search_properties(None, None, space, seed=seed, experiment=f"experiment {seed}")
+    assert searcher.set_search_properties(
+        None, None, space, seed=seed, experiment=f"experiment {seed}"
+    )
     return searcher
 
 
@@ -67,9 +76,18 @@ class Play:
     def end_oldest(self):
         trial_id, config = self.running.pop(0)
         number = int(trial_id[1:])
-        result = {"loss": (config["x"] - 0.3) ** 2 + number % 4 / 10, "size": config["model"]["n"], "training_iteration": 1}
+        result = {
+            "loss": (config["x"] - 0.3) ** 2 + number % 4 / 10,
+            "size": config["model"]["n"],
+            "training_iteration": 1,
+        }
         self.searcher.on_trial_result(trial_id, result)
-        self.searcher.on_trial_complete(trial_id, None if number % 7 == 6 else result, error=number % 7 == 6, stopped=number % 5 == 4)
+        self.searcher.on_trial_complete(
+            trial_id,
+            None if number % 7 == 6 else result,
+            error=number % 7 == 6,
+            stopped=number % 5 == 4,
+        )
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -77,10 +95,15 @@ def test_a_sampler_searches_and_repeats_itself_with_its_seed(name):
     pytest.importorskip(NEEDS.get(name, "optuna"))
     configs = Play(prepared(ENDLESS[name]())).run(25)
     assert len(configs) == 25
-    assert all(0 <= config["x"] <= 1 and config["model"]["act"] in "ab" and config["epochs"] == 5 for config in configs)
+    assert all(
+        0 <= config["x"] <= 1 and config["model"]["act"] in "ab" and config["epochs"] == 5
+        for config in configs
+    )
     assert len({config["x"] for config in configs}) > 10
     if name != "gp":
-        assert Play(prepared(ENDLESS[name](), seed=1)).run(25) == configs, "the sampler's seed counts, not the experiment's"
+        assert Play(prepared(ENDLESS[name](), seed=1)).run(25) == configs, (
+            "the sampler's seed counts, not the experiment's"
+        )
 
 
 @pytest.mark.parametrize("name", [*ENDLESS, *EXHAUSTIVE])
@@ -104,7 +127,11 @@ def test_no_pickle_of_cma_es_stands_in_a_state():
     pytest.importorskip("cmaes")
     searcher = prepared(ENDLESS["cmaes"]())
     Play(searcher).run(25)
-    assert any(key.startswith("cma:optimizer") for trial in searcher.study.trials for key in trial.system_attrs)
+    assert any(
+        key.startswith("cma:optimizer")
+        for trial in searcher.study.trials
+        for key in trial.system_attrs
+    )
     assert searcher.state_dict() == {}
 
 
@@ -112,7 +139,10 @@ def test_no_pickle_that_somebody_has_put_into_a_state_reaches_cma_es():
     pytest.importorskip("cmaes")
     planted = prepared(ENDLESS["tpe"]())
     Play(planted).run(3)
-    with pytest.raises(ValueError, match=r"state must be empty with this sampler, got .*'study'.*; live through the search again"):
+    with pytest.raises(
+        ValueError,
+        match=r"state must be empty with this sampler, got .*'study'.*; live through the search again",
+    ):
         prepared(ENDLESS["cmaes"]()).load_state_dict(planted.state_dict())
 
 
@@ -142,7 +172,9 @@ def test_points_that_lie_on_a_grid_do_not_end_it_early():
 
 def test_brute_force_leaves_out_points_that_were_run():
     points = [{"x": 0.5, "model": {"n": 1, "act": "b"}}]
-    configs = Play(prepared(EXHAUSTIVE["brute_force"][0](), FINITE, points_to_evaluate=points)).run(30)
+    configs = Play(prepared(EXHAUSTIVE["brute_force"][0](), FINITE, points_to_evaluate=points)).run(
+        30
+    )
     assert configs[0]["model"] == points[0]["model"]
     assert len(configs) == 13
     assert len({str(config) for config in configs}) == 13
@@ -157,27 +189,56 @@ def test_brute_force_goes_through_a_conditional_space():
     assert searcher.set_search_properties(None, None, {}, seed=0)
     configs = [searcher.suggest(str(number)) for number in range(5)]
     assert configs.pop() == Searcher.FINISHED
-    assert sorted(map(str, configs)) == sorted(map(str, [{"kind": "flat"}, *({"kind": "deep", "deep": {"layers": n}} for n in (1, 2, 3))]))
+    assert sorted(map(str, configs)) == sorted(
+        map(str, [{"kind": "flat"}, *({"kind": "deep", "deep": {"layers": n}} for n in (1, 2, 3))])
+    )
 
 
 @pytest.mark.parametrize(
     ("sampler", "arguments", "message"),
     [
-        (lambda: make("BruteForceSampler"), {}, "BruteForceSampler cannot: FloatDistribution.step must be given"),
-        (lambda: make("GridSampler", {"x": [0.5]}), {}, "GridSampler cannot: The parameter name, model/n, is not found"),
-        (lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a"], "y": [1]}), {}, "the grid names .*'y'"),
-        (lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a", "c"]}), {}, r"'c' not in \('a', 'b'\)"),
+        (
+            lambda: make("BruteForceSampler"),
+            {},
+            "BruteForceSampler cannot: FloatDistribution.step must be given",
+        ),
+        (
+            lambda: make("GridSampler", {"x": [0.5]}),
+            {},
+            "GridSampler cannot: The parameter name, model/n, is not found",
+        ),
+        (
+            lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a"], "y": [1]}),
+            {},
+            "the grid names .*'y'",
+        ),
+        (
+            lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a", "c"]}),
+            {},
+            r"'c' not in \('a', 'b'\)",
+        ),
         (
             lambda: make("GridSampler", {"x": [0.1, 0.2, 7.0], "model/n": [1], "model/act": ["a"]}),
             {},
             "(`7.0` is out of range of the parameter `x`|the grid holds 7.0 for 'x')",
         ),
-        (lambda: make("PartialFixedSampler", {"x": 7.0}, make("RandomSampler")), {}, "'x' with value 7.0 is out of range"),
-        (ENDLESS["cmaes"], {"metric": ["loss", "size"], "mode": ["min", "min"]}, "CmaEsSampler cannot: If"),
+        (
+            lambda: make("PartialFixedSampler", {"x": 7.0}, make("RandomSampler")),
+            {},
+            "'x' with value 7.0 is out of range",
+        ),
+        (
+            ENDLESS["cmaes"],
+            {"metric": ["loss", "size"], "mode": ["min", "min"]},
+            "CmaEsSampler cannot: If",
+        ),
     ],
 )
 def test_what_a_sampler_cannot_search_is_refused_with_the_space(sampler, arguments, message):
-    with pytest.raises(ValueError, match=rf"sampler must be able to search the space for . metrics, .*{message}.*; take"):
+    with pytest.raises(
+        ValueError,
+        match=rf"sampler must be able to search the space for . metrics, .*{message}.*; take",
+    ):
         prepared(sampler(), **arguments)
 
 
@@ -189,17 +250,28 @@ def test_constraints_are_refused_beside_cma_es():
 
 @pytest.mark.parametrize("inner", EXHAUSTIVE)
 def test_a_part_cannot_be_fixed_of_a_search_that_goes_through_all_there_is(inner):
-    with pytest.raises(ValueError, match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat itself"):
-        OptunaSearch(sampler=make("PartialFixedSampler", {"model/act": "b"}, EXHAUSTIVE[inner][0]()))
+    with pytest.raises(
+        ValueError,
+        match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat itself",
+    ):
+        OptunaSearch(
+            sampler=make("PartialFixedSampler", {"model/act": "b"}, EXHAUSTIVE[inner][0]())
+        )
 
 
 def test_an_unseeded_sampler_follows_the_seed_of_the_experiment():
-    assert Play(prepared(samplers.TPESampler(), seed=5)).run(15) == Play(prepared(samplers.TPESampler(), seed=5)).run(15)
-    assert prepared(samplers.TPESampler(), seed=5).suggest("a") != prepared(samplers.TPESampler(), seed=6).suggest("a")
+    assert Play(prepared(samplers.TPESampler(), seed=5)).run(15) == Play(
+        prepared(samplers.TPESampler(), seed=5)
+    ).run(15)
+    assert prepared(samplers.TPESampler(), seed=5).suggest("a") != prepared(
+        samplers.TPESampler(), seed=6
+    ).suggest("a")
 
 
 def test_samplers_of_other_seeds_propose_otherwise():
-    assert prepared(samplers.TPESampler(seed=5)).suggest("a") != prepared(samplers.TPESampler(seed=6)).suggest("a")
+    assert prepared(samplers.TPESampler(seed=5)).suggest("a") != prepared(
+        samplers.TPESampler(seed=6)
+    ).suggest("a")
 
 
 def test_the_sampler_that_was_given_is_left_as_it_was():
@@ -210,7 +282,9 @@ def test_the_sampler_that_was_given_is_left_as_it_was():
 
 @pytest.mark.parametrize("given", [samplers.TPESampler, "tpe"])
 def test_what_is_no_sampler_is_refused_at_once(given):
-    with pytest.raises(TypeError, match=r"sampler must be one of optuna.samplers, got .*; construct it first"):
+    with pytest.raises(
+        TypeError, match=r"sampler must be one of optuna.samplers, got .*; construct it first"
+    ):
         OptunaSearch(sampler=given)
 
 
@@ -220,8 +294,12 @@ def test_points_that_a_grid_cannot_complete_are_refused_with_the_space():
 
 
 def test_points_out_of_the_range_that_a_function_asks_for_are_refused():
-    searcher = OptunaSearch(lambda trial: {"y": trial.suggest_float("x", 0, 1)}, "loss", "min", [{"x": 7.0}])
-    with pytest.raises(ValueError, match=r"cannot: Fixed parameter x with value 7.0 is out of range"):
+    searcher = OptunaSearch(
+        lambda trial: {"y": trial.suggest_float("x", 0, 1)}, "loss", "min", [{"x": 7.0}]
+    )
+    with pytest.raises(
+        ValueError, match=r"cannot: Fixed parameter x with value 7.0 is out of range"
+    ):
         searcher.set_search_properties(None, None, {}, seed=0)
 
 
@@ -270,18 +348,30 @@ class Failing(Counting):
 def test_where_a_sampler_raises_the_suggestion_is_drawn_at_random_with_a_warning():
     searcher = prepared(Failing(2), {"x": uniform(0, 1)})
     assert searcher.suggest("a")["x"] == 0.01
-    with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at random"):
+    with pytest.warns(
+        RuntimeWarning,
+        match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at random",
+    ):
         assert 0 <= searcher.suggest("b")["x"] <= 1
     assert searcher.suggest("c")["x"] == 0.03
-    assert [trial.state for trial in searcher.study.trials] == [State.RUNNING, State.FAIL, State.RUNNING, State.RUNNING]
-    with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError at the end of a trial: cannot learn"):
+    assert [trial.state for trial in searcher.study.trials] == [
+        State.RUNNING,
+        State.FAIL,
+        State.RUNNING,
+        State.RUNNING,
+    ]
+    with pytest.warns(
+        RuntimeWarning, match="the sampler raised RuntimeError at the end of a trial: cannot learn"
+    ):
         searcher.on_trial_complete("a", {"loss": 1.0})
     assert searcher.study.trials[0].state == State.COMPLETE
 
 
 def test_a_point_is_not_lost_where_the_sampler_cannot_complete_it():
     points = [{"y": number / 10} for number in range(9)]
-    searcher = prepared(Failing(0), {"x": uniform(0, 1), "y": uniform(0, 1)}, points_to_evaluate=points)
+    searcher = prepared(
+        Failing(0), {"x": uniform(0, 1), "y": uniform(0, 1)}, points_to_evaluate=points
+    )
     searcher._known.source._given.fails_at = 5
     with pytest.warns(RuntimeWarning, match="singular matrix"):
         configs = [searcher.suggest(name) for name in "abcdefghi"]

@@ -23,7 +23,11 @@ from searchers.space import (
 optuna = pytest.importorskip("optuna")
 State = optuna.trial.TrialState
 
-SPACE = {"lr": loguniform(1e-4, 1e-1), "model": {"layers": [randint(1, 4), 8], "act": choice(["relu", "tanh"])}, "epochs": 5}
+SPACE = {
+    "lr": loguniform(1e-4, 1e-1),
+    "model": {"layers": [randint(1, 4), 8], "act": choice(["relu", "tanh"])},
+    "epochs": 5,
+}
 
 
 def prepared(config=SPACE, *, seed=0, metric="loss", mode="min", **arguments):
@@ -39,7 +43,9 @@ def loss_of(config):
 def evaluate(searcher, trial_id):
     config = searcher.suggest(trial_id)
     for iteration in (1, 2):
-        searcher.on_trial_result(trial_id, {"loss": loss_of(config) + 1 / iteration, "training_iteration": iteration})
+        searcher.on_trial_result(
+            trial_id, {"loss": loss_of(config) + 1 / iteration, "training_iteration": iteration}
+        )
     searcher.on_trial_complete(trial_id, {"loss": loss_of(config) + 0.5, "training_iteration": 2})
     return config
 
@@ -89,7 +95,9 @@ def test_every_suggestion_lies_in_its_domain(domain):
 
 def test_categories_come_back_as_the_objects_themselves():
     categories = [[64], [64, 64]]
-    assert any(prepared({"x": choice(categories)}).suggest("a")["x"] is category for category in categories)
+    assert any(
+        prepared({"x": choice(categories)}).suggest("a")["x"] is category for category in categories
+    )
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -128,7 +136,18 @@ def test_a_trial_that_was_stopped_before_it_reported_is_told_pruned():
     assert searcher.study.trials[0].state == State.PRUNED
 
 
-@pytest.mark.parametrize("result", [None, {}, {"loss": None}, {"loss": math.nan}, {"loss": "low"}, {"loss": 10**400}, {"loss": 1j}])
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"loss": None},
+        {"loss": math.nan},
+        {"loss": "low"},
+        {"loss": 10**400},
+        {"loss": 1j},
+    ],
+)
 def test_a_trial_without_a_final_number_is_told_fail(result):
     searcher = prepared()
     searcher.suggest("a")
@@ -140,7 +159,9 @@ def test_a_trial_without_a_final_number_is_told_fail(result):
 def test_a_failed_trial_is_told_fail_whatever_it_reported(stopped):
     searcher = prepared()
     searcher.suggest("a")
-    searcher.on_trial_complete("a", {"loss": 1.0, "training_iteration": 1}, error=True, stopped=stopped)
+    searcher.on_trial_complete(
+        "a", {"loss": 1.0, "training_iteration": 1}, error=True, stopped=stopped
+    )
     assert searcher.study.trials[0].state == State.FAIL
 
 
@@ -169,7 +190,13 @@ def test_trials_of_others_are_ignored():
 
 
 def test_points_come_first_and_missing_parameters_are_chosen_by_the_sampler():
-    searcher = prepared(points_to_evaluate=[{"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}}, {"model/act": "relu"}, {"lr": 0.05}])
+    searcher = prepared(
+        points_to_evaluate=[
+            {"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}},
+            {"model/act": "relu"},
+            {"lr": 0.05},
+        ]
+    )
     first, second, third = [searcher.suggest(name) for name in "abc"]
     assert first == {"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}, "epochs": 5}
     assert second["model"]["act"] == "relu"
@@ -177,7 +204,10 @@ def test_points_come_first_and_missing_parameters_are_chosen_by_the_sampler():
 
 
 def test_evaluated_points_are_told_and_not_run():
-    points = [{"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}}, {"lr": 0.02, "model": {"layers": [1, 8], "act": "relu"}}]
+    points = [
+        {"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}},
+        {"lr": 0.02, "model": {"layers": [1, 8], "act": "relu"}},
+    ]
     searcher = prepared(points_to_evaluate=points, evaluated_rewards=[0.5, 0.7])
     config = searcher.suggest("a")
     told = searcher.study.get_trials(states=[State.COMPLETE])
@@ -187,7 +217,9 @@ def test_evaluated_points_are_told_and_not_run():
 
 def test_points_for_categories_that_optuna_cannot_store_are_encoded():
     categories = [[8], [16]]
-    assert prepared({"x": choice(categories)}, points_to_evaluate=[{"x": [16]}]).suggest("a") == {"x": [16]}
+    assert prepared({"x": choice(categories)}, points_to_evaluate=[{"x": [16]}]).suggest("a") == {
+        "x": [16]
+    }
 
 
 @pytest.mark.parametrize(
@@ -199,7 +231,10 @@ def test_points_for_categories_that_optuna_cannot_store_are_encoded():
             {"points_to_evaluate": [{"lr": 0.01}], "evaluated_rewards": [1.0]},
             r"must be complete, got none of \['model/act', 'model/layers/0'\]",
         ),
-        ({"points_to_evaluate": [{"lr": 0.01}], "evaluated_rewards": [math.nan]}, "evaluated_rewards must hold numbers, got nan"),
+        (
+            {"points_to_evaluate": [{"lr": 0.01}], "evaluated_rewards": [math.nan]},
+            "evaluated_rewards must hold numbers, got nan",
+        ),
     ],
 )
 def test_points_that_do_not_fit_are_refused_before_the_first_suggestion(arguments, message):
@@ -208,8 +243,13 @@ def test_points_that_do_not_fit_are_refused_before_the_first_suggestion(argument
 
 
 def test_dictionaries_of_optuna_distributions_are_searched():
-    space = {"lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True), "model": {"n": optuna.distributions.IntDistribution(1, 3)}}
-    config = prepared({"epochs": 5}, space=space, points_to_evaluate=[{"model": {"n": 2}}]).suggest("a")
+    space = {
+        "lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True),
+        "model": {"n": optuna.distributions.IntDistribution(1, 3)},
+    }
+    config = prepared({"epochs": 5}, space=space, points_to_evaluate=[{"model": {"n": 2}}]).suggest(
+        "a"
+    )
     assert 1e-4 <= config["lr"] <= 1e-1
     assert config["model"]["n"] == 2
     assert config["epochs"] == 5
@@ -223,8 +263,17 @@ def define(trial):
 
 
 def test_spaces_may_be_functions_of_a_trial_and_so_be_conditional():
-    searcher = prepared({"data": "mnist"}, space=define, points_to_evaluate=[{"optimizer": "sgd", "sgd": {"momentum": 0.5}}])
-    assert searcher.suggest("a") == {"data": "mnist", "optimizer": "sgd", "sgd": {"momentum": 0.5, "nesterov": True}, "epochs": 5}
+    searcher = prepared(
+        {"data": "mnist"},
+        space=define,
+        points_to_evaluate=[{"optimizer": "sgd", "sgd": {"momentum": 0.5}}],
+    )
+    assert searcher.suggest("a") == {
+        "data": "mnist",
+        "optimizer": "sgd",
+        "sgd": {"momentum": 0.5, "nesterov": True},
+        "epochs": 5,
+    }
     for number in range(20):
         config = searcher.suggest(str(number))
         assert ("momentum" in config["sgd"]) == (config["optimizer"] == "sgd")
@@ -254,17 +303,24 @@ def test_a_constant_must_not_stand_in_for_what_the_trial_was_asked_for(constants
         trial.suggest_float("model/lr", 0, 1)
         return constants
 
-    with pytest.raises(ValueError, match=r"must not return constants for what it asks the trial for, got \['model/lr'\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"must not return constants for what it asks the trial for, got \['model/lr'\]",
+    ):
         prepared({}, space=define_twice)
 
 
 def test_functions_must_not_return_anything_else():
-    with pytest.raises(TypeError, match="a space function must return a dictionary of constants or None, got 3"):
+    with pytest.raises(
+        TypeError, match="a space function must return a dictionary of constants or None, got 3"
+    ):
         prepared({}, space=lambda _: 3).suggest("a")
 
 
 def test_evaluated_points_of_functions_get_the_distributions_they_ask_for():
-    searcher = prepared({}, space=define, points_to_evaluate=[{"optimizer": "adam"}], evaluated_rewards=[0.1])
+    searcher = prepared(
+        {}, space=define, points_to_evaluate=[{"optimizer": "adam"}], evaluated_rewards=[0.1]
+    )
     searcher.suggest("a")
     assert searcher.study.trials[0].params == {"optimizer": "adam"}
     assert searcher.study.trials[0].value == 0.1
@@ -321,8 +377,15 @@ def test_a_restored_search_keeps_the_states_and_open_trials_of_its_study():
     first.on_trial_complete("c", error=True)
     second = prepared()
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [trial.state for trial in second.study.trials] == [State.COMPLETE, State.PRUNED, State.FAIL, State.RUNNING]
-    assert [trial.params for trial in second.study.trials] == [trial.params for trial in first.study.trials]
+    assert [trial.state for trial in second.study.trials] == [
+        State.COMPLETE,
+        State.PRUNED,
+        State.FAIL,
+        State.RUNNING,
+    ]
+    assert [trial.params for trial in second.study.trials] == [
+        trial.params for trial in first.study.trials
+    ]
     second.on_trial_complete("d", {"loss": 0.5, "training_iteration": 2})
     assert second.study.trials[3].state == State.COMPLETE
     assert second.study.trials[3].intermediate_values == {1: 1.0, 2: 0.5}
@@ -359,7 +422,10 @@ def test_a_stored_study_of_the_same_name_is_extended_without_repeating_its_point
 def test_a_stored_study_of_the_other_direction_is_refused():
     storage = optuna.storages.InMemoryStorage()
     prepared(storage=storage, study_name="mine").suggest("a")
-    with pytest.raises(ValueError, match="mode must be that of the stored study 'mine', got 'max'; choose another study_name"):
+    with pytest.raises(
+        ValueError,
+        match="mode must be that of the stored study 'mine', got 'max'; choose another study_name",
+    ):
         prepared(storage=storage, study_name="mine", mode="max").suggest("a")
 
 
@@ -367,14 +433,22 @@ def test_a_storage_may_be_a_url(tmp_path):
     searcher = prepared(storage=f"sqlite:///{tmp_path / 'study.db'}", study_name="mine")
     evaluate(searcher, "a")
     stored = optuna.load_study(study_name="mine", storage=f"sqlite:///{tmp_path / 'study.db'}")
-    assert [(trial.state, list(trial.intermediate_values)) for trial in stored.trials] == [(State.COMPLETE, [1, 2])]
+    assert [(trial.state, list(trial.intermediate_values)) for trial in stored.trials] == [
+        (State.COMPLETE, [1, 2])
+    ]
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (grid_search([1]), "'model/x' must be a range of floats or integers or a choice for OptunaSearch, got grid_search; use choice"),
-        (sample_from(int), "'model/x' must be .*, got sample_from; compute the value in the training code"),
+        (
+            grid_search([1]),
+            "'model/x' must be a range of floats or integers or a choice for OptunaSearch, got grid_search; use choice",
+        ),
+        (
+            sample_from(int),
+            "'model/x' must be .*, got sample_from; compute the value in the training code",
+        ),
         (randn(), "'model/x' must be .*, got randn; use uniform"),
     ],
 )
@@ -386,8 +460,16 @@ def test_what_optuna_cannot_search_is_refused_with_the_space(word, message):
 @pytest.mark.parametrize(
     ("metric", "mode", "message"),
     [
-        (None, "min", r"metric must be the name of one metric for OptunaSearch, got None; set TuneConfig\(metric"),
-        (["loss", "size"], "min", "metric and mode must name as many different metrics as directions, got"),
+        (
+            None,
+            "min",
+            r"metric must be the name of one metric for OptunaSearch, got None; set TuneConfig\(metric",
+        ),
+        (
+            ["loss", "size"],
+            "min",
+            "metric and mode must name as many different metrics as directions, got",
+        ),
         ([], "min", "metric must be the name of one metric"),
         ("loss", None, r"mode must be one of .* for OptunaSearch, got None; set TuneConfig\(mode"),
         ("loss", "minimize", "mode must be one of .*, got 'minimize'"),
@@ -411,7 +493,10 @@ def test_a_second_space_or_metric_is_not_taken():
             {"seed": 1, "sampler": optuna.samplers.RandomSampler()},
             "seed must be None beside a sampler, got 1; give the seed to the sampler",
         ),
-        ({"evaluated_rewards": [1.0]}, "evaluated_rewards must hold one value per point, got 1 for 0"),
+        (
+            {"evaluated_rewards": [1.0]},
+            "evaluated_rewards must hold one value per point, got 1 for 0",
+        ),
         ({"seed": -1}, "must be 0 or more, got -1"),
     ],
 )

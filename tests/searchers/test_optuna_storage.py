@@ -77,11 +77,18 @@ def place(request, tmp_path):
         url = f"sqlite:///{tmp_path / 'study.db'}"
         return (lambda: url), url
     path = str(tmp_path / "study.log")
-    return (lambda: optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))), path
+    return (
+        lambda: optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))
+    ), path
 
 
 def seen(where):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOOK, where], capture_output=True, text=True, check=True)  # noqa: S603  (our own interpreter)
+    done = subprocess.run(  # noqa: S603  (our own interpreter)
+        [sys.executable, "-W", "ignore", "-c", LOOK, where],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout)
 
 
@@ -93,8 +100,12 @@ def test_another_process_sees_states_values_parameters_and_ids_while_the_search_
     assert [trial[0] for trial in trials] == ["COMPLETE", "PRUNED", "FAIL", "RUNNING", "RUNNING"]
     assert [trial[1] for trial in trials] == [[0.5], [2.0], None, None, None]
     assert trials[0][2] == {"1": 3.0, "2": 0.5}
-    assert [trial[3] for trial in trials] == [{"lr": config["lr"], "model/act": config["model"]["act"]} for config in configs]
-    assert [trial[4] for trial in trials] == [{"experiment": "one", "trial_id": name} for name in "abcde"]
+    assert [trial[3] for trial in trials] == [
+        {"lr": config["lr"], "model/act": config["model"]["act"]} for config in configs
+    ]
+    assert [trial[4] for trial in trials] == [
+        {"experiment": "one", "trial_id": name} for name in "abcde"
+    ]
     assert trials[0][5] == {"memory": -0.5}
 
 
@@ -131,7 +142,10 @@ def test_a_search_restored_from_an_older_state_than_its_storage_lives_through_th
 
 def states_in(storage):
     trials = optuna.load_study(study_name="mine", storage=storage).trials
-    return [(trial.state, trial.values, repr(trial.intermediate_values), trial.params, trial.user_attrs) for trial in trials]
+    return [
+        (trial.state, trial.values, repr(trial.intermediate_values), trial.params, trial.user_attrs)
+        for trial in trials
+    ]
 
 
 def test_a_study_that_exists_is_continued_with_what_it_knows():
@@ -145,9 +159,10 @@ def test_a_study_that_exists_is_continued_with_what_it_knows():
     assert len(second.study.trials) == 13
     assert config["lr"] < 0.5, "the sampler has learnt"
     second.on_trial_complete("0", row(0.0, 1))
-    assert [trial.user_attrs["experiment"] for trial in optuna.load_study(study_name="mine", storage=storage).trials] == ["one"] * 12 + [
-        "two"
-    ]
+    assert [
+        trial.user_attrs["experiment"]
+        for trial in optuna.load_study(study_name="mine", storage=storage).trials
+    ] == ["one"] * 12 + ["two"]
     again = prepared(storage=storage, study_name="mine", experiment="two")
     assert again.suggest("0") == config, "what it found then, and not what it has added since"
 
@@ -163,7 +178,12 @@ def test_a_study_of_optunas_own_is_continued_with_its_sampler():
     assert searcher.suggest("b") != searcher.suggest("c")
     searcher.on_trial_complete("a", row(0.1, 1))
     assert isinstance(searcher.study.sampler, optuna.samplers.RandomSampler)
-    assert [trial.state for trial in study.trials] == [State.COMPLETE, State.COMPLETE, State.RUNNING, State.RUNNING]
+    assert [trial.state for trial in study.trials] == [
+        State.COMPLETE,
+        State.COMPLETE,
+        State.RUNNING,
+        State.RUNNING,
+    ]
     assert study.best_trial.user_attrs["trial_id"] == "a"
 
 
@@ -173,7 +193,9 @@ def test_what_waits_in_a_study_is_run_first_and_again_when_it_is_lived_through_a
     first = prepared(storage=storage, study_name="mine").suggest("a")
     assert first["lr"] == 0.25
     assert prepared(storage=storage, study_name="mine").suggest("a") == first
-    assert [trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [State.RUNNING]
+    assert [
+        trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials
+    ] == [State.RUNNING]
 
 
 def test_what_somebody_else_has_begun_to_run_is_run_twice():
@@ -201,7 +223,9 @@ def test_the_qmc_sequence_goes_on_in_the_next_search_of_a_study():
     for experiment in ("one", "two"):
         with pytest.warns(optuna.exceptions.ExperimentalWarning):
             sampler = optuna.samplers.QMCSampler(seed=1)
-        searcher = prepared(storage=storage, study_name="mine", experiment=experiment, sampler=sampler)
+        searcher = prepared(
+            storage=storage, study_name="mine", experiment=experiment, sampler=sampler
+        )
         for number in range(5):
             drawn.append(searcher.suggest(str(number))["lr"])
             searcher.on_trial_complete(str(number), row(1.0, 1))
@@ -224,7 +248,10 @@ def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
     searcher = prepared(storage=storage, study_name="mine")
     play(searcher, [("a",), ("b",)])
     storage.is_broken = True
-    with pytest.warns(RuntimeWarning, match=r"Optuna's storage cannot be written to \(OSError: the database is locked\)") as told:
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"Optuna's storage cannot be written to \(OSError: the database is locked\)",
+    ) as told:
         play(searcher, [("a", row(3.0, 1)), ("b", row(2.0, 1)), ("a", row(1.0, 2), {})])
     assert len(told) == 1
     storage.is_broken = False
@@ -242,7 +269,9 @@ def test_a_restored_search_writes_what_the_storage_has_not_heard_of():
     storage = optuna.storages.InMemoryStorage()
     second = prepared(storage=storage, study_name="mine")
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [
+    assert [
+        trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials
+    ] == [
         State.COMPLETE,
         State.PRUNED,
         State.FAIL,
@@ -259,11 +288,16 @@ def test_what_is_no_study_is_refused_at_once(given):
 
 def test_a_study_beside_a_storage_is_refused():
     study = optuna.create_study()
-    with pytest.raises(ValueError, match="study must be given without study_name='mine' and storage, got both"):
+    with pytest.raises(
+        ValueError, match="study must be given without study_name='mine' and storage, got both"
+    ):
         OptunaSearch(study=study, study_name="mine")
 
 
 def test_several_directions_have_to_be_those_of_the_stored_study():
     study = optuna.create_study(directions=["minimize", "minimize"])
-    with pytest.raises(ValueError, match=r"mode must be that of the stored study .*, got 'min, max'; choose another study_name"):
+    with pytest.raises(
+        ValueError,
+        match=r"mode must be that of the stored study .*, got 'min, max'; choose another study_name",
+    ):
         prepared(study=study, metric=["a", "b"], mode=["min", "max"]).suggest("a")

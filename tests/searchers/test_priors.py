@@ -40,7 +40,10 @@ class Expected(Domain):
 
 
 def space_of(prior, confidence="medium"):
-    return {f"x{number}": uniform(0, 1) if prior is None else Expected(uniform(0, 1), prior, confidence) for number in range(6)}
+    return {
+        f"x{number}": uniform(0, 1) if prior is None else Expected(uniform(0, 1), prior, confidence)
+        for number in range(6)
+    }
 
 
 def loss_of(config):
@@ -49,7 +52,9 @@ def loss_of(config):
 
 def best_after(kind, prior, num_trials, seed, confidence="medium"):
     searcher = kind()
-    searcher.set_search_properties("loss", "min", space_of(prior, confidence), seed=seed, num_samples=-1)
+    searcher.set_search_properties(
+        "loss", "min", space_of(prior, confidence), seed=seed, num_samples=-1
+    )
     losses = []
     for number in range(num_trials):
         losses.append(loss_of(searcher.suggest(f"t{number}")))
@@ -58,7 +63,9 @@ def best_after(kind, prior, num_trials, seed, confidence="medium"):
 
 
 def median_after(kind, prior, num_trials, **arguments):
-    return float(np.median([best_after(kind, prior, num_trials, seed, **arguments) for seed in range(5)]))
+    return float(
+        np.median([best_after(kind, prior, num_trials, seed, **arguments) for seed in range(5)])
+    )
 
 
 @pytest.mark.parametrize("kind", [TreeSearch, BOHBSearch])
@@ -68,14 +75,19 @@ def test_a_good_prior_helps_at_once(kind):
 
 @pytest.mark.parametrize("kind", [TreeSearch, BOHBSearch])
 def test_a_bad_prior_is_recovered_from(kind):
-    early, late = median_after(kind, 0.05, 10, confidence="high"), median_after(kind, 0.05, 80, confidence="high")
+    early, late = (
+        median_after(kind, 0.05, 10, confidence="high"),
+        median_after(kind, 0.05, 80, confidence="high"),
+    )
     assert late < 0.5 * early
     assert late < median_after(kind, None, 10)
 
 
 def test_the_first_point_is_what_the_user_expects():
     searcher = TreeSearch()
-    searcher.set_search_properties("loss", "min", {"x": Expected(uniform(0, 1), 0.25), "y": uniform(0, 1)}, seed=0)
+    searcher.set_search_properties(
+        "loss", "min", {"x": Expected(uniform(0, 1), 0.25), "y": uniform(0, 1)}, seed=0
+    )
     assert searcher.suggest("a")["x"] == 0.25
 
 
@@ -96,7 +108,10 @@ def test_at_first_half_is_random_and_half_follows_the_prior():
 
 @pytest.mark.parametrize(("best", "is_followed"), [(0.88, True), (0.05, False)])
 def test_later_the_prior_has_the_share_that_the_best_trials_give_it(best, is_followed):
-    trials = [(abs(best - 0.01 * rank), {1: rank, 9: rank} if rank < 4 else {1: rank}) for rank in range(12)]
+    trials = [
+        (abs(best - 0.01 * rank), {1: rank, 9: rank} if rank < 4 else {1: rank})
+        for rank in range(12)
+    ]
     band, table = band_and_table(trials)
     shares = band.shares(table)
     assert sum(shares) == pytest.approx(1.0)
@@ -104,7 +119,9 @@ def test_later_the_prior_has_the_share_that_the_best_trials_give_it(best, is_fol
     assert shares.incumbent > 0
 
 
-@pytest.mark.parametrize(("confidence", "spread"), [("low", 0.22), ("medium", 0.16), ("high", 0.08)])
+@pytest.mark.parametrize(
+    ("confidence", "spread"), [("low", 0.22), ("medium", 0.16), ("high", 0.08)]
+)
 def test_the_surer_the_user_the_narrower_the_prior(confidence, spread):
     encoding = Encoding({"x": Expected(uniform(0, 1), 0.5, confidence)}, "me")
     drawn = PriorBand(encoding).prior.drawn(np.random.default_rng(0), 4000)

@@ -25,7 +25,14 @@ def branin(config):
 
 
 WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
-SLOPES = np.array([[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]])
+SLOPES = np.array(
+    [
+        [10, 3, 17, 3.5, 1.7, 8],
+        [0.05, 10, 17, 0.1, 8, 14],
+        [3, 3.5, 1.7, 10, 17, 8],
+        [17, 8, 0.05, 10, 0.1, 14],
+    ]
+)
 CENTRES = 1e-4 * np.array(
     [
         [1312, 1696, 5569, 124, 8283, 5886],
@@ -73,7 +80,9 @@ def regret_of_full_trainings(searcher, toy, seed, num_trials=50):
     for number in range(num_trials):
         losses.append(loss_of(searcher.suggest(f"t{number}")))
         if number >= 3:
-            searcher.on_trial_complete(f"t{number - 3}", {"loss": losses[number - 3], "training_iteration": 1})
+            searcher.on_trial_complete(
+                f"t{number - 3}", {"loss": losses[number - 3], "training_iteration": 1}
+            )
     return min(losses)
 
 
@@ -84,7 +93,10 @@ def regret_of_successive_halving(searcher, toy, seed, num_full_trainings=16):
     def curve(config):
         final = loss_of(config)
         for step in range(1, MAX_T + 1):
-            yield {"loss": final + (4.0 + 0.3 * final) * math.exp(-step / 2) * (1 - (step - 1) / (MAX_T - 1))}
+            yield {
+                "loss": final
+                + (4.0 + 0.3 * final) * math.exp(-step / 2) * (1 - (step - 1) / (MAX_T - 1))
+            }
 
     tune_config = TuneConfig(
         metric="loss",
@@ -95,13 +107,22 @@ def regret_of_successive_halving(searcher, toy, seed, num_full_trainings=16):
         scheduler=ASHAScheduler(max_t=MAX_T, reduction_factor=3, type="promotion"),
         time_budget_s=num_full_trainings * MAX_T / 4,
     )
-    best = simulate(curve, param_space=space, tune_config=tune_config, num_slots=4).grid.get_best_result(scope="all")
+    best = simulate(
+        curve, param_space=space, tune_config=tune_config, num_slots=4
+    ).grid.get_best_result(scope="all")
     return loss_of(best.config)
 
 
 def median_log_regret(regret_of, kind, toy, **arguments):
     """Return the median over the seeds of the regret's decimal logarithm."""
-    return float(np.median([math.log10(max(regret_of(kind(), toy, seed, **arguments), 1e-6)) for seed in range(NUM_SEEDS)]))
+    return float(
+        np.median(
+            [
+                math.log10(max(regret_of(kind(), toy, seed, **arguments), 1e-6))
+                for seed in range(NUM_SEEDS)
+            ]
+        )
+    )
 
 
 @pytest.mark.parametrize(("toy", "margin"), [("branin", 0.2), ("hartmann", 0.2), ("network", 0.2)])
@@ -119,7 +140,8 @@ def test_trees_find_more_than_chance_under_successive_halving(toy, margin):
 @pytest.mark.parametrize("kind", [BOHBSearch, CQRSearch])
 def test_the_other_models_find_more_than_chance_too(kind):
     differences = [
-        median_log_regret(regret_of_full_trainings, kind, toy) - median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
+        median_log_regret(regret_of_full_trainings, kind, toy)
+        - median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
         for toy in TOYS
     ]
     assert np.mean(differences) < -0.1

@@ -9,7 +9,13 @@ LEVELS = np.array([1, 2, 3, 4, 5]) / 6
 
 def boosted(rows, targets, categories=None, seed=0):
     rows = np.asarray(rows, dtype=float)
-    return boost(rows, np.asarray(targets, dtype=float), categories or (0,) * rows.shape[1], LEVELS, np.random.default_rng(seed))
+    return boost(
+        rows,
+        np.asarray(targets, dtype=float),
+        categories or (0,) * rows.shape[1],
+        LEVELS,
+        np.random.default_rng(seed),
+    )
 
 
 def test_each_quantile_has_its_share_below():
@@ -32,9 +38,14 @@ def test_one_row_is_enough():
 
 def test_held_out_values_widen_quantiles_that_are_too_narrow_and_narrow_wide_ones():
     targets = np.linspace(-3, 3, 60)
-    narrow, wide = np.repeat([[-0.1], [-0.05], [0.0], [0.05], [0.1]], 60, axis=1), np.repeat([[-9.0], [-8], [0], [8], [9]], 60, axis=1)
+    narrow, wide = (
+        np.repeat([[-0.1], [-0.05], [0.0], [0.05], [0.1]], 60, axis=1),
+        np.repeat([[-9.0], [-8], [0], [8], [9]], 60, axis=1),
+    )
     for predicted in (narrow, wide):
         corrected = predicted + _widening(predicted, targets, LEVELS)[:, None]
-        held = [((corrected[low] <= targets) & (targets <= corrected[4 - low])).mean() for low in (0, 1)]
+        held = [
+            ((corrected[low] <= targets) & (targets <= corrected[4 - low])).mean() for low in (0, 1)
+        ]
         assert held == pytest.approx([4 / 6, 2 / 6], abs=0.08)
     assert _widening(narrow, targets, LEVELS)[2] == 0

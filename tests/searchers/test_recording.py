@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from searchers.seeding import generator
-from searchers.space import SearchSpace, choice, grid_search, loguniform, randint, sample_from, uniform
+from searchers.space import (
+    SearchSpace,
+    choice,
+    grid_search,
+    loguniform,
+    randint,
+    sample_from,
+    uniform,
+)
 from searchers.space.config_codec import key_of, recalled, record
 
 
@@ -47,7 +55,10 @@ def test_a_recorded_configuration_comes_back_as_it_was(seed):
 def test_an_object_from_nowhere_does_not_come_back():
     space = {"loss": sample_from(object)}
     recorded = record(space, SearchSpace(space).resolve({}, None))
-    with pytest.raises(ValueError, match=r"must be found in the space, got {'object': 'builtins.object'}; the space has changed since"):
+    with pytest.raises(
+        ValueError,
+        match=r"must be found in the space, got {'object': 'builtins.object'}; the space has changed since",
+    ):
         recalled(space, recorded)
 
 

@@ -82,7 +82,14 @@ def told_after(*endings):
 
 
 def test_nan_missing_values_and_failures_do_not_count():
-    told = told_after(({"loss": 1.0}, {}), ({"loss": math.nan}, {}), ({}, {}), (None, {"error": True}), (None, {}), ({"loss": 4.0}, {}))
+    told = told_after(
+        ({"loss": 1.0}, {}),
+        ({"loss": math.nan}, {}),
+        ({}, {}),
+        (None, {"error": True}),
+        (None, {}),
+        ({"loss": 4.0}, {}),
+    )
     assert told == ({"loss": 2.5}, False, False)
 
 
@@ -100,23 +107,36 @@ def test_where_none_reports_there_is_no_result():
 
 
 def test_values_of_stopped_repeats_are_no_final_ones():
-    assert told_after(({"loss": 1.0}, {}), ({"loss": 8.0}, {"stopped": True})) == ({"loss": 1.0}, False, False)
+    assert told_after(({"loss": 1.0}, {}), ({"loss": 8.0}, {"stopped": True})) == (
+        {"loss": 1.0},
+        False,
+        False,
+    )
 
 
 def test_where_all_are_stopped_the_searcher_hears_that():
     stopped = {"stopped": True}
-    assert told_after(({"loss": 1.0}, stopped), ({"loss": 2.0}, stopped), (None, {"error": True})) == ({"loss": 1.5}, False, True)
+    assert told_after(
+        ({"loss": 1.0}, stopped), ({"loss": 2.0}, stopped), (None, {"error": True})
+    ) == ({"loss": 1.5}, False, True)
 
 
 def test_values_no_mean_can_be_taken_of_never_raise():
-    told = told_after(({"loss": "x", "n": 10**400, "b": True, "i": math.inf}, {}), ({"loss": [1], "n": 1, "b": True, "i": -math.inf}, {}))
+    told = told_after(
+        ({"loss": "x", "n": 10**400, "b": True, "i": math.inf}, {}),
+        ({"loss": [1], "n": 1, "b": True, "i": -math.inf}, {}),
+    )
     assert told[0]["loss"] == "x"
     assert (told[0]["n"], told[0]["b"]) == (1, True)
 
 
 def test_num_samples_counts_repeats():
     inner, searcher = repeats(3)
-    assert (inner.spec["num_samples"], searcher.num_trials_for(12), searcher.num_trials_for(-1)) == (4, 12, None)
+    assert (
+        inner.spec["num_samples"],
+        searcher.num_trials_for(12),
+        searcher.num_trials_for(-1),
+    ) == (4, 12, None)
 
 
 def test_a_grid_is_repeated_as_a_whole():
@@ -128,14 +148,21 @@ def test_a_grid_is_repeated_as_a_whole():
 
 
 def test_what_would_be_left_over_is_refused():
-    with pytest.raises(ValueError, match="num_samples must be a multiple of repeat=3, got 10; make it 12, say"):
+    with pytest.raises(
+        ValueError, match="num_samples must be a multiple of repeat=3, got 10; make it 12, say"
+    ):
         Repeater(Recorder(), 3).set_search_properties("loss", "min", {}, num_samples=10)
 
 
 def test_bad_arguments_are_refused_at_once():
-    with pytest.raises(ValueError, match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is run once"):
+    with pytest.raises(
+        ValueError,
+        match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is run once",
+    ):
         Repeater(Recorder(), 0)
-    with pytest.raises(TypeError, match=r"searcher must be a Searcher, got <class .*; construct it first"):
+    with pytest.raises(
+        TypeError, match=r"searcher must be a Searcher, got <class .*; construct it first"
+    ):
         Repeater(Recorder)
 
 
@@ -170,7 +197,9 @@ def test_objects_of_the_space_are_repeated_after_a_restore():
         searcher.set_search_properties("loss", "min", space, seed=0, num_samples=9)
     first.suggest("a")
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [second.suggest(name) for name in "bcdefghij"] == [first.suggest(name) for name in "bcdefghij"]
+    assert [second.suggest(name) for name in "bcdefghij"] == [
+        first.suggest(name) for name in "bcdefghij"
+    ]
 
 
 def test_an_object_that_was_computed_cannot_be_repeated_after_a_restore():

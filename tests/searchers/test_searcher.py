@@ -14,7 +14,9 @@ class Learner(Searcher):
     def suggest(self, trial_id):
         return {}
 
-    def add_evaluated_point(self, parameters, value, error=False, pruned=False, intermediate_values=None):
+    def add_evaluated_point(
+        self, parameters, value, error=False, pruned=False, intermediate_values=None
+    ):
         self.points.append((parameters, value, error, pruned))
 
     def set_max_concurrency(self, max_concurrent):
@@ -40,12 +42,17 @@ TRIALS = [
 def test_trials_of_another_experiment_are_taken_as_points(given):
     searcher = Learner()
     searcher.add_evaluated_trials(given, "a/loss")
-    assert searcher.points == [({"x": 1}, 3.0, False, False), ({"x": 2}, 2.0, False, True), ({"x": 3}, 1.0, True, False)]
+    assert searcher.points == [
+        ({"x": 1}, 3.0, False, False),
+        ({"x": 2}, 2.0, False, True),
+        ({"x": 3}, 1.0, True, False),
+    ]
 
 
 def test_a_searcher_that_learns_nothing_says_so():
     with pytest.raises(
-        NotImplementedError, match=r"BasicVariantGenerator takes no evaluated points, got {'x': 1}; give it points_to_evaluate"
+        NotImplementedError,
+        match=r"BasicVariantGenerator takes no evaluated points, got {'x': 1}; give it points_to_evaluate",
     ):
         BasicVariantGenerator().add_evaluated_point({"x": 1}, 0.5)
 
@@ -55,5 +62,9 @@ def test_a_limit_tells_the_searcher_and_passes_points_on():
     limiter = ConcurrencyLimiter(inner, 3)
     assert limiter.set_max_concurrency(2)
     limiter.add_evaluated_point({"x": 1}, 0.5)
-    assert (inner.limits, limiter.max_concurrent, inner.points) == ([3, 2], 2, [({"x": 1}, 0.5, False, False)])
+    assert (inner.limits, limiter.max_concurrent, inner.points) == (
+        [3, 2],
+        2,
+        [({"x": 1}, 0.5, False, False)],
+    )
     assert not BasicVariantGenerator().set_max_concurrency(2)

@@ -25,10 +25,21 @@ def resolved(space, assignments=None, seed=0):
 
 
 def test_words_are_found_anywhere_and_by_kind():
-    space = {"a": uniform(0, 1), "b": [{"c": randint(0, 3)}, (1, choice([1]))], "d": {"e": grid_search([1, 2])}, "f": sample_from(int)}
+    space = {
+        "a": uniform(0, 1),
+        "b": [{"c": randint(0, 3)}, (1, choice([1]))],
+        "d": {"e": grid_search([1, 2])},
+        "f": sample_from(int),
+    }
     assert list(domains(space)) == [("a",), ("b", 0, "c"), ("b", 1, 1)]
     assert grid_axes(space) == {("d", "e"): [1, 2]}
-    assert list(SearchSpace(space).words) == [("a",), ("b", 0, "c"), ("b", 1, 1), ("d", "e"), ("f",)]
+    assert list(SearchSpace(space).words) == [
+        ("a",),
+        ("b", 0, "c"),
+        ("b", 1, 1),
+        ("d", "e"),
+        ("f",),
+    ]
 
 
 def test_every_word_is_replaced_and_containers_keep_their_types():
@@ -56,13 +67,19 @@ def test_configurations_share_no_containers_with_each_other_or_the_space():
 
 
 def test_assigned_values_are_taken_and_only_the_rest_is_sampled():
-    space = {"lr": uniform(0, 1), "depth": grid_search([2, 3]), "twice": sample_from(lambda config: config["lr"] * 2)}
+    space = {
+        "lr": uniform(0, 1),
+        "depth": grid_search([2, 3]),
+        "twice": sample_from(lambda config: config["lr"] * 2),
+    }
     assert resolved(space, {("lr",): 0.25, ("depth",): 3}) == {"lr": 0.25, "depth": 3, "twice": 0.5}
     assert resolved(space, {("lr",): 0.25, ("depth",): 3, ("twice",): 7})["twice"] == 7
 
 
 def test_a_grid_axis_without_a_value_is_refused():
-    with pytest.raises(ValueError, match="grid axis 'model/depth' must be assigned, got no value; choose one"):
+    with pytest.raises(
+        ValueError, match="grid axis 'model/depth' must be assigned, got no value; choose one"
+    ):
         resolved({"model": {"depth": grid_search([1])}})
 
 
@@ -79,12 +96,18 @@ def test_same_seed_same_configuration():
 
 @pytest.mark.parametrize("space", [[uniform(0, 1)], None, "lr"])
 def test_a_space_is_a_dictionary(space):
-    with pytest.raises(TypeError, match=r"a space must be a dictionary, got .*; give each parameter a name"):
+    with pytest.raises(
+        TypeError, match=r"a space must be a dictionary, got .*; give each parameter a name"
+    ):
         SearchSpace(space)
 
 
 @pytest.mark.parametrize(
-    ("axis", "message"), [([], "lr must be given one value at least"), ([uniform(0, 1)], "lr must be given plain values")]
+    ("axis", "message"),
+    [
+        ([], "lr must be given one value at least"),
+        ([uniform(0, 1)], "lr must be given plain values"),
+    ],
 )
 def test_hand_written_grids_are_checked_with_the_space(axis, message):
     with pytest.raises(ValueError, match=message):
@@ -106,7 +129,13 @@ def test_functions_see_items_attributes_and_the_older_form():
         "none": sample_from(lambda: 3),
     }
     config = resolved(space)
-    assert [config[key] for key in ("item", "attribute", "legacy", "list", "none")] == [3, 3, 3, 5, 3]
+    assert [config[key] for key in ("item", "attribute", "legacy", "list", "none")] == [
+        3,
+        3,
+        3,
+        5,
+        3,
+    ]
 
 
 def test_a_parameter_named_config_wins_over_the_older_form():
@@ -114,17 +143,30 @@ def test_a_parameter_named_config_wins_over_the_older_form():
 
 
 def test_functions_see_sampled_values_and_each_others():
-    space = {"c": sample_from(lambda config: config.b + 1), "b": sample_from(lambda config: config.a + 1), "a": randint(5, 6)}
+    space = {
+        "c": sample_from(lambda config: config.b + 1),
+        "b": sample_from(lambda config: config.a + 1),
+        "a": randint(5, 6),
+    }
     assert resolved(space) == {"a": 5, "b": 6, "c": 7}
 
 
 def test_functions_inside_lists_see_each_other():
-    space = {"layers": [sample_from(lambda config: config["layers"][1] * 2), sample_from(lambda config: config["layers"][2] * 2), 8]}
+    space = {
+        "layers": [
+            sample_from(lambda config: config["layers"][1] * 2),
+            sample_from(lambda config: config["layers"][2] * 2),
+            8,
+        ]
+    }
     assert resolved(space) == {"layers": [32, 16, 8]}
 
 
 def test_getting_with_a_default_waits_for_what_is_not_yet_known():
-    space = {"b": sample_from(lambda config: config.get("a", "default")), "a": sample_from(lambda: 1)}
+    space = {
+        "b": sample_from(lambda config: config.get("a", "default")),
+        "a": sample_from(lambda: 1),
+    }
     assert resolved(space)["b"] == 1
 
 
@@ -134,7 +176,9 @@ def test_going_through_the_configuration_shows_what_is_known():
 
 
 def test_part_of_the_configuration_can_be_returned():
-    config = resolved({"model": {"depth": 3}, "copy": sample_from(lambda config: {"of": config.model})})
+    config = resolved(
+        {"model": {"depth": 3}, "copy": sample_from(lambda config: {"of": config.model})}
+    )
     assert type(config["copy"]["of"]) is dict
     assert config["copy"] == {"of": {"depth": 3}}
     assert config["copy"]["of"] is not config["model"]
@@ -156,12 +200,17 @@ def test_functions_may_return_words_and_so_make_a_space_conditional():
 
 
 def test_functions_may_return_functions():
-    space = {"a": sample_from(lambda: {"x": sample_from(lambda config: config.b + 1)}), "b": sample_from(lambda: 1)}
+    space = {
+        "a": sample_from(lambda: {"x": sample_from(lambda config: config.b + 1)}),
+        "b": sample_from(lambda: 1),
+    }
     assert resolved(space) == {"a": {"x": 2}, "b": 1}
 
 
 def test_functions_must_not_return_grids():
-    with pytest.raises(ValueError, match="sample_from must not return a grid, got one at 'a'; declare"):
+    with pytest.raises(
+        ValueError, match="sample_from must not return a grid, got one at 'a'; declare"
+    ):
         resolved({"a": sample_from(lambda: grid_search([1]))})
 
 
@@ -172,7 +221,9 @@ def test_functions_in_a_circle_are_named():
         "d": sample_from(lambda: 1),
         "e": sample_from(lambda config: config.d),
     }
-    with pytest.raises(ValueError, match="functions in a circle at 'a', 'b/c'; let one of them read no other"):
+    with pytest.raises(
+        ValueError, match="functions in a circle at 'a', 'b/c'; let one of them read no other"
+    ):
         resolved(space)
 
 
@@ -190,7 +241,10 @@ def test_endless_functions_end_after_twenty_passes():
 
 
 def test_chains_resolve_within_twenty_passes():
-    chain = {f"p{number}": sample_from(lambda config, number=number: config[f"p{number + 1}"] + 1) for number in range(19)}
+    chain = {
+        f"p{number}": sample_from(lambda config, number=number: config[f"p{number + 1}"] + 1)
+        for number in range(19)
+    }
     assert resolved({**chain, "p19": 0})["p0"] == 19
 
 
@@ -211,7 +265,15 @@ def test_a_view_is_a_mapping_of_what_is_known():
 
 
 def test_points_are_checked_and_made_plain():
-    space = SearchSpace({"lr": uniform(0, 1), "n": randint(0, 5), "grid": grid_search(["a", "b"]), "f": sample_from(int), "c": 7})
+    space = SearchSpace(
+        {
+            "lr": uniform(0, 1),
+            "n": randint(0, 5),
+            "grid": grid_search(["a", "b"]),
+            "f": sample_from(int),
+            "c": 7,
+        }
+    )
     found = space.assignments({"lr": 1, "n": np.int64(3), "grid": "b", "f": "anything", "c": 7})
     assert found == {("lr",): 1.0, ("n",): 3, ("grid",): "b", ("f",): "anything"}
     assert [type(value) for value in found.values()] == [float, int, str, str]
@@ -230,7 +292,9 @@ def test_points_are_checked_and_made_plain():
 )
 def test_points_outside_the_space_are_refused(point, message):
     with pytest.raises(ValueError, match=message):
-        SearchSpace({"lr": uniform(0, 1), "n": randint(0, 5), "grid": grid_search(["a", "b"]), "c": 7}).assignments(point)
+        SearchSpace(
+            {"lr": uniform(0, 1), "n": randint(0, 5), "grid": grid_search(["a", "b"]), "c": 7}
+        ).assignments(point)
 
 
 def test_constants_leave_out_all_that_is_searched():
@@ -246,7 +310,13 @@ def test_constants_leave_out_all_that_is_searched():
 
 
 def test_the_tag_tells_searched_parameters_in_order_of_their_names():
-    space = {"z": uniform(0, 1), "opt": {"lr": loguniform(1e-4, 1)}, "layers": [randint(0, 9), 5], "epochs": 5, "act": choice(["relu"])}
+    space = {
+        "z": uniform(0, 1),
+        "opt": {"lr": loguniform(1e-4, 1)},
+        "layers": [randint(0, 9), 5],
+        "epochs": 5,
+        "act": choice(["relu"]),
+    }
     config = {"z": 0.5, "opt": {"lr": 0.00012}, "layers": [3, 5], "epochs": 5, "act": "relu"}
     assert experiment_tag(7, config, space) == "7_act=relu,layers_0=3,lr=0.0001,z=0.5000"
     assert experiment_tag(7, config, SearchSpace(space)) == experiment_tag(7, config, space)
@@ -263,7 +333,10 @@ def test_the_tag_is_cut_to_a_hundred_characters_of_one_line():
 
 
 def test_the_tag_names_functions_and_leaves_out_what_the_configuration_lacks():
-    assert experiment_tag(1, {"loss": max}, {"loss": choice([max, min]), "lr": uniform(0, 1)}) == "1_loss=max"
+    assert (
+        experiment_tag(1, {"loss": max}, {"loss": choice([max, min]), "lr": uniform(0, 1)})
+        == "1_loss=max"
+    )
 
 
 def test_two_parameters_never_share_a_flat_name():

@@ -33,7 +33,9 @@ class WithAttribute(Ones):
 
 
 def told(searcher, num_samples):
-    assert tell_properties(searcher, "loss", "min", SPACE, {"seed": 0, "num_samples": num_samples, "experiment": "e"})
+    assert tell_properties(
+        searcher, "loss", "min", SPACE, {"seed": 0, "num_samples": num_samples, "experiment": "e"}
+    )
     return searcher
 
 
@@ -67,5 +69,10 @@ def test_a_script_can_read_it_after_the_experiment(tmp_path):
     searcher = BasicVariantGenerator()
     settings = tune.TuneConfig(num_samples=2, search_alg=searcher)
     run = tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
-    results = tune.Tuner(lambda config: {"loss": config["x"]}, param_space=SPACE, tune_config=settings, run_config=run).fit()
+    results = tune.Tuner(
+        lambda config: {"loss": config["x"]},
+        param_space=SPACE,
+        tune_config=settings,
+        run_config=run,
+    ).fit()
     assert searcher.total_samples == len(results) == 6

@@ -9,7 +9,11 @@ from searchers.space.tree import assign, copied, flat_name, leaves, match, merge
 
 trees = st.recursive(
     st.integers() | st.text(max_size=2),
-    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3) | st.lists(inner, max_size=3) | st.tuples(inner, inner),
+    lambda inner: (
+        st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+    ),
     max_leaves=12,
 )
 
@@ -77,12 +81,18 @@ def test_flat_names_join_keys_and_indices():
 
 def test_merging_replaces_all_but_dictionaries():
     base = {"a": {"x": 1, "y": [1, 2]}, "b": 1}
-    assert merge(base, {"a": {"y": [3]}, "b": {"z": 1}, "c": 2}) == {"a": {"x": 1, "y": [3]}, "b": {"z": 1}, "c": 2}
+    assert merge(base, {"a": {"y": [3]}, "b": {"z": 1}, "c": 2}) == {
+        "a": {"x": 1, "y": [3]},
+        "b": {"z": 1},
+        "c": 2,
+    }
     assert base == {"a": {"x": 1, "y": [1, 2]}, "b": 1}
 
 
 def test_merging_replaces_a_grid_as_a_whole():
-    assert merge({"a": {"grid_search": [1]}}, {"a": {"grid_search": [2]}}) == {"a": {"grid_search": [2]}}
+    assert merge({"a": {"grid_search": [1]}}, {"a": {"grid_search": [2]}}) == {
+        "a": {"grid_search": [2]}
+    }
     assert merge({"a": {"grid_search": [1]}}, {"a": {"b": 2}}) == {"a": {"b": 2}}
 
 
@@ -90,7 +100,11 @@ def test_names_with_slashes_become_nested_dictionaries():
     assert nest({"a/b": 1, "a/c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
-SPACE = {"lr": None, "model": {"depth": None, "layers": [None, {"units": None}], "kind": "mlp"}, "data": np.zeros(2)}
+SPACE = {
+    "lr": None,
+    "model": {"depth": None, "layers": [None, {"units": None}], "kind": "mlp"},
+    "data": np.zeros(2),
+}
 
 
 def matched(given_config):
@@ -104,7 +118,10 @@ def matched(given_config):
         ({}, {}),
         ({"model": {"depth": 2}}, {("model", "depth"): 2}),
         ({"model/depth": 2}, {("model", "depth"): 2}),
-        ({"model": {"layers": [1, {"units": 3}]}}, {("model", "layers", 0): 1, ("model", "layers", 1, "units"): 3}),
+        (
+            {"model": {"layers": [1, {"units": 3}]}},
+            {("model", "layers", 0): 1, ("model", "layers", 1, "units"): 3},
+        ),
         ({"model/layers/1/units": 3}, {("model", "layers", 1, "units"): 3}),
         ({"lr": {"any": ["value"]}}, {("lr",): {"any": ["value"]}}),
         ({"model": {"kind": "mlp"}, "data": SPACE["data"]}, {}),
@@ -120,7 +137,10 @@ def test_configurations_match_nested_or_by_flat_names(given_config, expected):
         ({"lrr": 1}, "'lrr' must be a name in the space, which has .*'lr'"),
         ({"model/width": 1}, "'model/width' must be a name in the space"),
         ({"model/layers/2": 1}, "'model/layers/2' must be a name in the space"),
-        ({"model": {"kind": "cnn"}}, "'model/kind' must be 'mlp' as in the space, got 'cnn'; change the space"),
+        (
+            {"model": {"kind": "cnn"}},
+            "'model/kind' must be 'mlp' as in the space, got 'cnn'; change the space",
+        ),
         ({"model": {"layers": [1]}}, "'model/layers' must be"),
         ({"data": np.zeros(2)}, "'data' must be"),
     ],

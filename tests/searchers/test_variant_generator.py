@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from searchers import BasicVariantGenerator
 from searchers.space import choice, grid_search, loguniform, only_if, randint, sample_from, uniform
 
-SPACE = {"lr": loguniform(1e-4, 1e-1), "model": {"depth": grid_search([2, 3]), "act": choice(["relu", "tanh"])}, "epochs": 5}
+SPACE = {
+    "lr": loguniform(1e-4, 1e-1),
+    "model": {"depth": grid_search([2, 3]), "act": choice(["relu", "tanh"])},
+    "epochs": 5,
+}
 
 
 def prepared(space=SPACE, *, seed=0, num_samples=1, **arguments):
@@ -20,7 +24,10 @@ def prepared(space=SPACE, *, seed=0, num_samples=1, **arguments):
 
 def drawn(searcher, limit=2000):
     configs = []
-    while len(configs) < limit and (config := searcher.suggest(f"t{len(configs)}")) != searcher.FINISHED:
+    while (
+        len(configs) < limit
+        and (config := searcher.suggest(f"t{len(configs)}")) != searcher.FINISHED
+    ):
         configs.append(config)
     return configs
 
@@ -36,7 +43,12 @@ def test_the_full_grid_is_repeated_for_each_sample(sizes, num_samples):
 
 def test_the_first_axis_varies_fastest():
     configs = drawn(prepared({"a": grid_search([1, 2]), "b": grid_search(["x", "y"])}))
-    assert [(config["a"], config["b"]) for config in configs] == [(1, "x"), (2, "x"), (1, "y"), (2, "y")]
+    assert [(config["a"], config["b"]) for config in configs] == [
+        (1, "x"),
+        (2, "x"),
+        (1, "y"),
+        (2, "y"),
+    ]
 
 
 def test_random_values_are_drawn_anew_at_every_point_of_the_grid():
@@ -79,7 +91,9 @@ def test_a_huge_grid_is_never_built():
 
 def test_points_come_first_and_each_replaces_a_sample():
     searcher = prepared(
-        {"lr": uniform(0, 1), "n": randint(0, 9)}, num_samples=3, points_to_evaluate=[{"lr": 0.5, "n": 3}, {"lr": 0.25, "n": 4}]
+        {"lr": uniform(0, 1), "n": randint(0, 9)},
+        num_samples=3,
+        points_to_evaluate=[{"lr": 0.5, "n": 3}, {"lr": 0.25, "n": 4}],
     )
     assert searcher.num_trials_for(3) == 3
     configs = drawn(searcher)
@@ -94,7 +108,9 @@ def test_more_points_than_samples_are_all_evaluated():
 
 
 def test_missing_parameters_of_points_are_sampled():
-    config = prepared({"lr": uniform(0, 1), "model": {"n": randint(0, 9)}}, points_to_evaluate=[{"model/n": 3}]).suggest("a")
+    config = prepared(
+        {"lr": uniform(0, 1), "model": {"n": randint(0, 9)}}, points_to_evaluate=[{"model/n": 3}]
+    ).suggest("a")
     assert config["model"]["n"] == 3
     assert 0 <= config["lr"] < 1
 
@@ -129,9 +145,13 @@ def test_a_random_state_overrides_the_experiments_seed():
     assert drawn(prepared(seed=1, random_state=7)) == drawn(prepared(seed=2, random_state=7))
 
 
-@pytest.mark.parametrize("make", [lambda: np.random.default_rng(3), lambda: np.random.RandomState(3)])
+@pytest.mark.parametrize(
+    "make", [lambda: np.random.default_rng(3), lambda: np.random.RandomState(3)]
+)
 def test_numpy_generators_serve_as_random_states(make):
-    assert drawn(prepared(seed=1, random_state=make())) == drawn(prepared(seed=2, random_state=make()))
+    assert drawn(prepared(seed=1, random_state=make())) == drawn(
+        prepared(seed=2, random_state=make())
+    )
 
 
 def test_without_a_seed_searches_differ():
@@ -166,8 +186,14 @@ def test_the_limit_on_unfinished_trials_holds_and_survives_a_restore():
 
 
 def test_computed_parameters_see_grid_and_random_values():
-    space = {"batch": grid_search([8, 16]), "lr": uniform(0, 1), "scaled": sample_from(lambda config: config.lr * config.batch)}
-    assert all(config["scaled"] == config["lr"] * config["batch"] for config in drawn(prepared(space)))
+    space = {
+        "batch": grid_search([8, 16]),
+        "lr": uniform(0, 1),
+        "scaled": sample_from(lambda config: config.lr * config.batch),
+    }
+    assert all(
+        config["scaled"] == config["lr"] * config["batch"] for config in drawn(prepared(space))
+    )
 
 
 def test_suggesting_without_a_space_is_refused():
@@ -178,9 +204,17 @@ def test_suggesting_without_a_space_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_concurrent": -1}, ValueError, "max_concurrent must be 0 or more, got -1; 0 sets no limit"),
+        (
+            {"max_concurrent": -1},
+            ValueError,
+            "max_concurrent must be 0 or more, got -1; 0 sets no limit",
+        ),
         ({"random_state": -1}, ValueError, "random_state must be 0 or more, got -1"),
-        ({"random_state": "x"}, TypeError, "random_state must be an integer or a numpy generator, got 'x'"),
+        (
+            {"random_state": "x"},
+            TypeError,
+            "random_state must be an integer or a numpy generator, got 'x'",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_at_once(arguments, error, message):
@@ -203,20 +237,34 @@ def test_a_conditional_space_is_crossed_with_its_grid_and_each_has_what_belongs_
     assert [config["depth"] for config in configs] == [2, 3] * 20
     assert all(("skip" in config) == (config["depth"] == 3) for config in configs)
     assert all(("lr" in config) == (config["opt"] != "none") for config in configs)
-    assert all(("twice" in config) == (isinstance(config["opt"], dict) and config["opt"]["name"] == "sgd") for config in configs)
+    assert all(
+        ("twice" in config) == (isinstance(config["opt"], dict) and config["opt"]["name"] == "sgd")
+        for config in configs
+    )
     assert configs == drawn(prepared(CONDITIONAL, num_samples=20))
 
 
 def test_a_constant_grid_search_keeps_what_is_beside_a_condition_as_well():
-    space = {"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1)), "lr": uniform(0, 1)}
-    values = [config["lr"] for config in drawn(prepared(space, num_samples=3, constant_grid_search=True))]
+    space = {
+        "opt": grid_search(["sgd", "adam"]),
+        "momentum": only_if({"opt": "sgd"}, uniform(0, 1)),
+        "lr": uniform(0, 1),
+    }
+    values = [
+        config["lr"] for config in drawn(prepared(space, num_samples=3, constant_grid_search=True))
+    ]
     assert values[0::2] == values[1::2]
     assert len(set(values)) == 3
 
 
 def test_points_of_a_conditional_space_are_written_as_configurations():
-    points = [{"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "twice": 7}, {"opt": "none", "depth": 3, "skip/kind": "add"}]
-    first, second, third, *rest = drawn(prepared(CONDITIONAL, num_samples=3, points_to_evaluate=points))
+    points = [
+        {"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "twice": 7},
+        {"opt": "none", "depth": 3, "skip/kind": "add"},
+    ]
+    first, second, third, *rest = drawn(
+        prepared(CONDITIONAL, num_samples=3, points_to_evaluate=points)
+    )
     assert first == {"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "depth": 2, "twice": 7}
     assert second == {**first, "depth": 3, "skip": second["skip"]}
     assert third == {"opt": "none", "depth": 3, "skip": {"kind": "add"}}
@@ -224,7 +272,13 @@ def test_points_of_a_conditional_space_are_written_as_configurations():
 
 
 @pytest.mark.parametrize(
-    "point", [{"lr": 0.1}, {"opt": "none", "lr": 0.1}, {"skip": {"kind": "add"}}, {"depth": 2, "skip": {"kind": "add"}}]
+    "point",
+    [
+        {"lr": 0.1},
+        {"opt": "none", "lr": 0.1},
+        {"skip": {"kind": "add"}},
+        {"depth": 2, "skip": {"kind": "add"}},
+    ],
 )
 def test_points_that_do_not_belong_together_are_refused_with_the_space(point):
     with pytest.raises(ValueError, match=r"must come with|must be left out where"):

@@ -86,14 +86,26 @@ def test_uniform_floats_stay_below_the_upper_end(seed):
 
 @pytest.mark.parametrize("word", [randint, lograndint, qrandint])
 def test_integers_need_room_below_the_upper_end(word):
-    with pytest.raises(ValueError, match="lower must be less than upper=3, which is left out, got 3; move upper up by one"):
+    with pytest.raises(
+        ValueError,
+        match="lower must be less than upper=3, which is left out, got 3; move upper up by one",
+    ):
         word(3, 3)
 
 
 def test_choice_keeps_python_types_and_makes_numpy_scalars_plain():
-    assert [type(value) for value in choice([True, 1, 1.0, "1", None]).categories] == [bool, int, float, str, type(None)]
+    assert [type(value) for value in choice([True, 1, 1.0, "1", None]).categories] == [
+        bool,
+        int,
+        float,
+        str,
+        type(None),
+    ]
     assert [type(value) for value in choice(np.array([1, 2])).categories] == [int, int]
-    assert [type(value) for value in grid_search(np.linspace(0, 1, 2))["grid_search"]] == [float, float]
+    assert [type(value) for value in grid_search(np.linspace(0, 1, 2))["grid_search"]] == [
+        float,
+        float,
+    ]
 
 
 def test_choice_takes_ranges_and_generators():
@@ -114,42 +126,78 @@ def test_grid_of_a_choice_tries_each_category():
 @pytest.mark.parametrize("values", ["abc", {"a", "b"}, {"a": 1}, 3, None])
 @pytest.mark.parametrize("word", [choice, grid_search])
 def test_what_has_no_order_or_no_elements_is_refused(word, values):
-    with pytest.raises(TypeError, match=f"{word.__name__} must be given a list, got .*; put the values in square brackets"):
+    with pytest.raises(
+        TypeError,
+        match=f"{word.__name__} must be given a list, got .*; put the values in square brackets",
+    ):
         word(values)
 
 
 @pytest.mark.parametrize("word", [choice, grid_search])
 def test_nothing_to_choose_from_is_refused(word):
-    with pytest.raises(ValueError, match=f"{word.__name__} must be given one value at least, got none; leave the parameter out"):
+    with pytest.raises(
+        ValueError,
+        match=f"{word.__name__} must be given one value at least, got none; leave the parameter out",
+    ):
         word([])
 
 
-INNER = [uniform(0, 1), [uniform(0, 1)], {"lr": uniform(0, 1)}, sample_from(int), choice([1]), choice([uniform(0, 1)])]
+INNER = [
+    uniform(0, 1),
+    [uniform(0, 1)],
+    {"lr": uniform(0, 1)},
+    sample_from(int),
+    choice([1]),
+    choice([uniform(0, 1)]),
+]
 
 
 @pytest.mark.parametrize("inner", [*INNER, grid_search([1]), only_if({"a": 1}, 1)])
 def test_words_inside_a_grid_are_refused_with_the_way_out(inner):
-    with pytest.raises(ValueError, match=r"must be given plain values, got .*; use sample_from\(lambda config.*, or only_if"):
+    with pytest.raises(
+        ValueError,
+        match=r"must be given plain values, got .*; use sample_from\(lambda config.*, or only_if",
+    ):
         grid_search(["plain", inner])
 
 
 @pytest.mark.parametrize("inner", INNER)
 def test_words_inside_a_choice_make_it_one_between_sub_spaces(inner):
     word = choice(["plain", inner], ordered=True, prior="plain", prior_confidence="high")
-    assert word == Branching(("plain", inner), is_ordered=True, prior="plain", prior_confidence="high")
+    assert word == Branching(
+        ("plain", inner), is_ordered=True, prior="plain", prior_confidence="high"
+    )
     assert word.selector == Categorical((0, 1), is_ordered=True, prior=0, prior_confidence="high")
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: choice([uniform(0, 1), grid_search([1])]), "choice must hold no grid, got one inside .*; a grid has no points|use choice"),
-        (lambda: choice([{"a": {"b": grid_search([1])}, "c": uniform(0, 1)}]), "choice must hold no grid, got one at 'a/b' inside"),
-        (lambda: choice([1, only_if({"a": 1}, uniform(0, 1))]), "always there, got only_if as option 1; put the choice into only_if"),
-        (lambda: choice([uniform(0, 1), "a"], prior="b"), "prior must be one of the options, got 'b'; .* its number, 0 to 1"),
+        (
+            lambda: choice([uniform(0, 1), grid_search([1])]),
+            "choice must hold no grid, got one inside .*; a grid has no points|use choice",
+        ),
+        (
+            lambda: choice([{"a": {"b": grid_search([1])}, "c": uniform(0, 1)}]),
+            "choice must hold no grid, got one at 'a/b' inside",
+        ),
+        (
+            lambda: choice([1, only_if({"a": 1}, uniform(0, 1))]),
+            "always there, got only_if as option 1; put the choice into only_if",
+        ),
+        (
+            lambda: choice([uniform(0, 1), "a"], prior="b"),
+            "prior must be one of the options, got 'b'; .* its number, 0 to 1",
+        ),
         (lambda: choice([uniform(0, 1), "a"], prior=2), "prior must be one of the options, got 2"),
-        (lambda: only_if({"a": 1}, {"x": grid_search([1])}), "only_if must hold no grid, got one at 'x'"),
-        (lambda: only_if({}, 1), "only_if must be given one condition at least, got none; leave only_if out"),
+        (
+            lambda: only_if({"a": 1}, {"x": grid_search([1])}),
+            "only_if must hold no grid, got one at 'x'",
+        ),
+        (
+            lambda: only_if({}, 1),
+            "only_if must be given one condition at least, got none; leave only_if out",
+        ),
         (lambda: Branching(()), "choice must be given one value at least"),
     ],
 )
@@ -160,7 +208,9 @@ def test_impossible_choices_and_conditions_are_refused_at_once(make, message):
 
 @pytest.mark.parametrize("conditions", ["a", [("a", 1)], {1: 2}])
 def test_conditions_are_a_dictionary_with_names(conditions):
-    with pytest.raises(TypeError, match="only_if must be given a dictionary from names to values, got"):
+    with pytest.raises(
+        TypeError, match="only_if must be given a dictionary from names to values, got"
+    ):
         only_if(conditions, uniform(0, 1))
 
 
@@ -194,14 +244,19 @@ def test_every_bounded_word_takes_a_prior(make, prior):
 
 
 def test_sample_from_takes_functions_only():
-    with pytest.raises(TypeError, match="sample_from must be given a function, got 3; give a constant as it is"):
+    with pytest.raises(
+        TypeError, match="sample_from must be given a function, got 3; give a constant as it is"
+    ):
         sample_from(3)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: uniform(0, 1, prior=2), r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen the domain"),
+        (
+            lambda: uniform(0, 1, prior=2),
+            r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen the domain",
+        ),
         (lambda: uniform(0, 1, prior="x"), "prior must lie in .*, got 'x'"),
         (lambda: quniform(0, 1, 0.25, prior=0.3), "prior must lie in .*q=0.25.*, got 0.3"),
         (lambda: randint(0, 5, prior=5), "prior must lie in Integer.*, got 5"),
@@ -211,7 +266,10 @@ def test_sample_from_takes_functions_only():
             lambda: uniform(0, 1, prior=0.5, prior_confidence="sure"),
             "prior_confidence must be one of .*, got 'sure'; the default is 'medium'",
         ),
-        (lambda: uniform(0, 1, prior_confidence="high"), "prior_confidence must come with a prior, got 'high' alone; add prior="),
+        (
+            lambda: uniform(0, 1, prior_confidence="high"),
+            "prior_confidence must come with a prior, got 'high' alone; add prior=",
+        ),
     ],
 )
 def test_priors_outside_the_domain_are_refused_at_once(make, message):
@@ -220,7 +278,10 @@ def test_priors_outside_the_domain_are_refused_at_once(make, message):
 
 
 def test_a_prior_changes_nothing_about_sampling():
-    draws = [[word.sample(np.random.default_rng(3)) for _ in range(5)] for word in (uniform(0, 1), uniform(0, 1, prior=0.9))]
+    draws = [
+        [word.sample(np.random.default_rng(3)) for _ in range(5)]
+        for word in (uniform(0, 1), uniform(0, 1, prior=0.9))
+    ]
     assert draws[0] == draws[1]
 
 
@@ -234,7 +295,8 @@ def test_normal_words_take_no_prior():
 @pytest.mark.parametrize("word", [choice, grid_search])
 def test_values_that_are_no_list_are_told_to_be_one(word):
     with pytest.raises(
-        TypeError, match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: {word.__name__}\(\['adam', 'sgd'\]\)"
+        TypeError,
+        match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: {word.__name__}\(\['adam', 'sgd'\]\)",
     ):
         word("adam", "sgd")
     assert word(["adam", "sgd"])

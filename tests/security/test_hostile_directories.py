@@ -19,14 +19,26 @@ from tuner.journal import segments
 from tuner.maintenance.doctor import check
 
 SPACE = {"steps": tune.grid_search([2, 3]), "data": np.arange(3.0)}
-ABSURD = ["[]", "{}", "null", "-1", "1e999", "1" + "0" * 400, "9" * 5000, '"' + "x" * 5000 + '"', "[" * 100_000 + "]" * 100_000]
+ABSURD = [
+    "[]",
+    "{}",
+    "null",
+    "-1",
+    "1e999",
+    "1" + "0" * 400,
+    "9" * 5000,
+    '"' + "x" * 5000 + '"',
+    "[" * 100_000 + "]" * 100_000,
+]
 
 
 def train(config):
     for step in range(config["steps"]):
         with tempfile.TemporaryDirectory() as files:
             Path(files, "step").write_text(str(step))
-            tune.report({"loss": 1.0 / (step + 1)}, checkpoint=tune.Checkpoint.from_directory(files))
+            tune.report(
+                {"loss": 1.0 / (step + 1)}, checkpoint=tune.Checkpoint.from_directory(files)
+            )
     if config["steps"] == 2:
         raise RuntimeError("two steps are too few")
 
@@ -41,7 +53,9 @@ def made(tmp_path_factory):
             train,
             param_space=SPACE,
             tune_config=tune.TuneConfig(metric="loss", mode="min", seed=1),
-            run_config=tune.RunConfig(name="exp", storage_path=storage, verbose=0, executor="inline"),
+            run_config=tune.RunConfig(
+                name="exp", storage_path=storage, verbose=0, executor="inline"
+            ),
         ).fit()
     return storage / "exp"
 
@@ -87,19 +101,34 @@ def read_in_every_way(experiment):
     return told
 
 
-FILES = ["experiment.json", "lock", "params.json", "result.json", "progress.csv", "error.txt", "stdout", "stderr"]
+FILES = [
+    "experiment.json",
+    "lock",
+    "params.json",
+    "result.json",
+    "progress.csv",
+    "error.txt",
+    "stdout",
+    "stderr",
+]
 
 
 @pytest.mark.parametrize("place", [as_fifo, as_endless_file, as_directory, as_sparse_file])
 @pytest.mark.parametrize("name", [*FILES, "segment", "snapshot", "manifest", "object"])
-def test_reading_neither_waits_for_nor_follows_what_lies_in_place_of_a_file(name, place, experiment):
+def test_reading_neither_waits_for_nor_follows_what_lies_in_place_of_a_file(
+    name, place, experiment
+):
     patterns = {
         "segment": "journal/*.log",
         "snapshot": "snapshot/*.json",
         "manifest": "*/checkpoint_*/.manifest.json",
         "object": "objects/*",
     }
-    found = sorted(experiment.glob(patterns[name])) if name in patterns else sorted({*experiment.glob(name), *experiment.glob(f"*/{name}")})
+    found = (
+        sorted(experiment.glob(patterns[name]))
+        if name in patterns
+        else sorted({*experiment.glob(name), *experiment.glob(f"*/{name}")})
+    )
     for path in found or [experiment / name]:
         path.unlink(missing_ok=True)
         place(path)
@@ -130,7 +159,11 @@ def test_commands_neither_wait_nor_show_a_traceback(command, place, experiment):
     ]:
         path.unlink(missing_ok=True)
         place(path)
-    arguments = [str(experiment.parent)] if command == "ls" else [str(experiment), *(["0"] if command in ("explain", "tail") else [])]
+    arguments = (
+        [str(experiment.parent)]
+        if command == "ls"
+        else [str(experiment), *(["0"] if command in ("explain", "tail") else [])]
+    )
     done = CliRunner().invoke(main, [command, *arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code in (0, 1, 3), done.output
@@ -148,13 +181,18 @@ def with_value(key, text):
     """Return a function that puts a text in the place of one value of a JSON object."""
 
     def change(body):
-        parts = [f"{json.dumps(name)}:{text if name == key else json.dumps(value)}" for name, value in json.loads(body).items()]
+        parts = [
+            f"{json.dumps(name)}:{text if name == key else json.dumps(value)}"
+            for name, value in json.loads(body).items()
+        ]
         return f"{{{','.join(parts)}}}".encode()
 
     return change
 
 
-@pytest.mark.parametrize("kind", ["segment", "suggested", "started", "result", "turn", "exited", "close"])
+@pytest.mark.parametrize(
+    "kind", ["segment", "suggested", "started", "result", "turn", "exited", "close"]
+)
 def test_absurd_values_in_records_whose_checksums_are_right_are_errors_of_ours(kind, experiment):
     shutil.rmtree(experiment / "snapshot")
     (path,) = (experiment / "journal").glob("*.log")
@@ -169,7 +207,19 @@ def test_absurd_values_in_records_whose_checksums_are_right_are_errors_of_ours(k
 
 
 @pytest.mark.parametrize("absurd", ABSURD)
-@pytest.mark.parametrize("key", ["format_version", "settings", "trainable", "seed", "param_space", "tune_config", "run_config", "metric"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "format_version",
+        "settings",
+        "trainable",
+        "seed",
+        "param_space",
+        "tune_config",
+        "run_config",
+        "metric",
+    ],
+)
 def test_absurd_values_in_the_declaration_are_errors_of_ours(key, absurd, experiment):
     path = experiment / "experiment.json"
     path.write_bytes(with_value(key, absurd)(path.read_bytes()))
@@ -178,7 +228,9 @@ def test_absurd_values_in_the_declaration_are_errors_of_ours(key, absurd, experi
 
 def test_what_cannot_have_happened_is_told_as_such(experiment):
     shutil.rmtree(experiment / "snapshot")
-    rewritten(experiment, 2, with_value("id", '"t00000"'))  # the second trial is suggested under the name of the first
+    rewritten(
+        experiment, 2, with_value("id", '"t00000"')
+    )  # the second trial is suggested under the name of the first
     with pytest.warns(RuntimeWarning, match="tells what cannot have happened"):
         tune.ResultGrid.from_directory(experiment)
 
@@ -191,7 +243,9 @@ def test_a_restore_says_what_is_wrong_and_does_not_wait(experiment):
         tune.Tuner.restore(experiment, train, param_space=SPACE).fit()
 
 
-@pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv", "events.*", "error.txt"])
+@pytest.mark.parametrize(
+    "name", ["params.json", "result.json", "progress.csv", "events.*", "error.txt"]
+)
 def test_a_restore_does_not_wait_for_a_fifo_in_place_of_a_log_file(name, experiment):
     for path in experiment.glob(f"*/{name}"):
         path.unlink()

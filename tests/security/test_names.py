@@ -78,7 +78,9 @@ def quick(config):
 def test_no_value_of_a_configuration_enters_a_path(tmp_path, executor):
     values = [name for name in HOSTILE if name.isascii()][:24]
     space = {"x": tune.grid_search(values), "../../up": 1, "/abs": {"..": 2}}
-    run_config = tune.RunConfig(name="exp", storage_path=tmp_path / "storage", verbose=0, executor=executor)
+    run_config = tune.RunConfig(
+        name="exp", storage_path=tmp_path / "storage", verbose=0, executor=executor
+    )
     grid = tune.Tuner(quick, param_space=space, run_config=run_config).fit()
     assert [result.config["x"] for result in grid] == values
     assert [path.name for path in tmp_path.iterdir()] == ["storage"]
@@ -90,7 +92,11 @@ def test_no_value_of_a_configuration_enters_a_path(tmp_path, executor):
         "lock",
         "snapshot",
     }
-    files = {path.name.partition(".tfevents")[0] for trial in trials for path in (tmp_path / "storage" / "exp" / trial).iterdir()}
+    files = {
+        path.name.partition(".tfevents")[0]
+        for trial in trials
+        for path in (tmp_path / "storage" / "exp" / trial).iterdir()
+    }
     assert files <= {"params.json", "result.json", "progress.csv", "events.out", "stdout", "stderr"}
 
 
@@ -99,7 +105,10 @@ def test_a_trainable_with_a_hostile_name_gets_a_harmless_folder(tmp_path):
         tune.report({"loss": 1.0})
 
     train.__name__ = "../../\x1b[31m/etc"
-    tune.Tuner(train, run_config=tune.RunConfig(storage_path=tmp_path / "storage", verbose=0, executor="inline")).fit()
+    tune.Tuner(
+        train,
+        run_config=tune.RunConfig(storage_path=tmp_path / "storage", verbose=0, executor="inline"),
+    ).fit()
     (experiment,) = (tmp_path / "storage").iterdir()
     assert experiment.name.isascii()
     assert list(tmp_path.iterdir()) == [tmp_path / "storage"]
@@ -107,13 +116,17 @@ def test_a_trainable_with_a_hostile_name_gets_a_harmless_folder(tmp_path):
 
 @pytest.mark.parametrize("trial_id", ["../../evil", "/tmp/evil", "..", "", "t1/../../evil"])  # noqa: S108  (what is to be refused)
 def test_a_folder_cannot_name_a_trial_that_lies_elsewhere(tmp_path, trial_id):
-    run_config = tune.RunConfig(name="exp", storage_path=tmp_path / "storage", verbose=0, executor="inline")
+    run_config = tune.RunConfig(
+        name="exp", storage_path=tmp_path / "storage", verbose=0, executor="inline"
+    )
     tune.Tuner(quick, run_config=run_config).fit()
     experiment = tmp_path / "storage" / "exp"
     with Journal(experiment, recover(experiment)) as journal:
         journal.append(records.encode(TrialSuggested(trial_id, {}, {"cpu": 1.0}, ""), 9.0))
     before = sorted(tmp_path.rglob("*"))
-    tuner = tune.Tuner.restore(experiment, quick, run_config=run_config, tune_config=tune.TuneConfig(num_samples=2))
+    tuner = tune.Tuner.restore(
+        experiment, quick, run_config=run_config, tune_config=tune.TuneConfig(num_samples=2)
+    )
     for attempt in (tuner.get_results, tuner.fit):
         with pytest.raises(StorageError):
             attempt()

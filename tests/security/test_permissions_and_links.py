@@ -24,7 +24,9 @@ def save(config):
             is_private = not stat.S_IMODE(Path(directory).stat().st_mode) & 0o077
             Path(directory, "inner").mkdir()
             Path(directory, "inner", "weights").write_text(str(step))
-            tune.report({"is_private": is_private}, checkpoint=tune.Checkpoint.from_directory(directory))
+            tune.report(
+                {"is_private": is_private}, checkpoint=tune.Checkpoint.from_directory(directory)
+            )
 
 
 class Saving(tune.Trainable):
@@ -36,21 +38,31 @@ class Saving(tune.Trainable):
 
 
 def run(tmp_path, trainable, *, executor="process", **options):
-    checkpoints = tune.CheckpointConfig(checkpoint_frequency=1) if isinstance(trainable, type) else None
+    checkpoints = (
+        tune.CheckpointConfig(checkpoint_frequency=1) if isinstance(trainable, type) else None
+    )
     run_config = tune.RunConfig(
-        name="exp", storage_path=tmp_path / "deep" / "storage", verbose=0, executor=executor, checkpoint_config=checkpoints
+        name="exp",
+        storage_path=tmp_path / "deep" / "storage",
+        verbose=0,
+        executor=executor,
+        checkpoint_config=checkpoints,
     )
     return tune.Tuner(trainable, run_config=run_config, **options).fit()
 
 
 @pytest.mark.parametrize("executor", ["process", "inline"])
 @pytest.mark.parametrize("trainable", [save, Saving])
-def test_without_a_umask_nothing_of_ours_can_be_written_by_others(tmp_path, no_umask, trainable, executor):
+def test_without_a_umask_nothing_of_ours_can_be_written_by_others(
+    tmp_path, no_umask, trainable, executor
+):
     array = __import__("numpy").zeros(9)
     (result,) = run(tmp_path, trainable, executor=executor, param_space={"a": array})
     assert result.metrics["is_private"]
     paths = [tmp_path / "deep", *(tmp_path / "deep").rglob("*")]
-    assert {"objects", "journal", "checkpoint_000001", "weights", "progress.csv", "lock"} <= {path.name for path in paths}
+    assert {"objects", "journal", "checkpoint_000001", "weights", "progress.csv", "lock"} <= {
+        path.name for path in paths
+    }
     assert [path for path in paths if path.lstat().st_mode & 0o022] == []
 
 
@@ -65,7 +77,9 @@ def test_a_folder_of_another_user_is_warned_of(tmp_path):
     run(tmp_path, save)
     experiment = tmp_path / "deep" / "storage" / "exp"
     os.chown(experiment, 12345, -1)
-    with pytest.warns(RuntimeWarning, match="belongs to user 12345, who can change what is read from it"):
+    with pytest.warns(
+        RuntimeWarning, match="belongs to user 12345, who can change what is read from it"
+    ):
         tune.Tuner.restore(experiment, save).fit()
 
 
@@ -90,12 +104,16 @@ def elsewhere(tmp_path):
     return directory
 
 
-@pytest.mark.parametrize("name", ["journal", "snapshot", "objects", "t00000", "lock", "experiment.json"])
+@pytest.mark.parametrize(
+    "name", ["journal", "snapshot", "objects", "t00000", "lock", "experiment.json"]
+)
 def test_a_link_where_we_are_about_to_write_is_refused_by_name(tmp_path, elsewhere, name):
     experiment = tmp_path / "deep" / "storage" / "exp"
     experiment.mkdir(parents=True)
     (experiment / name).symlink_to(elsewhere)
-    with pytest.raises(StorageError, match=rf"exp/{name}' is a link to '.*elsewhere'|already holds"):
+    with pytest.raises(
+        StorageError, match=rf"exp/{name}' is a link to '.*elsewhere'|already holds"
+    ):
         run(tmp_path, save)
     assert contents(elsewhere) == {elsewhere / "precious": b"mine"}
 
@@ -109,8 +127,12 @@ def test_a_link_in_the_place_of_the_experiment_is_refused_by_name(tmp_path, else
     assert contents(elsewhere) == {elsewhere / "precious": b"mine"}
 
 
-@pytest.mark.parametrize("name", ["stdout", "stderr", "result.json", "progress.csv", "params.json", "error.txt"])
-def test_a_link_in_the_place_of_a_trials_file_is_not_written_through(tmp_path, elsewhere, name, caplog):
+@pytest.mark.parametrize(
+    "name", ["stdout", "stderr", "result.json", "progress.csv", "params.json", "error.txt"]
+)
+def test_a_link_in_the_place_of_a_trials_file_is_not_written_through(
+    tmp_path, elsewhere, name, caplog
+):
     """A worker that cannot write its output fails and names the file; a log file is reported as incomplete, or put in the link's place."""
     trial_dir = tmp_path / "deep" / "storage" / "exp" / "t00000"
     trial_dir.mkdir(parents=True)
@@ -131,7 +153,11 @@ def test_a_link_out_of_a_checkpoint_is_refused_by_name(tmp_path, elsewhere):
 
     (result,) = run(tmp_path, train)
     assert "innocent leads out of the checkpoint" in str(result.error)
-    assert [path for path in (tmp_path / "deep").rglob("*") if path.is_file() and b"mine" in path.read_bytes()] == []
+    assert [
+        path
+        for path in (tmp_path / "deep").rglob("*")
+        if path.is_file() and b"mine" in path.read_bytes()
+    ] == []
 
 
 def test_a_checkpoint_that_was_replaced_by_a_link_is_not_gone_on_from(tmp_path, elsewhere):
@@ -144,6 +170,8 @@ def test_a_checkpoint_that_was_replaced_by_a_link_is_not_gone_on_from(tmp_path, 
     trial_dir = tmp_path / "deep" / "storage" / "exp" / "t00000"
     (trial_dir / "checkpoint_000001").rename(elsewhere / "checkpoint")
     (trial_dir / "checkpoint_000001").symlink_to(elsewhere / "checkpoint")
-    (result,) = tune.Tuner.restore(trial_dir.parent, train, resume_errored=True, run_config=tune.RunConfig(verbose=0)).fit()
+    (result,) = tune.Tuner.restore(
+        trial_dir.parent, train, resume_errored=True, run_config=tune.RunConfig(verbose=0)
+    ).fit()
     frame = result.metrics_dataframe
     assert [Path(path).name for path in frame["from"].dropna()] == ["checkpoint_000000"]

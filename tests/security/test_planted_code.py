@@ -63,9 +63,14 @@ def look_at_everything(experiment):
     """Open, restore, continue and analyse; whatever is refused is refused."""
     steps = [
         lambda: Tuner.can_restore(experiment),
-        lambda: analyse(Tuner.restore(experiment, Saving, **settings(experiment.parent)).get_results()),
+        lambda: analyse(
+            Tuner.restore(experiment, Saving, **settings(experiment.parent)).get_results()
+        ),
         lambda: analyse(Tuner.restore(experiment, Saving, **settings(experiment.parent)).fit()),
-        *(lambda path=path: Result.from_path(path).metrics_dataframe for path in experiment.glob("t0*")),
+        *(
+            lambda path=path: Result.from_path(path).metrics_dataframe
+            for path in experiment.glob("t0*")
+        ),
     ]
     num_refused = 0
     for step in steps:
@@ -83,7 +88,12 @@ def analyse(grid):
         for checkpoint, _metrics in result.best_checkpoints:
             checkpoint.get_metadata()
             checkpoint.to_directory()
-    _ = analysis.trial_dataframes, analysis.results_df, grid.get_dataframe(), grid.get_best_result().best_checkpoint
+    _ = (
+        analysis.trial_dataframes,
+        analysis.results_df,
+        grid.get_dataframe(),
+        grid.get_best_result().best_checkpoint,
+    )
 
 
 def bombs(canary):
@@ -98,7 +108,14 @@ def bombs(canary):
 def test_nothing_that_lies_in_a_file_of_the_folder_is_run(finished, tmp_path, monkeypatch, recwarn):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     names = [path.relative_to(finished) for path in finished.rglob("*") if path.is_file()]
-    assert {"experiment.json", "lock", "params.json", "result.json", "progress.csv", ".manifest.json"} <= {name.name for name in names}
+    assert {
+        "experiment.json",
+        "lock",
+        "params.json",
+        "result.json",
+        "progress.csv",
+        ".manifest.json",
+    } <= {name.name for name in names}
     assert {".npy", ".log", ".pkl"} <= {name.suffix for name in names}
     num_refused = 0
     for name in names:
@@ -160,7 +177,9 @@ def run_script(script, storage, num_samples, cwd):
     return done.stdout.split()
 
 
-def test_no_module_or_setting_planted_in_the_folder_is_loaded_not_even_by_whoever_works_in_it(tmp_path):
+def test_no_module_or_setting_planted_in_the_folder_is_loaded_not_even_by_whoever_works_in_it(
+    tmp_path,
+):
     script, storage = tmp_path / "script.py", tmp_path / "storage"
     script.write_text(SCRIPT)
     assert run_script(script, storage, 1, tmp_path) == ["2", "0"]

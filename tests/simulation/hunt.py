@@ -43,19 +43,21 @@ class Catch(NamedTuple):
 def copy_packages(target: Path) -> Path:
     """Copy the packages, without their byte code, and return where they are."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     return target
 
 
 def is_plantable(mutant: Mutant) -> bool:
     """Return whether the line that is to be changed is there, once."""
-    return (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
+    return len(mutant.places((ROOT / mutant.file).read_text(encoding="utf-8"))) == 1
 
 
 def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S, first_seed: int = 0) -> Catch:
     """Plant a mutant in a copy of the packages, look for it, and take it out again."""
     original = (ROOT / mutant.file).read_text(encoding="utf-8")
-    (where / mutant.file).write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
+    (where / mutant.file).write_text(mutant.planted_in(original), encoding="utf-8")
     try:
         return _search(where, limit_s, first_seed)
     finally:
@@ -69,7 +71,13 @@ def _search(where: Path, limit_s: float, first_seed: int) -> Catch:
     began = time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603  (our own interpreter and files)
-            command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit_s + 20.0
+            command,
+            cwd=where,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * limit_s + 20.0,
         )
     except subprocess.TimeoutExpired:
         return Catch(time.monotonic() - began, 0.0, 0, "", "it hangs")
@@ -77,7 +85,9 @@ def _search(where: Path, limit_s: float, first_seed: int) -> Catch:
     if not done.stdout:
         return Catch(seconds, 0.0, 0, "import", done.stderr.strip().splitlines()[-1])
     found = json.loads(done.stdout)
-    return Catch(seconds, found["cpu_s"], found["num_experiments"], found["invariant"] or "", found["what"])
+    return Catch(
+        seconds, found["cpu_s"], found["num_experiments"], found["invariant"] or "", found["what"]
+    )
 
 
 def main() -> int:
@@ -85,7 +95,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("word", nargs="?", default="")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each")
-    parser.add_argument("--first-seed", type=int, default=0, help="where the search for each begins")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="where the search for each begins"
+    )
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if options.word in mutant.file]
     catches: list[Catch] = []
@@ -93,11 +105,17 @@ def main() -> int:
         where = copy_packages(Path(scratch))
         for mutant in chosen:
             missing = Catch(0.0, 0.0, 0, "", "its line is not there any more")
-            catches.append(hunt(mutant, where, options.limit, options.first_seed) if is_plantable(mutant) else missing)
+            catches.append(
+                hunt(mutant, where, options.limit, options.first_seed)
+                if is_plantable(mutant)
+                else missing
+            )
             print(_row(mutant, catches[-1]), flush=True)
     num_found = sum(bool(catch.invariant) for catch in catches)
     sum_s, worst_s = sum(catch.cpu_s for catch in catches), max(catch.cpu_s for catch in catches)
-    print(f"{num_found} of {len(chosen)} found in {sum_s:.1f} CPU seconds, the last of them after {worst_s:.1f}")
+    print(
+        f"{num_found} of {len(chosen)} found in {sum_s:.1f} CPU seconds, the last of them after {worst_s:.1f}"
+    )
     return 0 if num_found == len(chosen) else 1
 
 

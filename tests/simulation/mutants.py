@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -11,7 +12,7 @@ class Mutant:
 
     Attributes:
         file: Where.
-        old: What stands there, once in the file.
+        old: What stands there, once in the file; white space and trailing commas do not count.
         new: What stands there instead.
         expected: Invariants that may find it, most of all the first.
     """
@@ -21,6 +22,23 @@ class Mutant:
     new: str
     expected: str
 
+    def places(self, source: str) -> list[tuple[int, int]]:
+        """Return the stretches of the file that read as `old` does."""
+        stripped = self.old.strip()
+        words = re.findall(r"\w+|[^\w\s]", stripped)
+        pattern = r"\s*".join(
+            (r"(?:,\s*)?" if word in ")]}" else "") + re.escape(word) for word in words
+        )
+        return [
+            found.span()
+            for found in re.finditer(r"(?<!\w)" * stripped[0].isalnum() + pattern, source)
+        ]
+
+    def planted_in(self, source: str) -> str:
+        """Return the file's text with the defect in it."""
+        [(start, end)] = self.places(source)
+        return source[:start] + self.new.strip() + source[end:]
+
 
 def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
     return [Mutant(file, *defect) for defect in defects]
@@ -28,17 +46,29 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 
 DRIVER = _of(
     "tuner/driver/driver.py",
-    ("            self._write()\n            self._tell()\n", "            self._tell()\n", "I20 I6"),
+    (
+        "            self._write()\n            self._tell()\n",
+        "            self._tell()\n",
+        "I20 I6",
+    ),
     ("(self._has_effects() and not self._is_written)", "False", "I15"),
     ("self._is_written &= outcome.is_routine", "pass", "I15"),
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
-    ("[*requests, *answers, *self._proposer.take(), *events]", "[*requests, *self._proposer.take(), *events]", "I9"),
+    (
+        "[*requests, *answers, *self._proposer.take(), *events]",
+        "[*requests, *self._proposer.take(), *events]",
+        "I9",
+    ),
     ("self._answers += [lost, WorkerExited", "self._answers += [WorkerExited", "I9"),
     ("        return min(limits, default=None)", "        return None", "I9"),
-    ("if isinstance(command, DeleteCheckpoint):", "if isinstance(command, DeleteCheckpoint) and len(commands) < 3:", "I16"),
     (
-        "            self._earlier_s, self._began_s = self._earlier_s + (began_s - self._began_s), self._clock()\n",
+        "if isinstance(command, DeleteCheckpoint):",
+        "if isinstance(command, DeleteCheckpoint) and len(commands) < 3:",
+        "I16",
+    ),
+    (
+        "            self._earlier_s, self._began_s = (self._earlier_s + (began_s - self._began_s), self._clock())\n",
         "            pass\n",
         "I17 I12",
     ),
@@ -88,7 +118,7 @@ KEEPER = _of(
     ('trial.leases.pop("", None) is None', 'trial.leases.get("", None) is None', "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
-    ("if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:\n                return True", "if False:\n                return True", "I12"),
+    ("if (intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED):\n                return True", "if False:\n                return True", "I12"),
 ) + _of(
     "tuner/core/retention.py",
     (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
@@ -120,7 +150,7 @@ EXPLOITS = _of(
     ("        self.exploits.forget(trial)\n        trial.resize", "        trial.resize", "I16 I9"),
     ("        self._go_on_as_they_were(self.exploits.send_away(trial))", "        pass", "I9"),
     ("case TrialMove.PAUSE if intention and (trial.source or trial.exploit):", "case TrialMove.PAUSE if intention:", "I11 I3"),
-    ("if stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:", "if True:", "I20"),
+    ("elif stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:", "elif True:", "I20"),
 ) + _of(
     "tuner/core/experiment.py",
     ("            self._go_on_as_they_were(self.exploits.send_away(trial))", "            pass", "I9"),
@@ -221,10 +251,18 @@ REPLAY = _of(
     "tuner/restore/replay.py",
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
     ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
-    ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
+    (
+        "outcome = experiment.handle(event, elapsed_s, advice)",
+        "outcome = experiment.handle(event, 0.0, advice)",
+        "I7",
+    ),
 ) + _of(
     "tuner/journal/journal_events.py",
-    ("                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n", "                pass\n", "I7 I6"),
+    (
+        "                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n",
+        "                pass\n",
+        "I7 I6",
+    ),
 )
 
 SNAPSHOTS = _of(
@@ -242,12 +280,20 @@ SCHEDULERS = _of(
     ("        if index <= before:\n            return None\n", "", "I6"),
     ("        self._highest[trial_id] = index\n", "", "I6"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
-    ("        self._rungs[index].add(value)\n", "        self._rungs[index].add(value / 2)\n", "I6"),
+    (
+        "        self._rungs[index].add(value)\n",
+        "        self._rungs[index].add(value / 2)\n",
+        "I6",
+    ),
 )
 
 SEARCHERS = _of(
     "searchers/wrappers/concurrency_limiter.py",
-    ("        if not self.batch:\n            self._tell(trial_id)\n", "        if not self.batch:\n            pass\n", "I9"),
+    (
+        "        if not self.batch:\n            self._tell(trial_id)\n",
+        "        if not self.batch:\n            pass\n",
+        "I9",
+    ),
 )
 
 LOGGERS = _of(
@@ -286,7 +332,20 @@ LOGGERS = _of(
     ("            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
 
-MUTANTS = [*LOGGERS, *DRIVER, *CORE, *KEEPER, *EXPLOITS, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]
+MUTANTS = [
+    *LOGGERS,
+    *DRIVER,
+    *CORE,
+    *KEEPER,
+    *EXPLOITS,
+    *DESK,
+    *JOURNAL,
+    *CODEC,
+    *REPLAY,
+    *SNAPSHOTS,
+    *SCHEDULERS,
+    *SEARCHERS,
+]
 
 ESCAPING = _of(
     "tuner/core/exploits.py",

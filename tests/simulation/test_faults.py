@@ -67,7 +67,9 @@ def test_each_invariant_is_checked_or_said_not_to_be():
         for _, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__
     ]
-    checked = {found[1] for check in checks if (found := re.match(r"(I\d+): ", check.__doc__ or ""))}
+    checked = {
+        found[1] for check in checks if (found := re.match(r"(I\d+): ", check.__doc__ or ""))
+    }
     assert checked == {f"I{number}" for number in range(1, 21)} - {"I18"}
     assert "I18" in invariants.__doc__
 
@@ -89,7 +91,10 @@ class Promoting(Quiet):
         return [Resume(trials[0].trial_id, Reason("test"))]
 
 
-@pytest.mark.parametrize("factory", [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3, type="stopping"), Promoting])
+@pytest.mark.parametrize(
+    "factory",
+    [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3, type="stopping"), Promoting],
+)
 def test_a_sound_scheduler_comes_through(factory):
     campaign = simulate_with_faults(factory, num_experiments=25)
     assert campaign.num_experiments == 25

@@ -31,6 +31,10 @@ def test_a_planted_defect_is_found(file, part, invariant, copied):
 
 
 def test_without_a_defect_nothing_is_found(copied):
-    catch = hunt(MUTANTS[0].__class__("tuner/driver/driver.py", "persist", "persist", ""), copied, limit_s=1.0)
+    catch = hunt(
+        MUTANTS[0].__class__("tuner/driver/driver.py", "persist", "persist", ""),
+        copied,
+        limit_s=1.0,
+    )
     assert catch.invariant == ""
     assert catch.num_experiments > 0

@@ -12,11 +12,20 @@ def test_everything_that_is_not_needed_is_taken_away():
     needed = {Fault.POWER_CUT, Fault.SIGNAL}
 
     def breaks(candidate):
-        return Violation("I1", "lost") if candidate.num_trials >= 2 and not needed & candidate.without else None
+        return (
+            Violation("I1", "lost")
+            if candidate.num_trials >= 2 and not needed & candidate.without
+            else None
+        )
 
     drawn = dataclasses.replace(scenario(5), num_trials=8, without=frozenset())
     small = shrink(drawn, Violation("I1", "lost"), breaks)
-    assert (small.num_trials, small.num_iterations, small.num_slots, small.num_strikes) == (2, 1, 1, 0)
+    assert (small.num_trials, small.num_iterations, small.num_slots, small.num_strikes) == (
+        2,
+        1,
+        1,
+        0,
+    )
     assert set(Fault) - small.without == needed
 
 
@@ -28,7 +37,9 @@ def test_another_violation_is_not_taken_for_the_same():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_command_gives_the_scenario_back(seed):
     drawn = scenario(seed)
-    small = dataclasses.replace(drawn, num_trials=1, num_strikes=0, without=drawn.without | {Fault.SIGNAL})
+    small = dataclasses.replace(
+        drawn, num_trials=1, num_strikes=0, without=drawn.without | {Fault.SIGNAL}
+    )
     words = command(small).split()
     assert words[:3] == ["python", "-m", "tuner.testing.faults"]
     options = __main__._parser().parse_args(words[3:])

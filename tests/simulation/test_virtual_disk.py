@@ -60,11 +60,16 @@ def test_a_crash_loses_nothing_that_was_written():
 
 
 def test_a_power_cut_keeps_what_was_synced():
-    assert outcomes(lambda machine: machine.write("file", syncs=True)) == {frozenset({("file", LINE)})}
+    assert outcomes(lambda machine: machine.write("file", syncs=True)) == {
+        frozenset({("file", LINE)})
+    }
 
 
 def test_a_power_cut_keeps_any_beginning_of_what_was_not_synced_perhaps_with_zeros():
-    left = {dict(files)["file"] for files in outcomes(lambda machine: machine.write("file", syncs=False))}
+    left = {
+        dict(files)["file"]
+        for files in outcomes(lambda machine: machine.write("file", syncs=False))
+    }
     assert {b"", LINE} <= left
     assert any(0 < len(data) < len(LINE) and LINE.startswith(data) for data in left)
     assert any(data.endswith(b"\0") for data in left)
@@ -72,7 +77,10 @@ def test_a_power_cut_keeps_any_beginning_of_what_was_not_synced_perhaps_with_zer
 
 
 def test_a_name_that_was_not_synced_may_be_gone_though_its_data_were():
-    assert outcomes(lambda machine: machine.write("file", syncs=True, syncs_directory=False)) == {frozenset(), frozenset({("file", LINE)})}
+    assert outcomes(lambda machine: machine.write("file", syncs=True, syncs_directory=False)) == {
+        frozenset(),
+        frozenset({("file", LINE)}),
+    }
 
 
 def test_a_rename_may_reach_the_platter_before_the_data():
@@ -119,11 +127,15 @@ def test_a_cut_that_was_not_synced_may_come_undone():
     assert LINE in left
 
 
-@pytest.mark.parametrize(("fault", "code"), [(Fault.DISK_FULL, errno.ENOSPC), (Fault.WRITE_ERROR, errno.EIO)])
+@pytest.mark.parametrize(
+    ("fault", "code"), [(Fault.DISK_FULL, errno.ENOSPC), (Fault.WRITE_ERROR, errno.EIO)]
+)
 def test_a_write_that_fails_has_taken_a_part_at_most(fault, code):
     sizes, codes = set(), set()
     for seed in range(60):
-        machine = Machine(seed, gaps={Occasion.WRITE: 1}, without={Fault.DISK_FULL, Fault.WRITE_ERROR} - {fault})
+        machine = Machine(
+            seed, gaps={Occasion.WRITE: 1}, without={Fault.DISK_FULL, Fault.WRITE_ERROR} - {fault}
+        )
         machine.fate._left[Occasion.WRITE] = 1
         descriptor = machine.disk.create(FILE)
         try:

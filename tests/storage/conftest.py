@@ -121,7 +121,9 @@ class MemoryDisk:
 
     def sync_directory(self, path):
         inside = {name: file for name, file in self._names.items() if name.parent == path}
-        self._safe_names = {name: file for name, file in self._safe_names.items() if name.parent != path} | inside
+        self._safe_names = {
+            name: file for name, file in self._safe_names.items() if name.parent != path
+        } | inside
 
     def power_cut(self, choose):
         """Lose power; ``choose(n)`` returns a number from 0 to n, and says how much of what was not synced has reached the platter."""

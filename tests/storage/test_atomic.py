@@ -14,7 +14,9 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, names_in):
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "rename"])
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, faulty_disk, operation, names_in):
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path, faulty_disk, operation, names_in
+):
     path = tmp_path / "state.json"
     path.write_bytes(b"old")
     with pytest.raises(OSError, match="injected"):

@@ -95,7 +95,9 @@ def test_an_absolute_link_into_the_staging_directory_holds_after_the_commit(tria
     verify(path)
 
 
-def test_everything_is_synced_before_the_name_is_final_and_the_name_after(source, trial_dir, monkeypatch):
+def test_everything_is_synced_before_the_name_is_final_and_the_name_after(
+    source, trial_dir, monkeypatch
+):
     steps = []
 
     def note(genuine):
@@ -153,10 +155,19 @@ def test_an_orphan_of_the_same_name_makes_room(source, trial_dir):
     ("change", "difference"),
     [
         (lambda path: (path / "model.pt").unlink(), "model.pt"),
-        (lambda path: (path / "model.pt").write_bytes(b"short"), "model.pt has 5 bytes, its manifest says 10240"),
-        (lambda path: (path / "deep" / "state.json").write_bytes(b"[]"), "deep/state.json has another SHA-256"),
+        (
+            lambda path: (path / "model.pt").write_bytes(b"short"),
+            "model.pt has 5 bytes, its manifest says 10240",
+        ),
+        (
+            lambda path: (path / "deep" / "state.json").write_bytes(b"[]"),
+            "deep/state.json has another SHA-256",
+        ),
         (lambda path: (path / "deep" / "empty").rmdir(), "deep/empty"),
-        (lambda path: checkpoints.replace_link(path / "latest", "deep/state.json"), "link latest leads to deep/state.json"),
+        (
+            lambda path: checkpoints.replace_link(path / "latest", "deep/state.json"),
+            "link latest leads to deep/state.json",
+        ),
         (lambda path: (path / layout.MANIFEST).unlink(), "no complete checkpoint"),
         (lambda path: (path / layout.MANIFEST).write_bytes(b""), "cannot be read"),
         (shutil.rmtree, "no complete checkpoint"),
@@ -194,7 +205,19 @@ def test_a_manifest_of_a_newer_version_is_refused(source, trial_dir, monkeypatch
         read_manifest(path)
 
 
-STEPS = ("open", "mkdir", "write", "fsync", "fdatasync", "rename", "unlink", "rmdir", "symlink", "copy_file_range", "close")
+STEPS = (
+    "open",
+    "mkdir",
+    "write",
+    "fsync",
+    "fdatasync",
+    "rename",
+    "unlink",
+    "rmdir",
+    "symlink",
+    "copy_file_range",
+    "close",
+)
 
 
 def run_and_die_before_step(number, function):
@@ -228,7 +251,9 @@ def sync_threads(request, monkeypatch):
 @pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("is_staged", [True, False])
 @pytest.mark.parametrize("has_orphan", [True, False])
-def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_name(source, tmp_path, is_staged, has_orphan, names_in):
+def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_name(
+    source, tmp_path, is_staged, has_orphan, names_in
+):
     final = "checkpoint_000000"
     for number in range(1, 1000):
         trial_dir = tmp_path / f"t{number:05d}"
@@ -237,7 +262,10 @@ def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_nam
         (directory / "model.pt").write_bytes(b"weights")
         if has_orphan:
             commit_from(source, trial_dir, provenance(0, run="orphan"), sync=False)
-        is_through = run_and_die_before_step(number, lambda origin=directory, place=trial_dir: commit_from(origin, place, provenance()))
+        is_through = run_and_die_before_step(
+            number,
+            lambda origin=directory, place=trial_dir: commit_from(origin, place, provenance()),
+        )
         left = [name for name in names_in(trial_dir) if not name.startswith(layout.STAGING_PREFIX)]
         assert left in ([final], [])
         if left:
@@ -256,7 +284,9 @@ FAULTS = ("mkdir", "open", "write", "fsync", "fdatasync", "rename", "symlink")
 
 @pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("operation", FAULTS)
-def test_whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by(source, tmp_path, operation, names_in):
+def test_whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by(
+    source, tmp_path, operation, names_in
+):
     num_errors = 0
     for number in range(1, 100):
         trial_dir = tmp_path / f"{operation}{number}"
@@ -317,7 +347,9 @@ def test_a_sweep_removes_the_unfinished_and_the_unrecorded_only(source, trial_di
     (trial_dir / f"{layout.STAGING_PREFIX}file").write_bytes(b"")
     (trial_dir / "result.json").write_bytes(b"")
     assert len(sweep(trial_dir)) == 2
-    assert sweep(trial_dir, recorded={"checkpoint_000000", "checkpoint_000002"}) == ["checkpoint_000001"]
+    assert sweep(trial_dir, recorded={"checkpoint_000000", "checkpoint_000002"}) == [
+        "checkpoint_000001"
+    ]
     assert names_in(trial_dir) == ["checkpoint_000000", "checkpoint_000002", "result.json"]
     assert sweep(trial_dir / "missing") == []
 
@@ -354,11 +386,15 @@ def test_a_local_checkpoint_is_read_in_place(source):
         pass
 
 
-def test_a_copy_goes_where_it_is_told_or_into_a_temporary_directory_and_stays(source, tmp_path, tree_of, monkeypatch):
+def test_a_copy_goes_where_it_is_told_or_into_a_temporary_directory_and_stays(
+    source, tmp_path, tree_of, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     checkpoint = Checkpoint.from_directory(source)
     assert checkpoint.to_directory(tmp_path / "new" / "place") == str(tmp_path / "new" / "place")
-    assert tree_of(tmp_path / "new" / "place") == tree_of(source) == tree_of(checkpoint.to_directory())
+    assert (
+        tree_of(tmp_path / "new" / "place") == tree_of(source) == tree_of(checkpoint.to_directory())
+    )
 
 
 def test_a_damaged_checkpoint_cannot_be_copied_in_silence(source, trial_dir, tmp_path):

@@ -12,7 +12,14 @@ from tuner.storage.lock import ExperimentLock, Lock, Owner
 
 
 def write_owner(directory, **changes):
-    owner = {"pid": 1, "host": socket.gethostname(), "boot_id": "another", "started": "then", "epoch": 1, "ticks": 1}
+    owner = {
+        "pid": 1,
+        "host": socket.gethostname(),
+        "boot_id": "another",
+        "started": "then",
+        "epoch": 1,
+        "ticks": 1,
+    }
     (directory / "lock").write_text(json.dumps(owner | changes))
 
 
@@ -24,7 +31,9 @@ def test_nobody_drives_what_has_no_lock_or_a_free_one(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {"host": "elsewhere"}])
-def test_of_another_machine_or_an_earlier_start_of_this_one_the_lock_itself_is_asked(tmp_path, changes):
+def test_of_another_machine_or_an_earlier_start_of_this_one_the_lock_itself_is_asked(
+    tmp_path, changes
+):
     write_owner(tmp_path, **changes)
     assert driver_of(tmp_path) is None
     held = Lock(tmp_path / "lock")
@@ -63,5 +72,7 @@ def test_whoever_cannot_open_the_lock_believes_what_is_written_in_it(tmp_path, m
         raise PermissionError(13, "not yours")
 
     monkeypatch.setattr("tuner.storage.current_owner.os.open", refuse)
-    monkeypatch.setattr("tuner.storage.current_owner.read_owner", lambda _: Owner(1, "elsewhere", "", "then"))
+    monkeypatch.setattr(
+        "tuner.storage.current_owner.read_owner", lambda _: Owner(1, "elsewhere", "", "then")
+    )
     assert driver_of(tmp_path).pid == 1

@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 
 from tuner.storage import fast_json
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=2) | st.binary(max_size=2) | st.just({1})
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=2)
+    | st.binary(max_size=2)
+    | st.just({1})
+)
 VALUES = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2) | st.integers(), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=2) | st.integers(), inner)
+    ),
     max_leaves=8,
 )
 
@@ -40,7 +52,13 @@ def test_what_is_plain_is_so_in_either_language(value):
 
 
 def _has_a_huge_sum(value):
-    items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
+    items = (
+        list(value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, (list, tuple))
+        else []
+    )
     numbers = [abs(item) for item in items if type(item) in (int, float)]
     return any(number > 1e150 for number in numbers) or any(map(_has_a_huge_sum, items))
 

@@ -18,7 +18,14 @@ from tuner.storage.layout import journal_directory
 
 
 def body(number):
-    return {"t": number / 2, "k": "result", "id": f"t{number % 3:05d}", "a": 1, "m": {"loss": float(number)}, "c": None}
+    return {
+        "t": number / 2,
+        "k": "result",
+        "id": f"t{number % 3:05d}",
+        "a": 1,
+        "m": {"loss": float(number)},
+        "c": None,
+    }
 
 
 def fill(writer, numbers, per_flush=2):
@@ -43,7 +50,9 @@ def test_what_is_written_is_read_in_order_with_sequence_and_epoch_in_front(tmp_p
     assert {**found[4], "q": None, "e": None} == {"q": None, "e": None, **body(4)}
 
 
-def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(tmp_path, faulty_disk):
+def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(
+    tmp_path, faulty_disk
+):
     disk = faulty_disk()
     writer = Journal(tmp_path, sync="process", disk=disk)
     before = disk.num_calls["write"]
@@ -62,7 +71,9 @@ def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(t
 def test_records_that_are_spelled_already_are_written_as_they_stand(tmp_path):
     with Journal(tmp_path) as writer:
         writer.append(body(1))
-        writer.append_spelled(b'{"q":%d,"e":%d,"t":1.0,"k":"result","m":%b}', (b'{ "loss": 2e0 }',), 0.0)
+        writer.append_spelled(
+            b'{"q":%d,"e":%d,"t":1.0,"k":"result","m":%b}', (b'{ "loss": 2e0 }',), 0.0
+        )
         writer.append(body(3))
     assert [record["q"] for record in read(tmp_path)] == [1, 2, 3]
     assert losses(tmp_path) == [1.0, 2.0, 3.0]
@@ -89,7 +100,9 @@ def test_each_opening_begins_a_segment_and_an_epoch_and_goes_on_counting(tmp_pat
         with Journal(tmp_path, recover(tmp_path)) as writer:
             assert writer.epoch == epoch
             fill(writer, range(3))
-    assert [(record["q"], record["e"]) for record in read(tmp_path)] == [(q + 1, q // 3 + 1) for q in range(12)]
+    assert [(record["q"], record["e"]) for record in read(tmp_path)] == [
+        (q + 1, q // 3 + 1) for q in range(12)
+    ]
     assert names_in(tmp_path / layout.JOURNAL) == [f"{first:020d}.log" for first in (1, 4, 7, 10)]
 
 
@@ -120,7 +133,9 @@ def test_the_statistics_count_everything(tmp_path):
         assert spent.driver_s > 0
 
 
-def test_strict_syncs_before_the_flush_returns_and_group_without_a_thread_when_told(tmp_path, memory_disk):
+def test_strict_syncs_before_the_flush_returns_and_group_without_a_thread_when_told(
+    tmp_path, memory_disk
+):
     for policy, after_flush in (("strict", 2), ("group", 0)):
         writer = Journal(tmp_path / policy, sync=policy, has_syncer=False, disk=memory_disk())
         writer.append(body(1), body(2))
@@ -178,7 +193,9 @@ def test_a_failed_sync_of_the_thread_is_mended_at_the_next_flush(tmp_path, fault
     assert losses(tmp_path) == list(range(6))
 
 
-def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_well(tmp_path, monkeypatch):
+def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_well(
+    tmp_path, monkeypatch
+):
     writer = Journal(tmp_path, has_syncer=False)
     genuine = writer._mend
     failures = iter([True])
@@ -197,7 +214,17 @@ def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_wel
     assert writer.synced_sequence == 2
 
 
-OPERATIONS = ("make_directory", "create", "write", "truncate", "sync", "rename", "sync_directory", "close", "remove")
+OPERATIONS = (
+    "make_directory",
+    "create",
+    "write",
+    "truncate",
+    "sync",
+    "rename",
+    "sync_directory",
+    "close",
+    "remove",
+)
 
 
 def insist(action):
@@ -212,11 +239,18 @@ def insist(action):
 @pytest.mark.parametrize("policy", ["process", "group", "strict"])
 @pytest.mark.parametrize("num_faults", [1, 2, 3])
 @pytest.mark.parametrize("operation", [*OPERATIONS, "short write"])
-def test_whichever_call_fails_nothing_is_lost_or_double(faulty_disk, memory_disk, policy, operation, num_faults):
+def test_whichever_call_fails_nothing_is_lost_or_double(
+    faulty_disk, memory_disk, policy, operation, num_faults
+):
     partial = {"partial_bytes": 30} if operation == "short write" else {}
     for first in range(1, 200):
         failing = range(first, first + num_faults)
-        disk = faulty_disk({operation.removeprefix("short "): failing}, code=errno.ENOSPC, disk=memory_disk(), **partial)
+        disk = faulty_disk(
+            {operation.removeprefix("short "): failing},
+            code=errno.ENOSPC,
+            disk=memory_disk(),
+            **partial,
+        )
         write_through_faults(policy, disk)
         if not disk.num_faults:
             return
@@ -225,7 +259,9 @@ def test_whichever_call_fails_nothing_is_lost_or_double(faulty_disk, memory_disk
 
 def write_through_faults(policy, disk):
     experiment = Path("/virtual")
-    writer = insist(lambda: Journal(experiment, sync=policy, has_syncer=False, segment_bytes=300, disk=disk))
+    writer = insist(
+        lambda: Journal(experiment, sync=policy, has_syncer=False, segment_bytes=300, disk=disk)
+    )
     for number in range(12):
         writer.append(body(number))
         try:
@@ -247,9 +283,13 @@ def write_through_faults(policy, disk):
 
 @pytest.mark.parametrize("policy", ["group", "strict"])
 @pytest.mark.parametrize("other", ["sync", "sync_directory", "create"])
-def test_a_failed_write_followed_by_another_fault_loses_and_doubles_nothing(faulty_disk, memory_disk, policy, other):
+def test_a_failed_write_followed_by_another_fault_loses_and_doubles_nothing(
+    faulty_disk, memory_disk, policy, other
+):
     for write, second in itertools.product(range(2, 10), range(1, 10)):
-        write_through_faults(policy, faulty_disk({"write": {write}, other: {second}}, disk=memory_disk()))
+        write_through_faults(
+            policy, faulty_disk({"write": {write}, other: {second}}, disk=memory_disk())
+        )
 
 
 @given(
@@ -257,11 +297,17 @@ def test_a_failed_write_followed_by_another_fault_loses_and_doubles_nothing(faul
     policy=st.sampled_from(SyncPolicy),
     partial_bytes=st.sampled_from([0, 30]),
 )
-def test_faults_upon_faults_lose_and_double_nothing(faulty_disk, memory_disk, faults, policy, partial_bytes):
-    write_through_faults(policy, faulty_disk(faults, partial_bytes=partial_bytes, disk=memory_disk()))
+def test_faults_upon_faults_lose_and_double_nothing(
+    faulty_disk, memory_disk, faults, policy, partial_bytes
+):
+    write_through_faults(
+        policy, faulty_disk(faults, partial_bytes=partial_bytes, disk=memory_disk())
+    )
 
 
-def test_a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write(tmp_path, faulty_disk):
+def test_a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write(
+    tmp_path, faulty_disk
+):
     disk = faulty_disk({"write": {2, 3}, "truncate": {2, 3}}, partial_bytes=30)
     writer = Journal(tmp_path, has_syncer=False, disk=disk)
     path = tmp_path / layout.JOURNAL / f"{1:020d}.log"
@@ -280,7 +326,9 @@ def test_a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_wri
     partial_bytes=st.sampled_from([0, 30]),
     chance=st.randoms(use_true_random=False),
 )
-def test_strict_loses_nothing_to_any_faults_and_a_power_cut_after_them(faulty_disk, memory_disk, faults, partial_bytes, chance):
+def test_strict_loses_nothing_to_any_faults_and_a_power_cut_after_them(
+    faulty_disk, memory_disk, faults, partial_bytes, chance
+):
     experiment, memory = Path("/virtual"), memory_disk()
     disk = faulty_disk(faults, partial_bytes=partial_bytes, disk=memory)
     writer = insist(lambda: Journal(experiment, sync="strict", segment_bytes=300, disk=disk))
@@ -325,7 +373,9 @@ def test_an_interrupt_right_behind_the_write_neither_loses_nor_doubles(tmp_path,
     assert losses(tmp_path) == [0.0, 1.0, 2.0]
 
 
-def test_an_interrupt_within_the_write_neither_loses_nor_doubles(tmp_path, faulty_disk, monkeypatch):
+def test_an_interrupt_within_the_write_neither_loses_nor_doubles(
+    tmp_path, faulty_disk, monkeypatch
+):
     disk = faulty_disk()
     writer = Journal(tmp_path, has_syncer=False, disk=disk)
 

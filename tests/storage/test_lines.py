@@ -10,7 +10,8 @@ from tuner.storage import lines
 PLACES = {
     b"%d": st.integers(-(1 << 63), (1 << 63) - 1),
     b"%b": st.binary(max_size=5),
-    b"%a": st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**16).map(lambda millionths: millionths / 1e6),
+    b"%a": st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(0, 10**16).map(lambda millionths: millionths / 1e6),
 }
 LITERALS = st.binary(max_size=5).filter(lambda literal: b"%" not in literal)
 
@@ -37,7 +38,15 @@ def test_a_line_verifies_and_is_the_same_in_either_language(given):
 
 @pytest.mark.parametrize(
     ("form", "values"),
-    [(b"%d", ()), (b"", (1,)), (b"%d", (b"1",)), (b"%b", (1,)), (b"%x", (b"",)), (b"%", (1,)), (b"%.", (1.0,))],
+    [
+        (b"%d", ()),
+        (b"", (1,)),
+        (b"%d", (b"1",)),
+        (b"%b", (1,)),
+        (b"%x", (b"",)),
+        (b"%", (1,)),
+        (b"%.", (1.0,)),
+    ],
 )
 def test_what_does_not_fit_its_form_is_refused(form, values):
     with pytest.raises((TypeError, ValueError)):

@@ -16,7 +16,10 @@ from tuner.storage.lock import ExperimentLock, read_note, read_owner
 def test_a_second_driver_is_refused_and_told_who_has_it(tmp_path):
     with ExperimentLock(tmp_path) as first:
         owner = read_owner(tmp_path)
-        with pytest.raises(ExperimentLocked, match=re.escape(f"process {os.getpid()} on {owner.host} since {owner.started}")):
+        with pytest.raises(
+            ExperimentLocked,
+            match=re.escape(f"process {os.getpid()} on {owner.host} since {owner.started}"),
+        ):
             ExperimentLock(tmp_path).acquire()
         assert first.is_held
         assert read_owner(tmp_path) == owner
@@ -30,7 +33,10 @@ def test_a_segment_is_noted_and_stays_noted(tmp_path):
         assert (read_owner(tmp_path).epoch, read_owner(tmp_path).segment) == (4, 17)
         assert read_owner(tmp_path).pid == os.getpid()
     assert read_owner(tmp_path) is None
-    assert {name: read_note(tmp_path)[name] for name in ("epoch", "segment")} == {"epoch": 4, "segment": 17}
+    assert {name: read_note(tmp_path)[name] for name in ("epoch", "segment")} == {
+        "epoch": 4,
+        "segment": 17,
+    }
     with ExperimentLock(tmp_path):
         assert (read_owner(tmp_path).epoch, read_owner(tmp_path).segment) == (4, 17)
 
@@ -153,7 +159,9 @@ def test_whoever_is_refused_is_told_of_the_owner_and_not_of_the_one_before(tmp_p
     with ExperimentLock(tmp_path):
         owner = (tmp_path / layout.LOCK).read_text()
         late = iter([owner.replace(f'"pid":{os.getpid()}', f'"pid":{ended}'), "", owner])
-        monkeypatch.setattr(lock.time, "sleep", lambda _: (tmp_path / layout.LOCK).write_text(next(late)))
+        monkeypatch.setattr(
+            lock.time, "sleep", lambda _: (tmp_path / layout.LOCK).write_text(next(late))
+        )
         (tmp_path / layout.LOCK).write_text(next(late))
         with pytest.raises(ExperimentLocked, match=f"process {os.getpid()} on "):
             ExperimentLock(tmp_path).acquire()

@@ -15,7 +15,9 @@ def store(tmp_path):
     return ObjectStore(tmp_path, sync=False)
 
 
-def test_the_same_content_is_stored_once_and_the_same_array_is_hashed_once(store, tmp_path, monkeypatch):
+def test_the_same_content_is_stored_once_and_the_same_array_is_hashed_once(
+    store, tmp_path, monkeypatch
+):
     array = np.arange(10)
     content = store.put(array)
     assert store.put(array.copy()) == content
@@ -47,7 +49,12 @@ def test_an_array_that_is_read_again_is_the_same_object_and_known(store, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "harm", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1]), lambda path: path.write_bytes(b"")]
+    "harm",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),
+    ],
 )
 def test_a_file_that_is_gone_or_changed_is_refused_by_name(store, tmp_path, harm):
     content = store.put(np.arange(3))

@@ -30,8 +30,13 @@ def experiment(tmp_path):
 def test_everything_unfinished_and_unrecorded_goes_and_nothing_else(experiment, names_in):
     removed = sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None})
     assert names_in(experiment / "t00000") == ["checkpoint_000001", "kept"]
-    assert names_in(experiment / "t00001") == [*(f"checkpoint_00000{index}" for index in range(3)), "kept"]
-    assert names_in(experiment / layout.JOURNAL) == names_in(experiment / layout.SNAPSHOT) == ["kept"]
+    assert names_in(experiment / "t00001") == [
+        *(f"checkpoint_00000{index}" for index in range(3)),
+        "kept",
+    ]
+    assert (
+        names_in(experiment / layout.JOURNAL) == names_in(experiment / layout.SNAPSHOT) == ["kept"]
+    )
     assert names_in(experiment) == [layout.JOURNAL, layout.SNAPSHOT, "t00000", "t00001"]
     assert len(removed) == 4 + 1 + 2 + 2
     assert sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None}) == []
@@ -76,7 +81,11 @@ def begin(directory):
 
 
 def fail_in(directory, records):
-    with pytest.raises(OSError, match="read-only"), nothing_left_behind(directory), Journal(directory) as journal:  # noqa: PT012  (what follows from it)
+    with (  # noqa: PT012  (what follows from it)
+        pytest.raises(OSError, match="read-only"),
+        nothing_left_behind(directory),
+        Journal(directory) as journal,
+    ):
         journal.append(*records)
         raise OSError("read-only")
 

@@ -37,8 +37,22 @@ def test_no_more_memory_is_taken_than_the_file_needs(tmp_path):
 def test_a_file_has_the_content_that_it_has_and_no_other(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
-    asked = [("file", b"12345"), ("file", b"12344"), ("file", b"1234"), ("file", b"123456"), ("link", b"12345"), ("gone", b"")]
-    assert [has_content(tmp_path / name, data) for name, data in asked] == [True, False, False, False, False, False]
+    asked = [
+        ("file", b"12345"),
+        ("file", b"12344"),
+        ("file", b"1234"),
+        ("file", b"123456"),
+        ("link", b"12345"),
+        ("gone", b""),
+    ]
+    assert [has_content(tmp_path / name, data) for name, data in asked] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_no_link_is_followed(tmp_path):

@@ -9,7 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
-from tuner.core.events import Event, Outcome, ResultReported, ResumeType, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    Event,
+    Outcome,
+    ResultReported,
+    ResumeType,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.policies import Advice, StopAll
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
@@ -21,7 +29,9 @@ from tuner.storage import strict_json
 FLOATS = st.floats(allow_nan=False)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -40,7 +50,9 @@ BY_TYPE = {
     int | None: st.none() | st.integers(),
     str | None: st.none() | st.text(max_size=8),
     tuple[str, ...]: st.lists(st.text(max_size=8), max_size=3).map(tuple),
-    tuple[tuple[str, str], ...]: st.lists(st.tuples(st.text(max_size=8), st.sampled_from(["min", "max"])), max_size=3).map(tuple),
+    tuple[tuple[str, str], ...]: st.lists(
+        st.tuples(st.text(max_size=8), st.sampled_from(["min", "max"])), max_size=3
+    ).map(tuple),
     Outcome: st.sampled_from(Outcome),
     ResumeType: st.sampled_from(ResumeType),
     Mapping[str, typing.Any]: mappings(JSON),
@@ -53,7 +65,9 @@ BY_TYPE = {
 def instances(cls):
     """Draw every field, also those with defaults, so that a field the codec forgets does not go unnoticed."""
     hints = typing.get_type_hints(cls)
-    return st.builds(cls, **{field.name: BY_TYPE[hints[field.name]] for field in dataclasses.fields(cls)})
+    return st.builds(
+        cls, **{field.name: BY_TYPE[hints[field.name]] for field in dataclasses.fields(cls)}
+    )
 
 
 for record in (Failure, CheckpointRecord, Reason):
@@ -66,7 +80,9 @@ for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
 EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
 for decision in (*typing.get_args(Decision), StopAll):
     BY_TYPE[decision] = instances(decision)
-BY_TYPE[Decision | StopAll] = st.one_of([BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopAll)])
+BY_TYPE[Decision | StopAll] = st.one_of(
+    [BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopAll)]
+)
 ADVICE = instances(Advice)
 
 
@@ -77,7 +93,9 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advic
     assert records.decode(body) == (event, stamp, advice)
 
 
-FREQUENT = st.one_of([instances(event) for event in (ResultReported, WorkerStarted, WorkerExited, TurnEnded)])
+FREQUENT = st.one_of(
+    [instances(event) for event in (ResultReported, WorkerStarted, WorkerExited, TurnEnded)]
+)
 
 
 @given(FREQUENT, st.floats(), st.none() | st.floats())
@@ -101,16 +119,27 @@ def test_a_frequent_event_is_spelled_as_its_record_says(event, stamp, routine_en
         body[records.ROUTINE_END] = routine_end_s
     spelled = records.spelled(event, stamp, routine_end_s)
     if spelled is None:
-        says_more = getattr(event, "checkpoint", None) or getattr(event, "failure", None) or getattr(event, "is_routine", False)
+        says_more = (
+            getattr(event, "checkpoint", None)
+            or getattr(event, "failure", None)
+            or getattr(event, "is_routine", False)
+        )
         trial_id, stamps = getattr(event, "trial_id", "a"), (stamp, routine_end_s or 0.0)
-        is_strange = not (trial_id.isascii() and trial_id.isalnum() and math.isfinite(sum(stamps)) and {*map(type, stamps)} == {float})
+        is_strange = not (
+            trial_id.isascii()
+            and trial_id.isalnum()
+            and math.isfinite(sum(stamps))
+            and {*map(type, stamps)} == {float}
+        )
         assert says_more or is_strange
     else:
         form, values = spelled
         text = form % (7, 3, *values)
         assert text.isascii()
         assert b"\n" not in text
-        assert repr(strict_json.loads(text)) == repr(strict_json.loads(strict_json.to_bytes({"q": 7, "e": 3, **body})))
+        assert repr(strict_json.loads(text)) == repr(
+            strict_json.loads(strict_json.to_bytes({"q": 7, "e": 3, **body}))
+        )
 
 
 def test_metrics_are_not_spelled_anew():
@@ -123,7 +152,13 @@ def test_a_result_whose_text_is_not_known_is_not_spelled():
     assert records.spelled(ResultReported("t", 1, {"loss": 0.5}), 0.0) is None
 
 
-@given(EVENTS.filter(lambda event: not isinstance(event, (ResultReported, WorkerStarted, WorkerExited, TurnEnded))))
+@given(
+    EVENTS.filter(
+        lambda event: (
+            not isinstance(event, (ResultReported, WorkerStarted, WorkerExited, TurnEnded))
+        )
+    )
+)
 def test_rare_events_are_not_spelled(event):
     assert records.spelled(event, 0.0) is None
 
@@ -150,9 +185,30 @@ def test_marks_are_no_events():
         {"q": 7, "t": 0.0, "k": ["turn"]},
         {"q": 7, "t": 0.0, "k": "started", "id": "t1", "a": 1},
         {"q": 7, "t": None, "k": "turn"},
-        {"q": 7, "t": 0.0, "k": "turn", "d": [{"k": "exploit", "id": "t1", "rule": "pbt", "n": {}}]},
-        {"q": 7, "t": 0.0, "k": "result", "id": "t1", "a": 1, "m": {}, "c": {"index": 0, "iteration": 1, "shards": 4}},
-        {"q": 7, "t": 0.0, "k": "exited", "id": "t1", "a": 1, "outcome": "vanished", "failure": None},
+        {
+            "q": 7,
+            "t": 0.0,
+            "k": "turn",
+            "d": [{"k": "exploit", "id": "t1", "rule": "pbt", "n": {}}],
+        },
+        {
+            "q": 7,
+            "t": 0.0,
+            "k": "result",
+            "id": "t1",
+            "a": 1,
+            "m": {},
+            "c": {"index": 0, "iteration": 1, "shards": 4},
+        },
+        {
+            "q": 7,
+            "t": 0.0,
+            "k": "exited",
+            "id": "t1",
+            "a": 1,
+            "outcome": "vanished",
+            "failure": None,
+        },
     ],
 )
 def test_what_this_version_does_not_know_is_refused(body):
@@ -161,7 +217,17 @@ def test_what_this_version_does_not_know_is_refused(body):
 
 
 def test_numbers_of_a_reason_that_are_not_finite_come_back():
-    decision = Stop("t00000", Reason("rule", {"nan": float("nan"), "inf": -math.inf, "np": np.float32("nan"), "n": np.int64(3)}))
-    text = strict_json.dumps(records.encode(TurnEnded(), 1.0, [Advice(0, decision)]), strict_json.opaque)
+    decision = Stop(
+        "t00000",
+        Reason(
+            "rule",
+            {"nan": float("nan"), "inf": -math.inf, "np": np.float32("nan"), "n": np.int64(3)},
+        ),
+    )
+    text = strict_json.dumps(
+        records.encode(TurnEnded(), 1.0, [Advice(0, decision)]), strict_json.opaque
+    )
     _, _, (back,) = records.decode(strict_json.loads(text))
-    assert repr(back.decision) == repr(Stop("t00000", Reason("rule", {"nan": math.nan, "inf": -math.inf, "np": math.nan, "n": 3})))
+    assert repr(back.decision) == repr(
+        Stop("t00000", Reason("rule", {"nan": math.nan, "inf": -math.inf, "np": math.nan, "n": 3}))
+    )

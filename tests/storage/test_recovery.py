@@ -16,7 +16,14 @@ from tuner.storage import layout
 
 
 def body(number):
-    return {"t": number / 2, "k": "result", "id": f"t{number % 3:05d}", "a": 1, "m": {"loss": number * 0.1}, "c": None}
+    return {
+        "t": number / 2,
+        "k": "result",
+        "id": f"t{number % 3:05d}",
+        "a": 1,
+        "m": {"loss": number * 0.1},
+        "c": None,
+    }
 
 
 def write_journal(experiment, numbers, **options):
@@ -151,7 +158,9 @@ def test_a_changed_line_break_before_the_last_line_is_damage(experiment):
 def test_a_text_of_a_trial_that_looks_like_a_record_is_none(tmp_path):
     imitation = segments.line_of(b'{"q":2,"e":1,"t":0.0,"k":"turn"}').decode()
     with Journal(tmp_path) as writer:
-        writer.append({"t": 0.0, "k": "result", "id": "t1", "a": 1, "m": {"text": imitation}, "c": None})
+        writer.append(
+            {"t": 0.0, "k": "result", "id": "t1", "a": 1, "m": {"text": imitation}, "c": None}
+        )
     path = last_segment(tmp_path)
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.warns(RuntimeWarning):
@@ -190,7 +199,9 @@ def test_a_sealed_segment_whose_last_record_is_another_is_damage(segmented):
     lines = paths[1].read_bytes().splitlines(keepends=True)
     changed = segments.body_of(lines[-1][:-1]).replace(b'"a":1', b'"a":2')
     paths[1].write_bytes(b"".join(lines[:-1]) + segments.line_of(changed))
-    with pytest.raises(DamagedJournal, match=f"{paths[2].name} is damaged at byte 0: it does not follow record"):
+    with pytest.raises(
+        DamagedJournal, match=f"{paths[2].name} is damaged at byte 0: it does not follow record"
+    ):
         list(read(segmented))
 
 
@@ -224,7 +235,9 @@ def test_a_segment_counts_up_to_where_the_next_one_begins(tmp_path):
 def segment_file(experiment, first, previous, epoch, *bodies):
     path = layout.segment_path(experiment / layout.JOURNAL, first)
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(segments.header_line(first, previous, epoch) + b"".join(map(segments.line_of, bodies)))
+    path.write_bytes(
+        segments.header_line(first, previous, epoch) + b"".join(map(segments.line_of, bodies))
+    )
     return path
 
 
@@ -237,7 +250,9 @@ def after_turn(number, epoch):
 
 
 @pytest.mark.parametrize("num_turns_of_second", [0, 1])
-def test_what_an_earlier_driver_wrote_behind_the_start_of_a_later_one_is_damage(tmp_path, num_turns_of_second):
+def test_what_an_earlier_driver_wrote_behind_the_start_of_a_later_one_is_damage(
+    tmp_path, num_turns_of_second
+):
     first = segment_file(tmp_path, 1, segments.START, 1, turn(1, 1), turn(2, 1))
     following = after_turn(1, 1)._replace(epoch=2)
     second = segment_file(tmp_path, 2, following, 2, *[turn(2, 2)] * num_turns_of_second)
@@ -246,7 +261,10 @@ def test_what_an_earlier_driver_wrote_behind_the_start_of_a_later_one_is_damage(
     for reader in [*readers, *[lambda: recover(tmp_path)] * (not num_turns_of_second)]:
         with pytest.raises(DamagedJournal, match="driver 1 wrote behind driver 2") as damage:
             reader()
-        assert (damage.value.path, damage.value.offset) == (str(first), contents[0].index(segments.line_of(turn(2, 1))))
+        assert (damage.value.path, damage.value.offset) == (
+            str(first),
+            contents[0].index(segments.line_of(turn(2, 1))),
+        )
     assert (first.read_bytes(), second.read_bytes()) == contents
 
 
@@ -271,8 +289,13 @@ def test_a_gap_or_an_earlier_driver_behind_a_later_one_is_damage(tmp_path):
     (tmp_path / layout.JOURNAL).mkdir()
     header = segments.header_line(1, segments.START, 2)
     path = tmp_path / layout.JOURNAL / f"{1:020d}.log"
-    for second, story in ((b'{"q":3,"e":2,"k":"turn"}', "record 2 is missing"), (b'{"q":2,"e":1,"k":"turn"}', "driver 1 wrote behind")):
-        path.write_bytes(header + segments.line_of(b'{"q":1,"e":2,"k":"turn"}') + segments.line_of(second))
+    for second, story in (
+        (b'{"q":3,"e":2,"k":"turn"}', "record 2 is missing"),
+        (b'{"q":2,"e":1,"k":"turn"}', "driver 1 wrote behind"),
+    ):
+        path.write_bytes(
+            header + segments.line_of(b'{"q":1,"e":2,"k":"turn"}') + segments.line_of(second)
+        )
         for reader in (recover, lambda where: list(read(where))):
             with pytest.raises(DamagedJournal, match=story):
                 reader(tmp_path)
@@ -281,8 +304,13 @@ def test_a_gap_or_an_earlier_driver_behind_a_later_one_is_damage(tmp_path):
 def test_a_segment_of_an_earlier_driver_behind_one_of_a_later_is_damage(tmp_path):
     (tmp_path / layout.JOURNAL).mkdir()
     record = b'{"q":1,"e":2,"k":"turn"}'
-    for first, previous, epoch in ((1, segments.START, 2), (2, segments.Tail(1, zlib.crc32(record), 2), 1)):
-        lines = segments.header_line(first, previous, epoch) + (segments.line_of(record) if first == 1 else b"")
+    for first, previous, epoch in (
+        (1, segments.START, 2),
+        (2, segments.Tail(1, zlib.crc32(record), 2), 1),
+    ):
+        lines = segments.header_line(first, previous, epoch) + (
+            segments.line_of(record) if first == 1 else b""
+        )
         layout.segment_path(tmp_path / layout.JOURNAL, first).write_bytes(lines)
     with pytest.raises(DamagedJournal, match="driver 1 wrote behind driver 2"):
         list(read(tmp_path))
@@ -314,7 +342,9 @@ def test_a_recovery_that_fails_can_be_repeated(experiment, faulty_disk, operatio
     assert names_in(path.parent).count(path.name) == 1
 
 
-def test_an_opening_brings_to_the_platter_what_a_failed_sync_has_left_to_the_kernel_alone(memory_disk):
+def test_an_opening_brings_to_the_platter_what_a_failed_sync_has_left_to_the_kernel_alone(
+    memory_disk,
+):
     disk, where = memory_disk(), Path(tempfile.gettempdir(), "virtual")
     writer = Journal(where, has_syncer=False, disk=disk)
     writer.append(body(1), body(2))
@@ -329,14 +359,21 @@ def test_an_opening_brings_to_the_platter_what_a_failed_sync_has_left_to_the_ker
     assert sequence_numbers(where, disk=disk) == [1, 2, 3]
 
 
-STEPS = st.lists(st.sampled_from(["flush", "flush", "flush", "sync", "rotate", "power cut", "kill"]), max_size=40)
+STEPS = st.lists(
+    st.sampled_from(["flush", "flush", "flush", "sync", "rotate", "power cut", "kill"]), max_size=40
+)
 
 
 @settings(max_examples=200)
 @given(STEPS, st.sampled_from(["group", "strict"]), st.randoms(use_true_random=False))
-def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed(memory_disk, steps, policy, chance):
+def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed(
+    memory_disk, steps, policy, chance
+):
     disk, where = memory_disk(), Path(tempfile.gettempdir(), "virtual")
-    history, writer = [], Journal(where, sync=policy, has_syncer=False, segment_bytes=300, disk=disk)
+    history, writer = (
+        [],
+        Journal(where, sync=policy, has_syncer=False, segment_bytes=300, disk=disk),
+    )
     for number, step in enumerate([*steps, "power cut"]):
         match step:
             case "flush":
@@ -358,4 +395,6 @@ def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_a
                 assert safe <= tail.sequence <= len(history)
                 history = history[: tail.sequence]
                 assert [record["t"] * 2 for record in read(where, disk=disk)] == history
-                writer = Journal(where, tail, sync=policy, has_syncer=False, segment_bytes=300, disk=disk)
+                writer = Journal(
+                    where, tail, sync=policy, has_syncer=False, segment_bytes=300, disk=disk
+                )

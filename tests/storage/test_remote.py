@@ -63,7 +63,9 @@ def test_a_url_is_downloaded_read_and_removed(memory):
     checkpoint = Checkpoint("memory://bucket/run")
     with checkpoint.as_directory() as path:
         assert Path(path, "deep", "weights").read_bytes() == b"0.5"
-        assert Path(path).stat().st_mode & 0o077 == 0 or Path(path).parent.stat().st_mode & 0o077 == 0
+        assert (
+            Path(path).stat().st_mode & 0o077 == 0 or Path(path).parent.stat().st_mode & 0o077 == 0
+        )
     assert not Path(path).exists()
     assert left_over() == []
 
@@ -77,7 +79,12 @@ def test_a_remote_checkpoint_knows_its_path_and_file_system(memory):
 
 
 def test_a_remote_checkpoint_is_copied_into_a_directory_that_stays(memory, tmp_path):
-    assert Path(Checkpoint("memory://bucket/run").to_directory(tmp_path / "copy"), "deep", "weights").read_bytes() == b"0.5"
+    assert (
+        Path(
+            Checkpoint("memory://bucket/run").to_directory(tmp_path / "copy"), "deep", "weights"
+        ).read_bytes()
+        == b"0.5"
+    )
 
 
 def test_metadata_of_a_remote_checkpoint(memory):
@@ -88,7 +95,10 @@ def test_metadata_of_a_remote_checkpoint(memory):
 
 
 def test_what_does_not_exist_is_named_and_leaves_nothing(memory):
-    with pytest.raises(FileNotFoundError, match="memory://bucket/other"), Checkpoint("memory://bucket/other").as_directory():
+    with (
+        pytest.raises(FileNotFoundError, match="memory://bucket/other"),
+        Checkpoint("memory://bucket/other").as_directory(),
+    ):
         pass
     with Checkpoint("memory://bucket/run").as_directory():
         pass
@@ -102,7 +112,10 @@ def test_a_damaged_download_is_refused(tmp_path, counter):
     (tmp_path / "trial").mkdir()
     path = commit_from(source, tmp_path / "trial", Provenance("t00001", 1, 0, 1))
     (path / "weights").write_bytes(b"0.6")
-    with pytest.raises(CheckpointError, match="weights"), Checkpoint(path, CountingFileSystem(str(counter))).as_directory():
+    with (
+        pytest.raises(CheckpointError, match="weights"),
+        Checkpoint(path, CountingFileSystem(str(counter))).as_directory(),
+    ):
         pass
 
 
@@ -117,7 +130,10 @@ def test_a_name_that_leads_out_is_refused(tmp_path, counter):
 
 def test_without_fsspec_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[remote\]"'), Checkpoint("s3://bucket/run").as_directory():
+    with (
+        pytest.raises(ImportError, match=r'pip install "tuner-hpo\[remote\]"'),
+        Checkpoint("s3://bucket/run").as_directory(),
+    ):
         pass
 
 
@@ -132,7 +148,13 @@ def read_together(checkpoint, barrier, paths):
 def test_four_processes_share_one_download_and_the_last_removes_it(checkpoint, counter):
     context = multiprocessing.get_context("fork")
     barrier, paths = context.Barrier(4), context.SimpleQueue()
-    readers = [context.Process(target=read_together, args=(pickle.loads(pickle.dumps(checkpoint)), barrier, paths)) for _ in range(4)]  # noqa: S301
+    readers = [
+        context.Process(
+            target=read_together,
+            args=(pickle.loads(pickle.dumps(checkpoint)), barrier, paths),  # noqa: S301
+        )
+        for _ in range(4)
+    ]
     for reader in readers:
         reader.start()
     for reader in readers:

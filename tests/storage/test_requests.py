@@ -59,11 +59,15 @@ def write(experiment, text, name="1-1-1.json"):
 
 
 def addressed(experiment, wish):
-    return json.dumps({"to": control_requests._name_of(control_requests.read_owner(experiment)), **asdict(wish)})
+    return json.dumps(
+        {"to": control_requests._name_of(control_requests.read_owner(experiment)), **asdict(wish)}
+    )
 
 
 def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answering):
-    wish = Wish(Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3)
+    wish = Wish(
+        Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3
+    )
     assert post(experiment, wish) == YES
     assert answering == [wish]
     assert not list((experiment / "requests").iterdir())
@@ -95,7 +99,16 @@ def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
     assert not list((experiment / "requests").iterdir())
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"to": "x"}', '{"to": "x", "verb": "dance"}', '{"to": "x", "verb": "pause", "trial_id": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"to": "x"}',
+        '{"to": "x", "verb": "dance"}',
+        '{"to": "x", "verb": "pause", "trial_id": 3}',
+    ],
+)
 def test_a_note_that_cannot_be_understood_is_answered_so(experiment, text):
     write(experiment, text)
     assert Mailbox(experiment).take() == []
@@ -123,7 +136,11 @@ def test_the_disk_is_not_asked_in_every_turn(experiment):
 
 def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
     for number in (3, 1, 2):
-        write(experiment, addressed(experiment, Wish(Verb.PAUSE, f"t{number}")), f"100{number}-1-1.json")
+        write(
+            experiment,
+            addressed(experiment, Wish(Verb.PAUSE, f"t{number}")),
+            f"100{number}-1-1.json",
+        )
     assert [wish.trial_id for wish, _ in Mailbox(experiment).take()] == ["t1", "t2", "t3"]
 
 
@@ -156,7 +173,15 @@ def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experime
 
 
 @pytest.mark.parametrize(
-    "note", ["[]", "3", "null", '{"to": "x"}', '{"to": 3, "verb": "stop", "trial_id": []}', '{"to": "x", "verb": ["stop"]}']
+    "note",
+    [
+        "[]",
+        "3",
+        "null",
+        '{"to": "x"}',
+        '{"to": 3, "verb": "stop", "trial_id": []}',
+        '{"to": "x", "verb": ["stop"]}',
+    ],
 )
 def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, experiment):
     mailbox = Mailbox(experiment)
@@ -165,7 +190,9 @@ def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, exp
     assert "cannot be understood" in (experiment / "requests" / "1-1-1.answer").read_text()
 
 
-@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()])
+@pytest.mark.parametrize(
+    "place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
+)
 def test_what_is_no_file_is_set_aside_and_told_once(place, experiment, caplog):
     clock = Clock()
     mailbox = Mailbox(experiment, clock)

@@ -16,7 +16,9 @@ def experiment(tmp_path):
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number in range(30):
             metrics = {"loss": number, "note": '"k":"result","id":"t00009"'}
-            writer.append(records.encode(ResultReported(f"t{number % 3:05d}", 1, metrics), float(number)))
+            writer.append(
+                records.encode(ResultReported(f"t{number % 3:05d}", 1, metrics), float(number))
+            )
             writer.append(records.encode(TurnEnded(), float(number)))
             writer.flush()
     return tmp_path
@@ -35,7 +37,9 @@ def test_the_index_knows_every_trial_and_its_results(experiment):
     trial_ids = ["t00000", "t00001", "t00002"]
     assert [index.count(trial_id) for trial_id in trial_ids] == [10, 10, 10]
     found = [record for trial_id in trial_ids for record in index.of(trial_id)]
-    assert sorted(found, key=lambda record: record["q"]) == [record for record in read(experiment) if record["k"] == "result"]
+    assert sorted(found, key=lambda record: record["q"]) == [
+        record for record in read(experiment) if record["k"] == "result"
+    ]
 
 
 def test_a_trial_that_never_reported_has_none(experiment, tmp_path):
@@ -72,10 +76,16 @@ def relay(tmp_path):
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number in range(6):
             trial_id = f"t{number:05d}"
-            began = TrialForked(trial_id, "t00000", {}, {}, 0) if number % 2 else TrialSuggested(trial_id, {}, {})
+            began = (
+                TrialForked(trial_id, "t00000", {}, {}, 0)
+                if number % 2
+                else TrialSuggested(trial_id, {}, {})
+            )
             writer.append(records.encode(began, float(number)))
             for loss in range(3):
-                writer.append(records.encode(ResultReported(trial_id, 1, {"loss": loss}), float(number)))
+                writer.append(
+                    records.encode(ResultReported(trial_id, 1, {"loss": loss}), float(number))
+                )
                 writer.flush()
     return tmp_path
 

@@ -67,14 +67,20 @@ def test_one_of_a_newer_version_is_refused(tmp_path, monkeypatch):
         load_newest(tmp_path)
 
 
-@pytest.mark.parametrize("operation", ["make_directory", "create", "write", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize(
+    "operation", ["make_directory", "create", "write", "sync", "rename", "sync_directory"]
+)
 def test_a_failed_write_raises_and_the_older_ones_stay(tmp_path, faulty_disk, operation, names_in):
     for sequence in (1, 2):
         write(tmp_path, {}, sequence)
     with pytest.raises(StorageError, match="injected"):
         write(tmp_path, {}, 3, disk=faulty_disk({operation: {1}}))
     assert load_newest(tmp_path).last_sequence in (2, 3)
-    assert not [name for name in names_in(tmp_path / layout.SNAPSHOT) if name.startswith(layout.STAGING_PREFIX)]
+    assert not [
+        name
+        for name in names_in(tmp_path / layout.SNAPSHOT)
+        if name.startswith(layout.STAGING_PREFIX)
+    ]
     assert Path(tmp_path / layout.SNAPSHOT / f"{2:020d}.json").exists()
 
 

@@ -11,7 +11,12 @@ from tuner.storage.strict_json import Opaque, dumps, loads, opaque, seal, unseal
 
 KEYS = st.text(max_size=5) | st.sampled_from(["$float", "$object", "$$float", "$", "{$"])
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.sampled_from(["NaN", "{", "$float"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.sampled_from(["NaN", "{", "$float"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )

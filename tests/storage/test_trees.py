@@ -14,7 +14,11 @@ from tuner.storage import directory_copy
 from tuner.storage.directory_copy import contents_of, copy_file, copy_tree, sync_files
 
 NAMES = st.text("abcé .-", min_size=1, max_size=6).filter(lambda name: name.strip(".") == name)
-TREES = st.recursive(st.binary(max_size=50) | st.just(b"\0" * 5000), lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=10)
+TREES = st.recursive(
+    st.binary(max_size=50) | st.just(b"\0" * 5000),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=10,
+)
 
 
 def plant(root, node):
@@ -34,7 +38,12 @@ def test_a_copy_is_byte_identical_and_the_source_untouched(tree_of, tree, has_co
         before = tree_of(place / "source")
         with pytest.MonkeyPatch.context() as patch:
             if not has_copy_range:
-                patch.setattr(os, "copy_file_range", lambda *_: (_ for _ in ()).throw(OSError("not here")), raising=False)
+                patch.setattr(
+                    os,
+                    "copy_file_range",
+                    lambda *_: (_ for _ in ()).throw(OSError("not here")),
+                    raising=False,
+                )
             contents = copy_tree(place / "source", place / "copy")
         assert tree_of(place / "copy") == tree_of(place / "source") == before
         assert {*contents.files, *contents.directories} == set(before)
@@ -117,7 +126,12 @@ HOLE = 8 << 20
 @pytest.mark.parametrize("has_copy_range", [True, False])
 def test_holes_stay_holes(tmp_path, monkeypatch, pieces, has_copy_range):
     if not has_copy_range:
-        monkeypatch.setattr(os, "copy_file_range", lambda *_: (_ for _ in ()).throw(OSError("not here")), raising=False)
+        monkeypatch.setattr(
+            os,
+            "copy_file_range",
+            lambda *_: (_ for _ in ()).throw(OSError("not here")),
+            raising=False,
+        )
     source, target = tmp_path / "source", tmp_path / "target"
     with source.open("wb") as file:
         for piece in pieces:
@@ -129,7 +143,9 @@ def test_holes_stay_holes(tmp_path, monkeypatch, pieces, has_copy_range):
     assert target.stat().st_blocks <= source.stat().st_blocks + 16 * len(pieces)
 
 
-def test_a_file_system_that_cannot_tell_where_its_holes_are_has_everything_copied(tmp_path, monkeypatch):
+def test_a_file_system_that_cannot_tell_where_its_holes_are_has_everything_copied(
+    tmp_path, monkeypatch
+):
     source = tmp_path / "source"
     with source.open("wb") as file:
         file.seek(HOLE)

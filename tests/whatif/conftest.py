@@ -67,9 +67,17 @@ class World:
     def of(cls, seed, *, max_trials=12, max_results=12):
         chance = Random(seed)  # noqa: S311  (curves, no secrets)
         num = chance.randint(4, max_trials)
-        lengths = [0 if chance.random() < 0.05 else chance.randint(1, max_results) for _ in range(num)]
+        lengths = [
+            0 if chance.random() < 0.05 else chance.randint(1, max_results) for _ in range(num)
+        ]
         return cls(
-            [[float("nan") if chance.random() < 0.05 else round(chance.random(), 2) for _ in range(length)] for length in lengths],
+            [
+                [
+                    float("nan") if chance.random() < 0.05 else round(chance.random(), 2)
+                    for _ in range(length)
+                ]
+                for length in lengths
+            ],
             [chance.choice([0.5, 1.0, 1.0, 2.0, chance.random() + 0.01]) for _ in range(num)],
             frozenset(number for number in range(num) if chance.random() < 0.15),
         )
@@ -89,9 +97,22 @@ def record(tmp_path, monkeypatch):
     """Return a function that runs an experiment in virtual time, and leaves a directory like any other."""
     names = itertools.count()
 
-    def run(world, scheduler=None, *, slots=1, can_save=False, stop=None, failure=None, search_alg=None, space=None, **more):
+    def run(
+        world,
+        scheduler=None,
+        *,
+        slots=1,
+        can_save=False,
+        stop=None,
+        failure=None,
+        search_alg=None,
+        space=None,
+        **more,
+    ):
         def make_executor(plan, directory, *_):
-            return SimulatedExecutor(world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s)
+            return SimulatedExecutor(
+                world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s
+            )
 
         monkeypatch.setattr(running, "_make_executor", make_executor)
         # Virtual time does not wait for a thread.
@@ -102,10 +123,19 @@ def record(tmp_path, monkeypatch):
             Saves if can_save else never_saves,
             param_space=space or {"number": tune.grid_search(list(range(len(world.losses))))},
             tune_config=tune.TuneConfig(
-                metric="loss", mode="min", scheduler=scheduler or FIFOScheduler(), seed=7, search_alg=search_alg, **more
+                metric="loss",
+                mode="min",
+                scheduler=scheduler or FIFOScheduler(),
+                seed=7,
+                search_alg=search_alg,
+                **more,
             ),
             run_config=tune.RunConfig(
-                name=f"run{next(names)}", storage_path=tmp_path, verbose=0, stop=stop, failure_config=tune.FailureConfig(**failure or {})
+                name=f"run{next(names)}",
+                storage_path=tmp_path,
+                verbose=0,
+                stop=stop,
+                failure_config=tune.FailureConfig(**failure or {}),
             ),
         ).fit()
         past = list(happened(Path(grid.experiment_path)))

@@ -6,35 +6,56 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MedianStoppingRule, PASHAScheduler
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PASHAScheduler,
+)
 from tuner.journal.journal_events import happened
 
 STOPPING = {
     "asha": lambda: ASHAScheduler(max_t=9, reduction_factor=3),
-    "asha in brackets": lambda: ASHAScheduler(max_t=9, reduction_factor=2, type="stopping", brackets=2),
+    "asha in brackets": lambda: ASHAScheduler(
+        max_t=9, reduction_factor=2, type="stopping", brackets=2
+    ),
     "median": lambda: MedianStoppingRule(grace_period=1, min_samples_required=2),
     "fifo": FIFOScheduler,
 }
-PAUSING = {"hyperband": lambda: HyperBandScheduler(max_t=9), "pasha": lambda: PASHAScheduler(max_t=9)}
+PAUSING = {
+    "hyperband": lambda: HyperBandScheduler(max_t=9),
+    "pasha": lambda: PASHAScheduler(max_t=9),
+}
 
 
 def texts(decisions):
-    return [repr(decision) for decision in decisions]  # NaN compares unequal to itself, its text does not
+    return [
+        repr(decision) for decision in decisions
+    ]  # NaN compares unequal to itself, its text does not
 
 
 def assert_same(answer, ran):
     assert texts(answer.decisions) == texts(ran.decisions)
     assert answer.replayed.wall_clock_s == pytest.approx(ran.end_s)
-    assert [trial.iterations for trial in answer.trials] == [trial.farthest_iteration for trial in ran.grid.trials]
+    assert [trial.iterations for trial in answer.trials] == [
+        trial.farthest_iteration for trial in ran.grid.trials
+    ]
 
 
 @pytest.mark.parametrize("name", STOPPING)
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("run", [{"slots": 1}, {"slots": 3}, {"slots": 2, "stop": {"training_iteration": 4}}], ids=str)
-def test_a_recording_is_judged_as_the_scheduler_would_have_judged_it(record, worlds, name, seed, run):
+@pytest.mark.parametrize(
+    "run", [{"slots": 1}, {"slots": 3}, {"slots": 2, "stop": {"training_iteration": 4}}], ids=str
+)
+def test_a_recording_is_judged_as_the_scheduler_would_have_judged_it(
+    record, worlds, name, seed, run
+):
     world = worlds.of(seed)
     recorded = record(world, **run)
-    assert_same(tune.what_if(recorded.path, STOPPING[name]()), record(world, STOPPING[name](), **run))
+    assert_same(
+        tune.what_if(recorded.path, STOPPING[name]()), record(world, STOPPING[name](), **run)
+    )
 
 
 @pytest.mark.parametrize("name", ["asha", *PAUSING])
@@ -91,10 +112,16 @@ def run_inline(directory, scheduler):
     grid = tune.Tuner(
         saves_now_and_then,
         param_space={"x": tune.grid_search([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=scheduler, max_concurrent_trials=1),
-        run_config=tune.RunConfig(name=type(scheduler).__name__, storage_path=directory, verbose=0, executor="inline"),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", scheduler=scheduler, max_concurrent_trials=1
+        ),
+        run_config=tune.RunConfig(
+            name=type(scheduler).__name__, storage_path=directory, verbose=0, executor="inline"
+        ),
     ).fit()
-    return grid, [said.decision for each in happened(Path(grid.experiment_path)) for said in each.advice]
+    return grid, [
+        said.decision for each in happened(Path(grid.experiment_path)) for said in each.advice
+    ]
 
 
 def test_training_code_that_saves_now_and_then_is_paused_where_it_has_saved(tmp_path):
@@ -102,7 +129,9 @@ def test_training_code_that_saves_now_and_then_is_paused_where_it_has_saved(tmp_
     grid, decisions = run_inline(tmp_path, HyperBandScheduler(max_t=9))
     answer = tune.what_if(recorded, HyperBandScheduler(max_t=9))
     assert texts(answer.decisions) == texts(decisions)
-    assert [trial.iterations for trial in answer.trials] == [trial.farthest_iteration for trial in grid.trials]
+    assert [trial.iterations for trial in answer.trials] == [
+        trial.farthest_iteration for trial in grid.trials
+    ]
     assert not answer.supposes_saves
     assert answer.num_resumes > 0
     assert tune.what_if(grid, HyperBandScheduler(max_t=9)).decisions == answer.decisions

@@ -37,13 +37,17 @@ CHANGING = [
 
 @pytest.fixture
 def world(worlds):
-    return worlds.World([[1.0, 0.9, 0.8, 0.7], [2.0, 0.5, 0.1, 0.05], [3.0, 2.9, 2.8, 2.7]], [1.0, 1.0, 1.0])
+    return worlds.World(
+        [[1.0, 0.9, 0.8, 0.7], [2.0, 0.5, 0.1, 0.05], [3.0, 2.9, 2.8, 2.7]], [1.0, 1.0, 1.0]
+    )
 
 
 @pytest.mark.parametrize("scheduler", CHANGING, ids=lambda scheduler: type(scheduler).__name__)
 def test_schedulers_that_change_trials_are_refused(record, world, scheduler):
     recorded = record(world)
-    with pytest.raises(ValueError, match=f"must only stop, pause and resume trials, got {type(scheduler).__name__}"):
+    with pytest.raises(
+        ValueError, match=f"must only stop, pause and resume trials, got {type(scheduler).__name__}"
+    ):
         tune.what_if(recorded.path, scheduler)
     with pytest.raises(ValueError, match="must only stop, pause and resume"):
         tune.what_if(recorded.path, {"fifo": "fifo", "other": scheduler})
@@ -64,7 +68,9 @@ class Changing(Scheduler):
 
 @pytest.mark.parametrize("kind", ["resize", "exploit"])
 def test_one_that_does_not_say_so_is_refused_when_it_does(record, world, kind):
-    with pytest.raises(ValueError, match="got Changing, which gives them other configurations or resources"):
+    with pytest.raises(
+        ValueError, match="got Changing, which gives them other configurations or resources"
+    ):
         tune.what_if(record(world, can_save=True).path, Changing(kind))
 
 
@@ -82,7 +88,10 @@ def test_what_population_based_training_recorded_is_refused():
         ),
     )  # fmt: skip
     assert any(trial.grafts for trial in simulation.grid.trials)
-    with pytest.raises(ValueError, match="what-if cannot replay population based training: trials changed their configuration"):
+    with pytest.raises(
+        ValueError,
+        match="what-if cannot replay population based training: trials changed their configuration",
+    ):
         tune.what_if(simulation.grid, FIFOScheduler(), slots=1)
 
 
@@ -95,7 +104,10 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
         if is_fork:
             checkpoint = CheckpointRecord(0, 1)
             trial.grafts = [Graft(0, 0, 0, {}, "t00000", checkpoint, 1, 0, Reason(FORK_RULE))]
-        return trial, [{"loss": loss, "training_iteration": step + is_fork, "time_this_iter_s": 1.0} for step, loss in enumerate(losses, 1)]
+        return trial, [
+            {"loss": loss, "training_iteration": step + is_fork, "time_this_iter_s": 1.0}
+            for step, loss in enumerate(losses, 1)
+        ]
 
     told = [
         trial_of("t00000", [1.0, 0.9]),
@@ -103,8 +115,15 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
         trial_of("f00000", [0.5], is_fork=True),
     ]
     rows = MemoryRows({trial.trial_id: rows for trial, rows in told})
-    answer = tune.what_if(tune.ResultGrid([trial for trial, _ in told], "nowhere", rows, "loss", "min"), "fifo", slots=1)
-    assert [(trial.trial_id, trial.fate) for trial in answer.trials] == [("t00000", Fate.COMPLETED), ("t00001", Fate.RAN_OUT)]
+    answer = tune.what_if(
+        tune.ResultGrid([trial for trial, _ in told], "nowhere", rows, "loss", "min"),
+        "fifo",
+        slots=1,
+    )
+    assert [(trial.trial_id, trial.fate) for trial in answer.trials] == [
+        ("t00000", Fate.COMPLETED),
+        ("t00001", Fate.RAN_OUT),
+    ]
     assert "1 of 3 trials were forked from others by hand and are left out" in answer.caveats
 
 
@@ -113,13 +132,24 @@ def test_an_answer_beyond_what_was_recorded_is_a_bound(record, world):
     answer = tune.what_if(recorded.path, FIFOScheduler())
     assert [trial.fate for trial in answer.trials] == [Fate.RAN_OUT] * 3
     assert (answer.num_cut, answer.num_run_out, answer.is_bound) == (3, 3, True)
-    assert answer.caveats[0].startswith("3 of 3 trials would have trained on beyond what was recorded of them, so that this says little")
+    assert answer.caveats[0].startswith(
+        "3 of 3 trials would have trained on beyond what was recorded of them, so that this says little"
+    )
 
 
 def test_where_few_curves_run_out_the_answer_says_that_it_is_one(record, worlds):
-    recorded = record(worlds.World([[1.0] * 4, [2.0] * 4, [0.5] * 3, [0.4] * 3], [1.0] * 4), ASHAScheduler(**ASHA))
-    answer = tune.what_if(recorded.path, ASHAScheduler(max_t=4, grace_period=2, reduction_factor=2, type="stopping"))
-    assert [trial.fate for trial in answer.trials] == [Fate.COMPLETED, Fate.RAN_OUT, Fate.COMPLETED, Fate.COMPLETED]
+    recorded = record(
+        worlds.World([[1.0] * 4, [2.0] * 4, [0.5] * 3, [0.4] * 3], [1.0] * 4), ASHAScheduler(**ASHA)
+    )
+    answer = tune.what_if(
+        recorded.path, ASHAScheduler(max_t=4, grace_period=2, reduction_factor=2, type="stopping")
+    )
+    assert [trial.fate for trial in answer.trials] == [
+        Fate.COMPLETED,
+        Fate.RAN_OUT,
+        Fate.COMPLETED,
+        Fate.COMPLETED,
+    ]
     assert "it would take longer than this, and might find something better" in answer.caveats[0]
     assert answer.is_bound
 
@@ -140,29 +170,49 @@ def test_trials_that_an_interruption_cut_short_are_cut(record, worlds):
 
 def test_a_searcher_that_learns_is_told_of(record, world):
     space = {"number": tune.randint(0, 3)}
-    assert tune.what_if(record(world, space=space, search_alg=create_searcher("random")).path, "fifo").caveats == ()
+    assert (
+        tune.what_if(
+            record(world, space=space, search_alg=create_searcher("random")).path, "fifo"
+        ).caveats
+        == ()
+    )
     for searcher in (TreeSearch(), ConcurrencyLimiter(TreeSearch(), 1)):
-        (caveat,) = tune.what_if(record(world, space=space, search_alg=searcher).path, "fifo").caveats
-        assert caveat == "TreeSearch chose configurations by earlier results; the replay keeps those that it chose then"
+        (caveat,) = tune.what_if(
+            record(world, space=space, search_alg=searcher).path, "fifo"
+        ).caveats
+        assert (
+            caveat
+            == "TreeSearch chose configurations by earlier results; the replay keeps those that it chose then"
+        )
 
 
 def test_a_limiter_limits_the_replay_as_well(record, worlds):
     world = worlds.World([[1.0] * 4] * 4, [1.0] * 4)
     recorded = record(world, slots=4, search_alg=ConcurrencyLimiter(create_searcher("random"), 2))
     answer = tune.what_if(recorded.path, FIFOScheduler())
-    assert (answer.num_slots, answer.in_full.wall_clock_s, answer.recorded.wall_clock_s) == (2, 8.0, 8.0)
+    assert (answer.num_slots, answer.in_full.wall_clock_s, answer.recorded.wall_clock_s) == (
+        2,
+        8.0,
+        8.0,
+    )
 
 
 def test_without_a_directory_slots_have_to_be_given():
     def curve(config):
         yield {"loss": 1.0}
 
-    grid = simulate(curve, tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=2)).grid
-    with pytest.raises(ValueError, match="slots must be given, got None: 'simulated' does not tell"):
+    grid = simulate(
+        curve, tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=2)
+    ).grid
+    with pytest.raises(
+        ValueError, match="slots must be given, got None: 'simulated' does not tell"
+    ):
         tune.what_if(grid, FIFOScheduler())
     answer = tune.what_if(grid, FIFOScheduler(), slots=1)
     assert (answer.recorded, answer.replayed.wall_clock_s) == (None, 2.0)
-    assert answer.caveats == ("the directory tells neither how trials ended nor what else took time; each curve counts as complete",)
+    assert answer.caveats == (
+        "the directory tells neither how trials ended nor what else took time; each curve counts as complete",
+    )
 
 
 def test_ray_tunes_directories_are_asked_with_metric_mode_and_slots(tmp_path):
@@ -171,15 +221,27 @@ def test_ray_tunes_directories_are_asked_with_metric_mode_and_slots(tmp_path):
         trial.mkdir()
         (trial / "params.json").write_text(json.dumps({"x": number}))
         rows = [
-            {"loss": loss, "training_iteration": step, "time_this_iter_s": 10.0, "trial_id": f"0a1b2_0000{number}", "done": step == 2}
+            {
+                "loss": loss,
+                "training_iteration": step,
+                "time_this_iter_s": 10.0,
+                "trial_id": f"0a1b2_0000{number}",
+                "done": step == 2,
+            }
             for step, loss in enumerate(losses, start=1)
         ]
         (trial / "result.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    answer = tune.what_if(tmp_path, "asha", slots=1, metric="loss", mode="min", max_t=2, reduction_factor=2)
+    answer = tune.what_if(
+        tmp_path, "asha", slots=1, metric="loss", mode="min", max_t=2, reduction_factor=2
+    )
     assert [(trial.trial_id, trial.fate, trial.iterations) for trial in answer.trials] == [
         ("0a1b2_00000", Fate.COMPLETED, 2), ("0a1b2_00001", Fate.STOPPED, 1), ("0a1b2_00002", Fate.COMPLETED, 2),
     ]  # fmt: skip
-    assert (answer.recorded, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (None, 60.0, 50.0)
+    assert (answer.recorded, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (
+        None,
+        60.0,
+        50.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,16 +250,32 @@ def test_ray_tunes_directories_are_asked_with_metric_mode_and_slots(tmp_path):
         ({"scheduler": 3}, TypeError, "scheduler must be a scheduler or the name of one, got 3"),
         ({"scheduler": "ahsa"}, ValueError, "did you mean 'asha'"),
         ({"scheduler": "asha", "max_tt": 3}, TypeError, "did you mean 'max_t'"),
-        ({"scheduler": FIFOScheduler(), "max_t": 3}, TypeError, r"arguments must come with the name of a scheduler, got \['max_t'\]"),
+        (
+            {"scheduler": FIFOScheduler(), "max_t": 3},
+            TypeError,
+            r"arguments must come with the name of a scheduler, got \['max_t'\]",
+        ),
         ({"scheduler": {}}, ValueError, "scheduler must hold one scheduler at least"),
         ({"scheduler": {"a": "asha"}, "max_t": 3}, ValueError, "each with its own arguments"),
         ({"scheduler": "fifo", "slots": 0}, ValueError, "slots must be at least 1, got 0"),
         ({"scheduler": "fifo", "slots": 1.5}, TypeError, "slots must be a whole number, got 1.5"),
         ({"scheduler": "fifo", "slots": True}, TypeError, "slots must be a whole number, got True"),
         ({"scheduler": "fifo", "metric": "los", "mode": "min"}, ValueError, "did you mean 'loss'"),
-        ({"scheduler": "fifo", "metric": "nested/loss"}, ValueError, "mode must be given with metric='nested/loss', got None"),
-        ({"scheduler": "fifo", "mode": "maximum"}, ValueError, "mode must be 'min' or 'max', got 'maximum'"),
-        ({"scheduler": ASHAScheduler(metric="loss"), "metric": "nested/loss"}, ValueError, "metric must be given once"),
+        (
+            {"scheduler": "fifo", "metric": "nested/loss"},
+            ValueError,
+            "mode must be given with metric='nested/loss', got None",
+        ),
+        (
+            {"scheduler": "fifo", "mode": "maximum"},
+            ValueError,
+            "mode must be 'min' or 'max', got 'maximum'",
+        ),
+        (
+            {"scheduler": ASHAScheduler(metric="loss"), "metric": "nested/loss"},
+            ValueError,
+            "metric must be given once",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(record, world, arguments, error, message):
@@ -220,9 +298,15 @@ def test_one_of_several_objectives_is_judged_in_its_own_direction(record, world)
     grid = tune.ResultGrid.from_directory(record(world).path)
     objectives = (("loss", "min"), ("nested/loss", "max"))
     grid = tune.ResultGrid(grid.trials, grid.experiment_path, grid[0].rows, several=objectives)
-    with pytest.raises(ValueError, match=r"optimised several: 'loss' \(min\), 'nested/loss' \(max\); name one of them$"):
+    with pytest.raises(
+        ValueError,
+        match=r"optimised several: 'loss' \(min\), 'nested/loss' \(max\); name one of them$",
+    ):
         tune.what_if(grid, "asha", **ASHA)
     assert tune.what_if(grid, "asha", metric="nested/loss", **ASHA).mode == "max"
     assert tune.what_if(grid, "asha", metric="loss", **ASHA).mode == "min"
-    with pytest.raises(ValueError, match="mode must be given with metric='iter', got None; the recorded experiment optimised 'loss', "):
+    with pytest.raises(
+        ValueError,
+        match="mode must be given with metric='iter', got None; the recorded experiment optimised 'loss', ",
+    ):
         tune.what_if(grid, "asha", metric="iter", **ASHA)

@@ -31,29 +31,55 @@ PAUSING = [
 
 @st.composite
 def trials(draw, number):
-    metrics = st.dictionaries(st.just("loss"), st.floats(allow_nan=True) | st.none() | st.floats(0, 1), min_size=0, max_size=1)
+    metrics = st.dictionaries(
+        st.just("loss"),
+        st.floats(allow_nan=True) | st.none() | st.floats(0, 1),
+        min_size=0,
+        max_size=1,
+    )
     rows = draw(st.lists(st.tuples(metrics, SECONDS, st.booleans()), max_size=10))
     points = [
-        CurvePoint({**row, "training_iteration": iteration, "time_this_iter_s": took_s, "time_total_s": float(iteration)}, took_s, saves)
+        CurvePoint(
+            {
+                **row,
+                "training_iteration": iteration,
+                "time_this_iter_s": took_s,
+                "time_total_s": float(iteration),
+            },
+            took_s,
+            saves,
+        )
         for iteration, (row, took_s, saves) in enumerate(rows, start=1)
     ]
     failure = Failure("ValueError", "diverged") if draw(st.booleans()) else None
     # Nobody who is told to leave takes longer than one who ends by itself.
     curve = Curve(points, draw(SECONDS), LEAVE_S + draw(SECONDS), failure)
     return RecordedTrial(
-        f"t{number:05d}", {"x": number}, {"cpu": 1.0}, str(number), curve, draw(st.booleans()), is_stopped_by_criterion=False
+        f"t{number:05d}",
+        {"x": number},
+        {"cpu": 1.0},
+        str(number),
+        curve,
+        draw(st.booleans()),
+        is_stopped_by_criterion=False,
     )
 
 
 @st.composite
 def recordings(draw, can_save):
     recorded = [draw(trials(number)) for number in range(draw(st.integers(1, 8)))]
-    if not any(isinstance(point.metrics.get("loss"), float) for trial in recorded for point in trial.curve.points):
+    if not any(
+        isinstance(point.metrics.get("loss"), float)
+        for trial in recorded
+        for point in trial.curve.points
+    ):
         points = recorded[0].curve.points
         points.append(CurvePoint({"loss": 0.5, "training_iteration": len(points) + 1}, 1.0))
     if can_save:
         for trial in recorded:
-            trial.curve.points[:] = [CurvePoint(point.metrics, point.took_s) for point in trial.curve.points]
+            trial.curve.points[:] = [
+                CurvePoint(point.metrics, point.took_s) for point in trial.curve.points
+            ]
     policy = CheckpointPolicy(can_save_on_demand=can_save)
     return Recording(
         path="here",
@@ -79,7 +105,9 @@ def answer_of(recording, make):
 
 
 def assert_sound(recording, answer):
-    assert [trial.trial_id for trial in answer.trials] == [trial.trial_id for trial in recording.trials]
+    assert [trial.trial_id for trial in answer.trials] == [
+        trial.trial_id for trial in recording.trials
+    ]
     assert all(trial.iterations <= trial.recorded_iterations for trial in answer.trials)
     assert sum(answer.num_by_fate.values()) == len(recording.trials)
     assert all(trial.is_cut for trial in answer.trials if trial.fate is Fate.RAN_OUT)
@@ -88,10 +116,18 @@ def assert_sound(recording, answer):
     if found is not None:
         assert answer.chosen.last == found
         # Only a trial that ends earlier than it did can end with a better value than the best one did.
-        assert there_was is None or answer.regret >= 0 or answer.chosen.iterations < answer.chosen.recorded_iterations
+        assert (
+            there_was is None
+            or answer.regret >= 0
+            or answer.chosen.iterations < answer.chosen.recorded_iterations
+        )
         assert answer.chosen_rank is None or 1 <= answer.chosen_rank <= len(answer.trials)
         ever = answer.replayed.best_at_any_iteration
-        assert ever >= answer.in_full.best_at_any_iteration if answer.mode == "min" else ever <= answer.in_full.best_at_any_iteration
+        assert (
+            ever >= answer.in_full.best_at_any_iteration
+            if answer.mode == "min"
+            else ever <= answer.in_full.best_at_any_iteration
+        )
     times = [moment.time_s for moment in answer.replayed.progress]
     assert times == sorted(times)
 

@@ -4,7 +4,12 @@ from tuner.whatif.timing import Timing, _Watch, read_timing
 
 
 def result(at_s, iteration, trained_s=1.0, trial_id="a"):
-    return {"k": "result", "t": at_s, "id": trial_id, "m": {"training_iteration": iteration, "time_this_iter_s": trained_s}}
+    return {
+        "k": "result",
+        "t": at_s,
+        "id": trial_id,
+        "m": {"training_iteration": iteration, "time_this_iter_s": trained_s},
+    }
 
 
 def started(at_s, attempt=1, trial_id="a"):
@@ -40,7 +45,14 @@ def test_a_start_takes_from_the_turn_that_asked_for_the_trial_until_its_code_run
 
 
 def test_where_requests_differ_a_trial_waits_for_others_to_leave():
-    records = [turn(0.0), suggested(0.0, "b"), suggested(0.0), started(0.25, trial_id="b"), exited(4.0, trial_id="b"), started(4.5)]
+    records = [
+        turn(0.0),
+        suggested(0.0, "b"),
+        suggested(0.0),
+        started(0.25, trial_id="b"),
+        exited(4.0, trial_id="b"),
+        started(4.5),
+    ]
     assert watched(*records, is_uniform=False).pace_of("a").start_s == 0.5
     assert watched(*records).pace_of("a").start_s == 4.5
 
@@ -48,18 +60,30 @@ def test_where_requests_differ_a_trial_waits_for_others_to_leave():
 def test_a_trial_that_was_suggested_early_starts_from_when_it_has_a_slot():
     asked = [turn(0.5), *[suggested(0.5, trial_id) for trial_id in "abcd"]]
     starts = [started(0.75, trial_id="a"), started(1.0, trial_id="b")]
-    ends = [exited(1.5, trial_id="b"), exited(1.75, trial_id="a"), started(1.75, trial_id="c"), started(2.5, trial_id="d")]
+    ends = [
+        exited(1.5, trial_id="b"),
+        exited(1.75, trial_id="a"),
+        started(1.75, trial_id="c"),
+        started(2.5, trial_id="d"),
+    ]
     timing = watched(*asked, *starts, *ends, num_slots=2)
     assert [timing.pace_of(trial_id).start_s for trial_id in "abcd"] == [0.25, 0.5, 0.25, 0.75]
 
 
 def test_a_slot_whose_trial_did_not_start_is_free_again():
     asked = [turn(0.5), *[suggested(0.5, trial_id) for trial_id in "ab"]]
-    assert watched(*asked, exited(1.0, "failed"), started(1.25, trial_id="b"), num_slots=1).pace_of("b").start_s == 0.25
+    assert (
+        watched(*asked, exited(1.0, "failed"), started(1.25, trial_id="b"), num_slots=1)
+        .pace_of("b")
+        .start_s
+        == 0.25
+    )
 
 
 def test_what_passes_between_results_beside_training_is_a_wait():
-    pace = watched(*BEGIN, result(2.0, 1), result(3.5, 2), result(4.0, 3, trained_s=9.0)).pace_of("a")
+    pace = watched(*BEGIN, result(2.0, 1), result(3.5, 2), result(4.0, 3, trained_s=9.0)).pace_of(
+        "a"
+    )
     assert pace.waits_s == {1: 0.25, 2: 0.5, 3: 0.0}
     assert pace.reported_s == {1: 2.0, 2: 3.5, 3: 4.0}
 
@@ -76,13 +100,22 @@ def test_where_nobody_was_told_to_leave_the_quickest_end_tells_how_long_it_takes
 
 
 def test_the_first_result_of_a_later_attempt_tells_no_wait():
-    timing = watched(*BEGIN, result(2.0, 1), exited(2.5, "stopped"), started(7.0, 2), result(9.0, 2), result(10.5, 3))
+    timing = watched(
+        *BEGIN,
+        result(2.0, 1),
+        exited(2.5, "stopped"),
+        started(7.0, 2),
+        result(9.0, 2),
+        result(10.5, 3),
+    )
     assert timing.pace_of("a").waits_s == {1: 0.25, 3: 0.5}
     assert timing.pace_of("a").worker_s == pytest.approx(0.25 + 1.75 + 3.5)
 
 
 def test_a_worker_that_a_dead_driver_left_is_counted_until_its_last_word():
-    timing = watched(*BEGIN, result(2.0, 1), {"k": "restarted", "t": 2.0}, started(3.0, 2), result(5.0, 2))
+    timing = watched(
+        *BEGIN, result(2.0, 1), {"k": "restarted", "t": 2.0}, started(3.0, 2), result(5.0, 2)
+    )
     assert timing.pace_of("a").worker_s == pytest.approx(0.25 + 1.25 + 2.0)
     assert timing.elapsed_s == 5.0
 

@@ -16,7 +16,11 @@ ASHA = {"max_t": 4, "reduction_factor": 2, "type": "stopping"}
 @pytest.fixture
 def late_bloomer(record, worlds):
     """Three trials of four results at one a second; the second begins badly and ends best."""
-    return record(worlds.World([[1.0, 0.9, 0.8, 0.7], [2.0, 0.5, 0.1, 0.05], [3.0, 2.9, 2.8, 2.7]], [1.0, 1.0, 1.0]))
+    return record(
+        worlds.World(
+            [[1.0, 0.9, 0.8, 0.7], [2.0, 0.5, 0.1, 0.05], [3.0, 2.9, 2.8, 2.7]], [1.0, 1.0, 1.0]
+        )
+    )
 
 
 def test_time_and_iterations_are_told_as_they_were_in_full_and_under_the_scheduler(late_bloomer):
@@ -25,7 +29,12 @@ def test_time_and_iterations_are_told_as_they_were_in_full_and_under_the_schedul
     assert [account.wall_clock_s for account in accounts] == [12.0, 12.0, 6.0]
     assert [account.worker_s for account in accounts] == [12.0, 12.0, 6.0]
     assert [account.num_iterations for account in accounts] == [12, 12, 6]
-    assert (answer.saved_s, answer.saved_share, answer.saved_worker_s, answer.drift) == (6.0, 0.5, 6.0, 0.0)
+    assert (answer.saved_s, answer.saved_share, answer.saved_worker_s, answer.drift) == (
+        6.0,
+        0.5,
+        6.0,
+        0.0,
+    )
 
 
 def test_lost_quality_is_told_in_units_of_the_metric_and_as_a_rank(late_bloomer):
@@ -37,11 +46,24 @@ def test_lost_quality_is_told_in_units_of_the_metric_and_as_a_rank(late_bloomer)
 
 def test_trials_are_judged_by_their_last_values(record, worlds):
     # The first one is best at its second iteration, the second one in the end.
-    recorded = record(worlds.World([[1.0, 0.01, 2.9, 2.9], [2.0, 0.5, 0.2, 0.1], [3.0, 3.0, 3.0, 3.0]], [1.0, 1.0, 1.0]))
+    recorded = record(
+        worlds.World(
+            [[1.0, 0.01, 2.9, 2.9], [2.0, 0.5, 0.2, 0.1], [3.0, 3.0, 3.0, 3.0]], [1.0, 1.0, 1.0]
+        )
+    )
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
-    assert recorded.grid.get_best_result().trial_id == answer.best_recorded.trial_id == answer.in_full.best_trial_id == "t00001"
+    assert (
+        recorded.grid.get_best_result().trial_id
+        == answer.best_recorded.trial_id
+        == answer.in_full.best_trial_id
+        == "t00001"
+    )
     assert answer.best_recorded.fate is Fate.STOPPED
-    assert (answer.replayed.best_trial_id, answer.replayed.best_value, answer.replayed.best_at_any_iteration) == ("t00001", 2.0, 0.01)
+    assert (
+        answer.replayed.best_trial_id,
+        answer.replayed.best_value,
+        answer.replayed.best_at_any_iteration,
+    ) == ("t00001", 2.0, 0.01)
     assert answer.regret == pytest.approx(1.9)
     assert [(trial.recorded_last, trial.last, trial.best) for trial in answer.trials] == [
         (2.9, 2.9, 0.01),
@@ -57,14 +79,26 @@ def test_trials_are_judged_by_their_last_values(record, worlds):
 def test_a_trial_that_is_stopped_before_it_gets_worse_loses_nothing(record, worlds):
     recorded = record(worlds.World([[0.5, 1.0, 2.0, 3.0], [0.6, 5.0, 5.0, 5.0]], [1.0, 1.0]))
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
-    assert (answer.best_recorded.trial_id, answer.chosen.trial_id, answer.chosen_rank) == ("t00000", "t00001", 2)
+    assert (answer.best_recorded.trial_id, answer.chosen.trial_id, answer.chosen_rank) == (
+        "t00000",
+        "t00001",
+        2,
+    )
     assert answer.regret == pytest.approx(-2.4)
-    assert "the trial chosen is t00001, rank 2 of 2 as recorded; it is stopped earlier, and its last loss" in str(answer)
+    assert (
+        "the trial chosen is t00001, rank 2 of 2 as recorded; it is stopped earlier, and its last loss"
+        in str(answer)
+    )
 
 
 def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
     best = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).best_recorded
-    assert (best.trial_id, best.fate, best.iterations, best.recorded_iterations) == ("t00001", Fate.STOPPED, 1, 4)
+    assert (best.trial_id, best.fate, best.iterations, best.recorded_iterations) == (
+        "t00001",
+        Fate.STOPPED,
+        1,
+        4,
+    )
     assert best.reason.rule == "asha.rung"
     assert (best.reason.numbers["value"], best.reason.numbers["cutoff"]) == (2.0, 1.0)
     assert (best.recorded_best, best.best) == (0.05, 2.0)
@@ -73,10 +107,15 @@ def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
 def test_the_best_so_far_is_told_over_time(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     assert answer.replayed.progress == tuple(
-        Moment(at_s, value, "t00000") for at_s, value in zip((1, 2, 3, 4), (1.0, 0.9, 0.8, 0.7), strict=True)
+        Moment(at_s, value, "t00000")
+        for at_s, value in zip((1, 2, 3, 4), (1.0, 0.9, 0.8, 0.7), strict=True)
     )
     assert answer.recorded.progress == answer.in_full.progress
-    assert [(moment.time_s, moment.value) for moment in answer.in_full.progress[4:]] == [(6.0, 0.5), (7.0, 0.1), (8.0, 0.05)]
+    assert [(moment.time_s, moment.value) for moment in answer.in_full.progress[4:]] == [
+        (6.0, 0.5),
+        (7.0, 0.1),
+        (8.0, 0.05),
+    ]
     frame = answer.progress_dataframe()
     assert list(frame.columns) == ["run", "time_s", "value", "trial_id"]
     assert frame["run"].value_counts().to_dict() == {"recorded": 7, "in full": 7, "replayed": 4}
@@ -85,36 +124,64 @@ def test_the_best_so_far_is_told_over_time(late_bloomer):
 def test_nothing_is_lost_where_nobody_judges(late_bloomer):
     answer = tune.what_if(late_bloomer.path, FIFOScheduler())
     assert (answer.saved_s, answer.regret, answer.chosen_rank) == (0.0, 0.0, 1)
-    assert answer.num_by_fate == {Fate.COMPLETED: 3, Fate.STOPPED: 0, Fate.FAILED: 0, Fate.RAN_OUT: 0}
-    assert "No quality is lost: the trial chosen is t00001, whose last loss is the best recorded one" in answer.lines()
+    assert answer.num_by_fate == {
+        Fate.COMPLETED: 3,
+        Fate.STOPPED: 0,
+        Fate.FAILED: 0,
+        Fate.RAN_OUT: 0,
+    }
+    assert (
+        "No quality is lost: the trial chosen is t00001, whose last loss is the best recorded one"
+        in answer.lines()
+    )
 
 
 def test_a_scheduler_may_be_named_with_its_arguments(late_bloomer):
-    named, made = tune.what_if(late_bloomer.path, "asha", **ASHA), tune.what_if(late_bloomer.grid, ASHAScheduler(**ASHA))
+    named, made = (
+        tune.what_if(late_bloomer.path, "asha", **ASHA),
+        tune.what_if(late_bloomer.grid, ASHAScheduler(**ASHA)),
+    )
     assert named.as_dict() == made.as_dict()
-    assert named.scheduler == "AsyncHyperBandScheduler(max_t=4, reduction_factor=2, type='stopping')"
+    assert (
+        named.scheduler == "AsyncHyperBandScheduler(max_t=4, reduction_factor=2, type='stopping')"
+    )
 
 
 def test_more_slots_make_both_clocks_faster(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA), slots=3)
-    assert (answer.num_slots, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (3, 4.0, 4.0)
+    assert (answer.num_slots, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (
+        3,
+        4.0,
+        4.0,
+    )
     assert (answer.recorded.wall_clock_s, answer.drift) == (12.0, None)
 
 
 def test_another_metric_may_count(late_bloomer):
-    answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA), metric="nested/loss", mode="max")
-    assert (answer.metric, answer.mode, answer.replayed.best_value, answer.in_full.best_value) == ("nested/loss", "max", -0.7, -0.05)
+    answer = tune.what_if(
+        late_bloomer.path, ASHAScheduler(**ASHA), metric="nested/loss", mode="max"
+    )
+    assert (answer.metric, answer.mode, answer.replayed.best_value, answer.in_full.best_value) == (
+        "nested/loss",
+        "max",
+        -0.7,
+        -0.05,
+    )
     own = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA, metric="nested/loss", mode="max"))
     assert own.as_dict() == {**answer.as_dict(), "scheduler": own.scheduler}
 
 
 def test_a_scheduler_with_several_metrics_is_measured_by_the_experiments(late_bloomer):
-    answer = tune.what_if(late_bloomer.path, MOASHAScheduler({"loss": "min", "nested/loss": "max"}, max_t=4))
+    answer = tune.what_if(
+        late_bloomer.path, MOASHAScheduler({"loss": "min", "nested/loss": "max"}, max_t=4)
+    )
     assert (answer.metric, answer.replayed.best_value) == ("loss", 0.7)
 
 
 def test_pauses_and_promotions_are_counted(record, worlds):
-    recorded = record(worlds.World([[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]], [1.0] * 3), can_save=True)
+    recorded = record(
+        worlds.World([[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]], [1.0] * 3), can_save=True
+    )
     answer = tune.what_if(recorded.path, HyperBandScheduler(max_t=3))
     # The three of the first bracket meet at level 1; the last one completes the rung, goes on and is not paused.
     assert (answer.num_pauses, answer.num_resumes) == (2, 0)
@@ -138,14 +205,21 @@ def test_a_scheduler_that_can_do_without_pauses_does_without(late_bloomer):
 
 
 def test_a_trial_fails_where_it_failed_unless_it_is_stopped_before(record, worlds):
-    recorded = record(worlds.World([[1.0] * 4, [2.0] * 4, [0.5, 0.5]], [1.0] * 3, frozenset({1, 2})))
+    recorded = record(
+        worlds.World([[1.0] * 4, [2.0] * 4, [0.5, 0.5]], [1.0] * 3, frozenset({1, 2}))
+    )
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
     assert [trial.fate for trial in answer.trials] == [Fate.COMPLETED, Fate.STOPPED, Fate.FAILED]
     # The third needs its third second to fail in, as it did.
-    assert (answer.replayed.wall_clock_s, answer.recorded.wall_clock_s) == (4.0 + 1.0 + 3.0, 4.0 + 5.0 + 3.0)
+    assert (answer.replayed.wall_clock_s, answer.recorded.wall_clock_s) == (
+        4.0 + 1.0 + 3.0,
+        4.0 + 5.0 + 3.0,
+    )
 
 
-def test_a_trial_that_never_reported_and_values_that_are_no_numbers_are_no_trouble(record, worlds, monkeypatch):
+def test_a_trial_that_never_reported_and_values_that_are_no_numbers_are_no_trouble(
+    record, worlds, monkeypatch
+):
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     recorded = record(worlds.World([[], [math.nan, math.nan], [math.inf, 1.0]], [1.0] * 3))
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
@@ -167,16 +241,28 @@ def test_retries_count_once_and_are_told(record, worlds):
 
     recorded = record(Moody([[1.0, 0.5]], [1.0]), failure={"max_failures": 1})
     answer = tune.what_if(recorded.path, FIFOScheduler())
-    assert (answer.replayed.num_iterations, answer.replayed.wall_clock_s, answer.recorded.wall_clock_s) == (2, 2.0, 4.0)
-    assert any("attempts that failed and were tried again: 1" in caveat for caveat in answer.caveats)
+    assert (
+        answer.replayed.num_iterations,
+        answer.replayed.wall_clock_s,
+        answer.recorded.wall_clock_s,
+    ) == (2, 2.0, 4.0)
+    assert any(
+        "attempts that failed and were tried again: 1" in caveat for caveat in answer.caveats
+    )
     assert any("50% less" in caveat for caveat in answer.caveats)
 
 
 def test_a_grid_may_be_a_part_of_an_experiment(late_bloomer):
     answer = tune.what_if(late_bloomer.grid[1:], FIFOScheduler())
     assert [trial.trial_id for trial in answer.trials] == ["t00001", "t00002"]
-    assert (answer.replayed.wall_clock_s, answer.recorded.num_iterations, answer.drift) == (8.0, 8, None)
-    assert answer.caveats == ("1 of 3 trials never ran, or are not among the results given, and are left out",)
+    assert (answer.replayed.wall_clock_s, answer.recorded.num_iterations, answer.drift) == (
+        8.0,
+        8,
+        None,
+    )
+    assert answer.caveats == (
+        "1 of 3 trials never ran, or are not among the results given, and are left out",
+    )
 
 
 def test_the_table_of_trials_has_a_row_for_each(late_bloomer):
@@ -193,9 +279,16 @@ def test_the_answer_is_strict_json(late_bloomer):
     fields = json.loads(json.dumps(answer.as_dict(), allow_nan=False))
     assert fields["replayed"]["wall_clock_s"] == 6.0
     assert fields["num_by_fate"] == {"completed": 1, "stopped_early": 2, "failed": 0, "ran_out": 0}
-    assert (fields["chosen"], fields["best_recorded"], fields["chosen_rank"]) == ("t00000", "t00001", 2)
+    assert (fields["chosen"], fields["best_recorded"], fields["chosen_rank"]) == (
+        "t00000",
+        "t00001",
+        2,
+    )
     assert fields["trials"][1]["rule"] == "asha.rung"
-    assert Reason(fields["trials"][1]["rule"], fields["trials"][1]["numbers"]) == answer.trials[1].reason
+    assert (
+        Reason(fields["trials"][1]["rule"], fields["trials"][1]["numbers"])
+        == answer.trials[1].reason
+    )
 
 
 def test_the_answer_reads_well_on_a_terminal(late_bloomer):
@@ -206,14 +299,24 @@ def test_the_answer_reads_well_on_a_terminal(late_bloomer):
         ["running", "time", "12s", "12s", "6s", "6s", "(50", "%)"],
         ["time", "of", "workers", "12s", "12s", "6s", "6s", "(50", "%)"],
     ]
-    assert "Quality lost: 0.65 of loss; the trial chosen is t00000, rank 2 of 3 as recorded" in lines
-    assert any(line.startswith("The best recorded trial, t00001, is stopped at iteration 1 of 4: asha.rung (") for line in lines)
+    assert (
+        "Quality lost: 0.65 of loss; the trial chosen is t00000, rank 2 of 3 as recorded" in lines
+    )
+    assert any(
+        line.startswith(
+            "The best recorded trial, t00001, is stopped at iteration 1 of 4: asha.rung ("
+        )
+        for line in lines
+    )
 
 
 def test_several_schedulers_are_compared(late_bloomer):
     comparison = tune.what_if(late_bloomer.path, {"asha": ASHAScheduler(**ASHA), "nobody": "fifo"})
     assert list(comparison) == ["asha", "nobody"]
-    assert comparison["asha"].as_dict() == tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).as_dict()
+    assert (
+        comparison["asha"].as_dict()
+        == tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).as_dict()
+    )
     frame = comparison.dataframe()
     assert list(frame["wall_clock_s"]) == [6.0, 12.0]
     assert list(frame["num_stopped"]) == [2, 0]
@@ -240,10 +343,16 @@ def test_a_scheduler_with_the_signatures_of_ray_tune_answers_as_it_would_have_ru
     recorded = record(world)
     scheduler = HalvesAtTwo()
     answer = tune.what_if(recorded.path, scheduler)
-    assert [len(result.metrics_dataframe) for result in record(world, HalvesAtTwo()).grid] == [3, 2, 3]
+    assert [len(result.metrics_dataframe) for result in record(world, HalvesAtTwo()).grid] == [
+        3,
+        2,
+        3,
+    ]
     assert answer.replayed.num_iterations == 8
     assert answer.scheduler == "HalvesAtTwo(...)"
-    assert tune.what_if(recorded.path, scheduler).replayed.num_iterations == 8  # the scheduler is left as it is
+    assert (
+        tune.what_if(recorded.path, scheduler).replayed.num_iterations == 8
+    )  # the scheduler is left as it is
     assert tune.what_if(recorded.path, {"halves": scheduler})["halves"].replayed.num_iterations == 8
 
 
@@ -251,7 +360,10 @@ def test_a_scheduler_with_the_signatures_of_ray_tune_that_has_run_is_refused(rec
     world = worlds.World([[3, 2, 1], [5, 4, 3]], [1.0, 1.0])
     scheduler = HalvesAtTwo()
     recorded = record(world, scheduler)
-    with pytest.raises(ValueError, match=r"scheduler must not have run before, got .*HalvesAtTwo.*, which has; construct another one"):
+    with pytest.raises(
+        ValueError,
+        match=r"scheduler must not have run before, got .*HalvesAtTwo.*, which has; construct another one",
+    ):
         tune.what_if(recorded.path, scheduler)
 
 

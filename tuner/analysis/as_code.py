@@ -32,27 +32,54 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
     """
     trainable = declaration.get("trainable") or {}
     name = _trainable_name(trainable)
-    space, tune, run = (declaration.get(part) or {} for part in ("param_space", "tune_config", "run_config"))
+    space, tune, run = (
+        declaration.get(part) or {} for part in ("param_space", "tune_config", "run_config")
+    )
     chosen = _differing(_TUNE, tune) | {"seed": declaration.get("seed")}
-    limits = {field: value for field, value in _differing(_RUN, run).items() if field not in _OF_ONE_RUN}
+    limits = {
+        field: value for field, value in _differing(_RUN, run).items() if field not in _OF_ONE_RUN
+    }
     request = (declaration.get("settings") or {}).get("default_request")
     has_request = request is not None and request != ExperimentSettings({}).default_request
     trained = f"tune.with_resources({name}, {expression(request)})" if has_request else name
-    arguments = [trained, f"param_space={_mapping(space, 4)}", f"tune_config={_config(_TUNE, chosen)}"]
+    arguments = [
+        trained,
+        f"param_space={_mapping(space, 4)}",
+        f"tune_config={_config(_TUNE, chosen)}",
+    ]
     if limits:
         arguments.append(f"run_config={_config(_RUN, limits)}")
     parts = [space, chosen, limits]
-    unknown = [f"# {place} was {what}; it has to be given again" for place, what in _absent(space, "param_space")]
-    unknown += [f"# {what} has to be given again" for part in (chosen, limits) for _, what in _absent(part, "")]
-    unknown += [f"# callback {what} has to be given again" for _, what in _absent(run.get("callbacks"), "")]
+    unknown = [
+        f"# {place} was {what}; it has to be given again"
+        for place, what in _absent(space, "param_space")
+    ]
+    unknown += [
+        f"# {what} has to be given again"
+        for part in (chosen, limits)
+        for _, what in _absent(part, "")
+    ]
+    unknown += [
+        f"# callback {what} has to be given again" for _, what in _absent(run.get("callbacks"), "")
+    ]
     if len({tuple(sorted(request.items())) for request in requests}) > 1:
-        unknown.append("# the function that chose the resources of each trial has to be given again, with tune.with_resources")
+        unknown.append(
+            "# the function that chose the resources of each trial has to be given again, with tune.with_resources"
+        )
     imported = [*_trainable_import(trainable, name)]
     if not imported:
         where = f"{trainable.get('qualname')!r} in {trainable.get('module')!r}"
         unknown.append(f"# {name} is the training code, {where}; it has to be given again")
     lines = ["import tuner as tune", *_imports(parts), *imported, "", *unknown]
-    return "\n".join([*lines, "tuner = tune.Tuner(", *(f"    {argument}," for argument in arguments), ")", "results = tuner.fit()"])
+    return "\n".join(
+        [
+            *lines,
+            "tuner = tune.Tuner(",
+            *(f"    {argument}," for argument in arguments),
+            ")",
+            "results = tuner.fit()",
+        ]
+    )
 
 
 def expression(noted: Any) -> str:
@@ -71,7 +98,9 @@ def expression(noted: Any) -> str:
         case {"grid_search": list(values)} if len(noted) == 1:
             return f"tune.grid_search({expression(values)})"
         case dict():
-            return f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in noted.items())}}}"
+            return (
+                f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in noted.items())}}}"
+            )
         case list():
             return f"[{', '.join(map(expression, noted))}]"
         case float() if not math.isfinite(noted):
@@ -99,8 +128,13 @@ def _config(kind: str, fields: Mapping[str, Any]) -> str:
 
 def _call(name: str, fields: Mapping[str, Any]) -> str:
     given = _differing(name, fields) if name in _CONFIGS else dict(fields)
-    positional = [item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())]
-    listed = [*map(expression, positional), *(f"{key}={expression(value)}" for key, value in given.items())]
+    positional = [
+        item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())
+    ]
+    listed = [
+        *map(expression, positional),
+        *(f"{key}={expression(value)}" for key, value in given.items()),
+    ]
     return f"{name if _home(name) else f'tune.{name}'}({', '.join(listed)})"
 
 
@@ -108,20 +142,29 @@ def _differing(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a noted configuration that are not what they are by default."""
     # Looked up where the code will look them up: the classes lie on a floor above this one.
     defaults = getattr(importlib.import_module("tuner"), kind)()
-    return {name: value for name, value in fields.items() if name != _TAG and not _is_noted_as(getattr(defaults, name, ...), value)}
+    return {
+        name: value
+        for name, value in fields.items()
+        if name != _TAG and not _is_noted_as(getattr(defaults, name, ...), value)
+    }
 
 
 def _is_noted_as(value: Any, noted: Any) -> bool:
     """Return whether a plain value, or a tuple of plain ones, is noted so: 0 is no False, and 1.0 is 1."""
     if type(value) is tuple:
-        items = noted.get("items", ()) if isinstance(noted, dict) and noted.get(_TAG) == "tuple" else ()
+        items = (
+            noted.get("items", ()) if isinstance(noted, dict) and noted.get(_TAG) == "tuple" else ()
+        )
         return len(items) == len(value) and all(map(_is_noted_as, value, items))
     return value == noted and isinstance(value, bool) == isinstance(noted, bool)
 
 
 def _positional(name: str) -> Iterator[str]:
     """Yield the parameter of a class that takes any number of positional arguments."""
-    kind = next((getattr(face, name) for face in (schedulers, searchers, stoppers) if hasattr(face, name)), None)
+    kind = next(
+        (getattr(face, name) for face in (schedulers, searchers, stoppers) if hasattr(face, name)),
+        None,
+    )
     for parameter in inspect.signature(kind).parameters.values() if kind else ():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             yield parameter.name
@@ -162,7 +205,9 @@ def _tuple(fields: Mapping[str, Any]) -> str:
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "absent": lambda _: "...",
     "tuple": _tuple,
-    "dict": lambda fields: f"{{{', '.join(f'{expression(key)}: {expression(value)}' for key, value in fields['items'])}}}",
+    "dict": lambda fields: (
+        f"{{{', '.join(f'{expression(key)}: {expression(value)}' for key, value in fields['items'])}}}"
+    ),
     "path": lambda fields: f"pathlib.Path({fields['path']!r})",
     "timedelta": lambda fields: expression(fields["seconds"]),
     "Float": lambda fields: _interval("uniform", fields),
@@ -170,7 +215,9 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Categorical": lambda fields: _choice(fields, "categories"),
     "Branching": lambda fields: _choice(fields, "options"),
     "Normal": _normal,
-    "OnlyIf": lambda fields: f"tune.only_if({expression(fields['conditions'])}, {expression(fields['node'])})",
+    "OnlyIf": lambda fields: (
+        f"tune.only_if({expression(fields['conditions'])}, {expression(fields['node'])})"
+    ),
     "Secret": lambda fields: f"tune.Secret({fields['name']!r})",
 }
 
@@ -199,14 +246,20 @@ def _trainable_name(trainable: Mapping[str, Any]) -> str:
 
 def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
     module = str(trainable.get("module") or "")
-    if module != "__main__" and trainable.get("qualname") == name and all(part.isidentifier() for part in [*module.split("."), name]):
+    if (
+        module != "__main__"
+        and trainable.get("qualname") == name
+        and all(part.isidentifier() for part in [*module.split("."), name])
+    ):
         yield f"from {module} import {name}"
 
 
 def _nodes(noted: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(noted, dict):
         yield noted
-    for inner in noted.values() if isinstance(noted, dict) else noted if isinstance(noted, list) else ():
+    for inner in (
+        noted.values() if isinstance(noted, dict) else noted if isinstance(noted, list) else ()
+    ):
         yield from _nodes(inner)
 
 

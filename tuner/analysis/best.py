@@ -33,12 +33,16 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
     if metric not in trial.summary:
         return TrackedMetric(metric, mode)
     known = trial.objective
-    if _is_tracked(trial, metric, mode) and all(one is None or one.row for one in (known.last, known.best)):
+    if _is_tracked(trial, metric, mode) and all(
+        one is None or one.row for one in (known.last, known.best)
+    ):
         return known
     return TrackedMetric.of_results(map(flat_metrics, rows.of(trial.trial_id)), metric, mode)
 
 
-def value_of(trial: Trial, rows: Rows, metric: str, mode: Mode | None, scope: Scope = "last") -> float:
+def value_of(
+    trial: Trial, rows: Rows, metric: str, mode: Mode | None, scope: Scope = "last"
+) -> float:
     """Return the value that a trial stands for, over the results that count; NaN where it has none.
 
     Args:
@@ -56,12 +60,18 @@ def value_of(trial: Trial, rows: Rows, metric: str, mode: Mode | None, scope: Sc
     return float(_summary(trial, rows, metric, scope).by_scope(scope, mode or "min"))
 
 
-def best_first(trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode, scope: Scope = "last") -> list[tuple[int, float]]:
+def best_first(
+    trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode, scope: Scope = "last"
+) -> list[tuple[int, float]]:
     """Return index and value of each trial that reported the metric, best first; of equal ones the one created first is first.
 
     NaN comes last, and infinities are compared as numbers.
     """
-    values = [(index, value_of(trial, rows, metric, mode, scope)) for index, trial in enumerate(trials) if metric in trial.summary]
+    values = [
+        (index, value_of(trial, rows, metric, mode, scope))
+        for index, trial in enumerate(trials)
+        if metric in trial.summary
+    ]
     return sorted(values, key=lambda found: rank(found[1], mode), reverse=True)
 
 
@@ -70,7 +80,11 @@ def best_place(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> in
 
     None where no result has a finite value of it.
     """
-    scored = [(rank(value, mode), place) for place, row in enumerate(rows) if is_finite(value := value_at(row, metric))]
+    scored = [
+        (rank(value, mode), place)
+        for place, row in enumerate(rows)
+        if is_finite(value := value_at(row, metric))
+    ]
     return max(scored)[1] if scored else None
 
 
@@ -97,18 +111,30 @@ def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, 
     configs = rows.configs(trial.trial_id) if rows.configs_by_branch(trial.trial_id) else None
     if not configs:
         return trial.config
-    return configs[-1] if row is None else configs[row - 1] if 0 < row <= len(configs) else trial.config
+    return (
+        configs[-1]
+        if row is None
+        else configs[row - 1]
+        if 0 < row <= len(configs)
+        else trial.config
+    )
 
 
 def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]:
     """Return the configuration in force at the newest value of a metric; without any at the last result."""
     if not trial.grafts and not rows.configs_by_branch(trial.trial_id):
         return trial.config
-    newest = tracked(trial, rows, metric, check_mode(trial.objective.mode or "min")).last if metric else None
+    newest = (
+        tracked(trial, rows, metric, check_mode(trial.objective.mode or "min")).last
+        if metric
+        else None
+    )
     return config_at(trial, rows, newest.row if newest else None)
 
 
-def with_newest(result: Mapping[str, Any], newest: Evaluation | None, metric: str | None) -> dict[str, Any]:
+def with_newest(
+    result: Mapping[str, Any], newest: Evaluation | None, metric: str | None
+) -> dict[str, Any]:
     """Return a trial's last result with the newest value of the metric where it lacks the metric.
 
     A metric such as ``"val/loss"`` is then there under its flattened name and nested, since nothing tells how it was reported.

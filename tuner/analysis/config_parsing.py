@@ -17,7 +17,9 @@ _ABSENT: Final = object()
 """Stands for what is left out."""
 
 
-def fitted_to_conditions(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> dict[str, Any]:
+def fitted_to_conditions(
+    config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool
+) -> dict[str, Any]:
     """Return what a configuration says about the searched entries of a conditional space, nested.
 
     Args:
@@ -31,7 +33,9 @@ def fitted_to_conditions(config: Mapping[str, Any], space: SearchSpace, *, is_wh
     point = {
         key: recast
         for key, value in config.items()
-        if key in space.space and holds_words(space.space[key]) and (recast := _recast(space.space[key], value)) is not _ABSENT
+        if key in space.space
+        and holds_words(space.space[key])
+        and (recast := _recast(space.space[key], value)) is not _ABSENT
     }
     values = space.values_of(point)
     lacking = [parameter.name for parameter in space.active(values) if parameter.name not in values]
@@ -42,7 +46,9 @@ def fitted_to_conditions(config: Mapping[str, Any], space: SearchSpace, *, is_wh
 
 def same_category(domain: Categorical, value: Any) -> Any:
     """Return the category that would be written down like this value, or the value."""
-    return next((category for category in domain.categories if _as_written(category) == value), value)
+    return next(
+        (category for category in domain.categories if _as_written(category) == value), value
+    )
 
 
 def _recast(node: Any, value: Any) -> Any:
@@ -53,7 +59,14 @@ def _recast(node: Any, value: Any) -> Any:
             return _ABSENT
         case Branching():
             candidates = (_recast(option, value) for option in node.options)
-            return next((one for option, one in zip(node.options, candidates, strict=True) if _fits(option, one)), value)
+            return next(
+                (
+                    one
+                    for option, one in zip(node.options, candidates, strict=True)
+                    if _fits(option, one)
+                ),
+                value,
+            )
         case Categorical():
             return same_category(node, value)
         case dict() if is_grid(node):
@@ -80,7 +93,9 @@ def _fits(node: Any, value: Any) -> bool:
         case Domain():
             return bool(node.contains(value))
         case dict() if not is_grid(node):
-            return isinstance(value, dict) and all(key in node and _fits(node[key], part) for key, part in value.items())
+            return isinstance(value, dict) and all(
+                key in node and _fits(node[key], part) for key, part in value.items()
+            )
         case list() | tuple():
             is_alike = type(value) is type(node) and len(value) == len(node)
             return is_alike and all(_fits(part, one) for part, one in zip(node, value, strict=True))

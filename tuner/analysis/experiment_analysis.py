@@ -150,7 +150,9 @@ class ExperimentAnalysis:
             ValueError: If a mode is given without a metric, or no trial reported the metric.
         """
         if mode and not metric:
-            raise ValueError(f"mode={mode!r} needs a metric; pass both, or none for the last results")
+            raise ValueError(
+                f"mode={mode!r} needs a metric; pass both, or none for the last results"
+            )
         return self._grid.get_dataframe(metric if mode else None, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
@@ -159,10 +161,19 @@ class ExperimentAnalysis:
         Args:
             prefix: Flatten them to ``{"config/lr": 0.1}``.
         """
-        return self._by_trial({result.trial_id: flat_config(result.config) if prefix else result.config for result in self._grid})
+        return self._by_trial(
+            {
+                result.trial_id: flat_config(result.config) if prefix else result.config
+                for result in self._grid
+            }
+        )
 
     def get_best_trial(
-        self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last", filter_nan_and_inf: bool = True
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: Scope = "last",
+        filter_nan_and_inf: bool = True,
     ) -> Trial | None:
         """Return the best trial; see `ResultGrid.get_best_result` for the arguments.
 
@@ -179,23 +190,36 @@ class ExperimentAnalysis:
         if not ranked:
             name, _ = self._grid.objective(metric, mode)
             kind = "finite value" if filter_nan_and_inf else "value"
-            known = ", ".join(sorted({key for trial in self._grid.trials for key in trial.summary} - AUTO_FILLED)) or "none"
+            known = (
+                ", ".join(
+                    sorted(
+                        {key for trial in self._grid.trials for key in trial.summary} - AUTO_FILLED
+                    )
+                )
+                or "none"
+            )
             told = f"there is no best trial, as none has a {kind} of {name!r} (scope {scope!r}); metrics that were reported: {known}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
             return None
         return self._grid.trials[self._grid.index(ranked[0][0])]
 
-    def get_best_config(self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last") -> dict[str, Any] | None:
+    def get_best_config(
+        self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last"
+    ) -> dict[str, Any] | None:
         """Return the hyperparameters of the best trial; None where no trial can be compared, as for `get_best_trial`."""
         best = self.get_best_trial(metric, mode, scope)
         return self._of(best).config if best else None
 
-    def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: Mode | None = None) -> Checkpoint | None:
+    def get_best_checkpoint(
+        self, trial: Trial, metric: str | None = None, mode: Mode | None = None
+    ) -> Checkpoint | None:
         """Return a trial's kept checkpoint with the best value of the metric; ``mode`` is ``"min"`` or ``"max"``: its direction."""
         name, direction = self._grid.objective(metric, mode)
         return self._of(trial).get_best_checkpoint(name, direction)
 
-    def get_last_checkpoint(self, trial: Trial | None = None, metric: str | None = None, mode: Mode | None = None) -> Checkpoint | None:
+    def get_last_checkpoint(
+        self, trial: Trial | None = None, metric: str | None = None, mode: Mode | None = None
+    ) -> Checkpoint | None:
         """Return the latest checkpoint of a trial, or of the best one, which `metric` and `mode` choose; None without one."""
         trial = trial or self.get_best_trial(metric, mode)
         return self._of(trial).checkpoint if trial else None

@@ -26,7 +26,12 @@ _WISHES: Final[Mapping[str, str]] = {
 _MAX_VALUES: Final = 8
 
 
-def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | None = None, why_given_up: str = "") -> list[str]:
+def story_of(
+    trial: Trial,
+    records: Iterable[Mapping[str, Any]],
+    metric: str | None = None,
+    why_given_up: str = "",
+) -> list[str]:
     """Return a trial's story, one line for each thing that happened to it.
 
     Results at which nothing was decided are left out.
@@ -43,7 +48,9 @@ def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | N
     for record in records:
         at = f"{record['t']:9.2f} s  "
         if record["k"] == "restarted":
-            restored = [f"{at}the experiment is restored; trials that ran start again from their latest checkpoints"]
+            restored = [
+                f"{at}the experiment is restored; trials that ran start again from their latest checkpoints"
+            ]
         elif told := [f"{at}{line}" for line in teller.lines(record)]:
             lines += (restored if len(lines) > 1 else []) + told
             restored = []
@@ -88,7 +95,10 @@ class _Teller:
                 yield f"attempt {record['a']} begins"
             case "result":
                 flat = flatten(record["m"])
-                self._iteration, self._value = flat.get(TRAINING_ITERATION), flat.get(self._metric) if self._metric else None
+                self._iteration, self._value = (
+                    flat.get(TRAINING_ITERATION),
+                    flat.get(self._metric) if self._metric else None,
+                )
             case "saved":
                 yield f"has saved checkpoint {record['c']['index']} of iteration {record['c']['iteration']}"
             case "save_failed":
@@ -107,10 +117,21 @@ class _Teller:
 
     def _ended(self, record: Mapping[str, Any]) -> Iterator[str]:
         failure = record["failure"]
-        how = "since it could not be saved" if record["outcome"] == Outcome.UNSAVED else record["outcome"]
-        yield f"attempt {record['a']} ends, {how}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+        how = (
+            "since it could not be saved"
+            if record["outcome"] == Outcome.UNSAVED
+            else record["outcome"]
+        )
+        yield f"attempt {record['a']} ends, {how}" + (
+            f": {failure['kind']}: {failure['message']}" if failure else ""
+        )
         # A trial that the user has stopped is not tried again in any case.
-        if failure and self._why_given_up and record["a"] == self._last_attempt and not self._is_to_stop:
+        if (
+            failure
+            and self._why_given_up
+            and record["a"] == self._last_attempt
+            and not self._is_to_stop
+        ):
             yield f"is not tried again: {self._why_given_up}"
 
     def _decided(self, said: Mapping[str, Any]) -> Iterator[str]:
@@ -118,16 +139,28 @@ class _Teller:
         if where and self._value is not None:
             where += f" with {self._metric}={_short(self._value)}"
         if said["k"] != "exploit":
-            yield " ".join(filter(None, [where, f"{_DEEDS.get(said['k'], said['k'])}: {_reason(said)}"]))
+            yield " ".join(
+                filter(None, [where, f"{_DEEDS.get(said['k'], said['k'])}: {_reason(said)}"])
+            )
             return
         before, self._config = self._config, flatten(said["config"])
-        which = "its latest checkpoint" if said["checkpoint"] is None else f"its checkpoint {said['checkpoint']}"
-        yield " ".join(filter(None, [where, f"takes over from {said['donor']}, {which}: {_reason(said)}"]))
+        which = (
+            "its latest checkpoint"
+            if said["checkpoint"] is None
+            else f"its checkpoint {said['checkpoint']}"
+        )
+        yield " ".join(
+            filter(None, [where, f"takes over from {said['donor']}, {which}: {_reason(said)}"])
+        )
         yield f"goes on with {_changes(before, self._config)}"
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    changed = [f"{name} {_short(before.get(name))} -> {_short(value)}" for name, value in after.items() if before.get(name) != value]
+    changed = [
+        f"{name} {_short(before.get(name))} -> {_short(value)}"
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
     return ", ".join(changed) or "an unchanged configuration"
 
 

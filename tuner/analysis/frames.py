@@ -70,7 +70,9 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
     return sorted(names, key=place)
 
 
-def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
+def to_frame(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> pd.DataFrame:
     """Return flat rows as a table; a value that a row lacks, or that was reported as None, is missing in the pandas sense.
 
     Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64`` where some are missing). Columns of truth

@@ -19,7 +19,9 @@ from .frames import value_at
 from .ranking import Mode, is_finite
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution  # an extra: at run time imported where it is used
+    from optuna.distributions import (
+        BaseDistribution,
+    )  # an extra: at run time imported where it is used
     from optuna.importance import BaseImportanceEvaluator
     from optuna.study import Study
 
@@ -76,7 +78,9 @@ class Importances:
     iteration: int | None
 
 
-def evaluated_trials(trials: Sequence[Trial], rows: Rows, metric: str, at: At = "common") -> tuple[list[Evaluated], int | None]:
+def evaluated_trials(
+    trials: Sequence[Trial], rows: Rows, metric: str, at: At = "common"
+) -> tuple[list[Evaluated], int | None]:
     """Return the trials that can be compared, and the iteration at which they are; None for that of the last result of each.
 
     A trial's value at an iteration is its newest one up to there; trials that ended before it, or without a finite value, are left out.
@@ -91,11 +95,25 @@ def evaluated_trials(trials: Sequence[Trial], rows: Rows, metric: str, at: At = 
         ValueError: If `at` is none of them.
     """
     if at not in ("common", "last") and not (isinstance(at, int) and at >= 1):
-        raise ValueError(f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares where most trials got to")
+        raise ValueError(
+            f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares where most trials got to"
+        )
     known = [trial for trial in trials if metric in trial.summary]
-    iteration = common_iteration([trial.iteration for trial in known]) if at == "common" else None if at == "last" else int(at)
-    found = [_evaluated(trial, rows, metric, iteration) for trial in known if iteration is None or trial.iteration >= iteration]
-    return [Evaluated(flatten(config), value) for config, value in found if is_finite(value)], iteration
+    iteration = (
+        common_iteration([trial.iteration for trial in known])
+        if at == "common"
+        else None
+        if at == "last"
+        else int(at)
+    )
+    found = [
+        _evaluated(trial, rows, metric, iteration)
+        for trial in known
+        if iteration is None or trial.iteration >= iteration
+    ]
+    return [
+        Evaluated(flatten(config), value) for config, value in found if is_finite(value)
+    ], iteration
 
 
 def common_iteration(reached: Sequence[int]) -> int | None:
@@ -105,17 +123,26 @@ def common_iteration(reached: Sequence[int]) -> int | None:
         >>> common_iteration([1, 1, 3, 9, 27]), common_iteration([3, 9, 9, 9])
         (1, 9)
     """
-    return sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1] if reached else None
+    return (
+        sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1]
+        if reached
+        else None
+    )
 
 
-def _evaluated(trial: Trial, rows: Rows, metric: str, iteration: int | None) -> tuple[Mapping[str, Any], Any]:
+def _evaluated(
+    trial: Trial, rows: Rows, metric: str, iteration: int | None
+) -> tuple[Mapping[str, Any], Any]:
     """Return the newest value of a metric up to an iteration, None for none, behind the configuration in force there."""
     if iteration is None or trial.iteration == iteration:
         return config_of(trial, rows, metric), value_of(trial, rows, metric, None)
     results = rows.of(trial.trial_id)
     for place in range(len(results), 0, -1):
         result = results[place - 1]
-        if result.get(TRAINING_ITERATION, 0) <= iteration and (value := value_at(result, metric)) is not None:
+        if (
+            result.get(TRAINING_ITERATION, 0) <= iteration
+            and (value := value_at(result, metric)) is not None
+        ):
             return config_at(trial, rows, place), value
     return trial.config, None
 
@@ -126,7 +153,12 @@ def num_best_of(num_trials: int) -> int:
 
 
 def importances(
-    trials: Sequence[Evaluated], mode: Mode, evaluator: str, iteration: int | None = None, *, with_errors: bool = False
+    trials: Sequence[Evaluated],
+    mode: Mode,
+    evaluator: str,
+    iteration: int | None = None,
+    *,
+    with_errors: bool = False,
 ) -> Importances:
     """Return the importance of each parameter; see `ResultGrid.get_param_importances`.
 
@@ -145,26 +177,41 @@ def importances(
         raise ValueError(f"evaluator must be one of {', '.join(EVALUATORS)}, got {evaluator!r}")
     if len(trials) < MIN_TRIALS:
         where = "" if iteration is None else f" at iteration {iteration}"
-        raise ValueError(f"importances need at least {MIN_TRIALS} trials with a finite value{where}, got {len(trials)}; run more of them")
+        raise ValueError(
+            f"importances need at least {MIN_TRIALS} trials with a finite value{where}, got {len(trials)}; run more of them"
+        )
     columns = observed_columns(trials)
     varied = {name: column for name, column in columns.items() if column.is_varied}
     if not varied:
         raise ValueError(
             f"a parameter must differ between trials to have an importance, got the same of each: {', '.join(sorted(columns))}"
         )
-    found = {name: float(share) for name, share in _evaluate(_study(trials, varied, mode), evaluator).items()}
+    found = {
+        name: float(share)
+        for name, share in _evaluate(_study(trials, varied, mode), evaluator).items()
+    }
     constants = dict.fromkeys((name for name in columns if name not in varied), 0.0)
     shares = dict(sorted({**found, **constants}.items(), key=lambda item: (-item[1], item[0])))
     has_errors = with_errors and evaluator == "ped_anova"
     errors = _std_errors(trials, varied, mode) if has_errors else dict.fromkeys(found, math.nan)
-    return Importances(shares, {name: errors.get(name, 0.0) for name in shares}, len(trials), iteration)
+    return Importances(
+        shares, {name: errors.get(name, 0.0) for name in shares}, len(trials), iteration
+    )
 
 
-def _std_errors(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode) -> dict[str, float]:
+def _std_errors(
+    trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode
+) -> dict[str, float]:
     """Return the standard deviation of each parameter's share over sets of as many trials that were drawn from these, with replacement."""
     rng = random.Random(0)  # noqa: S311  (statistics)
-    resampled = [_evaluate(_study(rng.choices(trials, k=len(trials)), varied, mode), "ped_anova") for _ in range(_NUM_RESAMPLES)]
-    return {name: statistics.stdev(float(shares.get(name, 0.0)) for shares in resampled) for name in varied}
+    resampled = [
+        _evaluate(_study(rng.choices(trials, k=len(trials)), varied, mode), "ped_anova")
+        for _ in range(_NUM_RESAMPLES)
+    ]
+    return {
+        name: statistics.stdev(float(shares.get(name, 0.0)) for shares in resampled)
+        for name in varied
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +254,10 @@ def observed_columns(trials: Iterable[Evaluated]) -> dict[str, Column]:
     configs = [trial.config for trial in trials]
     names = {name: None for config in configs for name in config}
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return {name: Column(values, not all(map(is_finite, values)), len(configs)) for name, values in columns.items()}
+    return {
+        name: Column(values, not all(map(is_finite, values)), len(configs))
+        for name, values in columns.items()
+    }
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
@@ -220,7 +270,10 @@ def is_logarithmic(values: Sequence[float]) -> bool:
 def _unevenness(values: Sequence[float]) -> float:
     """Return the greatest distance of the values' distribution from the uniform one over their range."""
     low, width = min(values), max(values) - min(values)
-    return max(abs((value - low) / width - (rank + 0.5) / len(values)) for rank, value in enumerate(sorted(values)))
+    return max(
+        abs((value - low) / width - (rank + 0.5) / len(values))
+        for rank, value in enumerate(sorted(values))
+    )
 
 
 def _study(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode) -> Study:
@@ -232,9 +285,13 @@ def _study(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode
         study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
     distributions = {name: column.distribution() for name, column in varied.items()}
     for trial in trials:
-        params = {name: varied[name].seen(value) for name, value in trial.config.items() if name in varied}
+        params = {
+            name: varied[name].seen(value) for name, value in trial.config.items() if name in varied
+        }
         known = {name: distributions[name] for name in params}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=known, value=trial.value))
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=known, value=trial.value)
+        )
     return study
 
 
@@ -243,19 +300,29 @@ def _evaluate(study: Study, evaluator: str) -> dict[str, float]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental evaluators
-        return get_param_importances(study, evaluator=_evaluator(evaluator, len(study.get_trials(deepcopy=False))))
+        return get_param_importances(
+            study, evaluator=_evaluator(evaluator, len(study.get_trials(deepcopy=False)))
+        )
 
 
 def _evaluator(name: str, num_trials: int) -> BaseImportanceEvaluator:
     from optuna import importance  # noqa: PLC0415  (an extra)
 
     if name == "ped_anova":
-        return importance.PedAnovaImportanceEvaluator(target_quantile=num_best_of(num_trials) / num_trials)
-    kind = importance.FanovaImportanceEvaluator if name == "fanova" else importance.MeanDecreaseImpurityImportanceEvaluator
+        return importance.PedAnovaImportanceEvaluator(
+            target_quantile=num_best_of(num_trials) / num_trials
+        )
+    kind = (
+        importance.FanovaImportanceEvaluator
+        if name == "fanova"
+        else importance.MeanDecreaseImpurityImportanceEvaluator
+    )
     try:
         return kind(seed=0)
     except ImportError as error:
-        raise ImportError(f'{name} needs scikit-learn, which is not installed; pip install "tuner-hpo[optuna,sklearn]"') from error
+        raise ImportError(
+            f'{name} needs scikit-learn, which is not installed; pip install "tuner-hpo[optuna,sklearn]"'
+        ) from error
 
 
 def require_optuna() -> None:
@@ -267,4 +334,6 @@ def require_optuna() -> None:
     try:
         import optuna  # noqa: F401, PLC0415  (an extra)
     except ImportError as error:
-        raise ImportError('get_param_importances needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"') from error
+        raise ImportError(
+            'get_param_importances needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"'
+        ) from error

@@ -75,7 +75,10 @@ class MetricsFrames:
         self._table: MetricsTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MetricsFrames, (list(self._trials.values()), self._rows)  # what was read is read again where it is needed
+        return MetricsFrames, (
+            list(self._trials.values()),
+            self._rows,
+        )  # what was read is read again where it is needed
 
     def of(self, trial_id: str) -> pd.DataFrame:
         """Return every result of one trial, see `MetricsTable.of`."""
@@ -118,21 +121,35 @@ class MetricsTable:
             self._names_of[trial.trial_id] = []
             if end > begin:
                 own = places[begin:end]
-                keys = [TRIAL_ID, *reported.keys_of(own), DONE, *configs.append(trial, rows, branches[own].tolist())]
+                keys = [
+                    TRIAL_ID,
+                    *reported.keys_of(own),
+                    DONE,
+                    *configs.append(trial, rows, branches[own].tolist()),
+                ]
                 self._names_of[trial.trial_id] = in_usual_order(dict.fromkeys(keys))
         self._names = in_usual_order(in_order_of_appearance(self._names_of.values()))
 
         def values(name: str) -> Array:
             if name == TRIAL_ID:
-                return np.repeat(np.array([trial.trial_id for trial in trials], dtype=object), np.diff(ends, prepend=0))
+                return np.repeat(
+                    np.array([trial.trial_id for trial in trials], dtype=object),
+                    np.diff(ends, prepend=0),
+                )
             if name in configs.names:
                 return configs.values(name)
             return reported.values(name)[places]
 
         self._mixed: dict[str, Array] = {}
         """The values of columns that may have another pandas type in the frame of a trial than in the table."""
-        lasts = {span.stop - 1: trial.done for trial, span in zip(trials, self._spans.values(), strict=True) if span.stop > span.start}
-        self._frame = self._framed(lambda name: _with(values(name), lasts) if name == DONE else values(name), len(places))
+        lasts = {
+            span.stop - 1: trial.done
+            for trial, span in zip(trials, self._spans.values(), strict=True)
+            if span.stop > span.start
+        }
+        self._frame = self._framed(
+            lambda name: _with(values(name), lasts) if name == DONE else values(name), len(places)
+        )
 
     def _framed(self, values: Callable[[str], Array], num_rows: int) -> pd.DataFrame:
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
@@ -142,7 +159,11 @@ class MetricsTable:
             found = values(name)
             made[name] = column(found.tolist()) if found.dtype == object else pd.Series(found)
             kinds = set(map(type, found)) if found.dtype == object else set()
-            if len(kinds) > 1 or not kinds <= _SAME_IN_PARTS or (kinds == {int} and made[name].dtype != np.int64):
+            if (
+                len(kinds) > 1
+                or not kinds <= _SAME_IN_PARTS
+                or (kinds == {int} and made[name].dtype != np.int64)
+            ):
                 self._mixed[name] = found
         return pd.DataFrame(made, index=pd.RangeIndex(num_rows))
 
@@ -163,7 +184,9 @@ class MetricsTable:
         return frame
 
 
-def _read(trials: Sequence[TableTrial], rows: Rows, *, are_few: bool) -> tuple[_Columns, Array, Array, Array]:
+def _read(
+    trials: Sequence[TableTrial], rows: Rows, *, are_few: bool
+) -> tuple[_Columns, Array, Array, Array]:
     """Return all that the trials reported, and of each result the number of its trial, its branch and where its attempt began."""
     number_of = {trial.trial_id: number for number, trial in enumerate(trials)}
     reported = _Columns()
@@ -179,14 +202,28 @@ def _read(trials: Sequence[TableTrial], rows: Rows, *, are_few: bool) -> tuple[_
 def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) -> Array:
     """Return the places of the results that no later attempt has superseded, those of one trial after those of another."""
     order = np.argsort(numbers, kind="stable")
-    numbers, branches, begun, iterations = numbers[order], branches[order], begun[order], iterations[order]
+    numbers, branches, begun, iterations = (
+        numbers[order],
+        branches[order],
+        begun[order],
+        iterations[order],
+    )
     goes_on = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
-    if iterations.dtype == np.int64 and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[goes_on].all():
+    if (
+        iterations.dtype == np.int64
+        and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[goes_on].all()
+    ):
         return order  # nothing was trained again
     trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
-    told = ([None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials)
+    told = (
+        [None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials
+    )
     kept = [
-        trial[surviving(zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True))]
+        trial[
+            surviving(
+                zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True)
+            )
+        ]
         for trial, resumed in zip(trials, told, strict=True)
     ]
     return order[np.concatenate(kept)]
@@ -224,7 +261,9 @@ class _Configs:
     def append(self, trial: TableTrial, rows: Rows, branches: Iterable[int]) -> list[str]:
         """Take in what was in force at a trial's rows, given by their branches, and return the names of its columns."""
         configs = rows.configs_by_branch(trial.trial_id)
-        found = [flat_config(config) for config in (configs if len(configs) > 1 else [trial.config])]
+        found = [
+            flat_config(config) for config in (configs if len(configs) > 1 else [trial.config])
+        ]
         names: dict[str, None] = {}
         for number, run in groupby(min(branch, len(found) - 1) for branch in branches):
             self._configs.append(found[number])
@@ -274,7 +313,10 @@ class _Columns:
         parts = [chunk.get(name) for chunk in self._chunks]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts) or len({part.dtype for part in known}) > 1:
-            known = [np.full(size, None) if part is None else part.astype(object) for part, size in zip(parts, self._sizes, strict=True)]
+            known = [
+                np.full(size, None) if part is None else part.astype(object)
+                for part, size in zip(parts, self._sizes, strict=True)
+            ]
         return np.concatenate(known or [np.empty(0, dtype=object)])
 
     def _empty_buffer(self) -> None:
@@ -285,19 +327,34 @@ class _Columns:
         if CONFIG in columns or any(dict in found for found in kinds.values()):
             shapes, columns = _transposed(list(map(flat_metrics, self._buffer)))
             kinds = {name: set(map(type, values)) for name, values in columns.items()}
-        numbers = {shape: self._shapes.setdefault(shape, len(self._shapes)) for shape in dict.fromkeys(shapes)}
+        numbers = {
+            shape: self._shapes.setdefault(shape, len(self._shapes))
+            for shape in dict.fromkeys(shapes)
+        }
         self._shape_numbers.append(np.array([numbers[shape] for shape in shapes]))
         self._sizes.append(len(shapes))
-        self._chunks.append({name: _array_of(self._shared(values, kinds[name]), kinds[name]) for name, values in columns.items()})
+        self._chunks.append(
+            {
+                name: _array_of(self._shared(values, kinds[name]), kinds[name])
+                for name, values in columns.items()
+            }
+        )
         self._buffer.clear()
 
     def _shared(self, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
         return list(map(self._texts.setdefault, values, values)) if kinds == {str} else values
 
 
-def _transposed(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], dict[str, Sequence[Any]]]:
+def _transposed(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[tuple[str, ...]], dict[str, Sequence[Any]]]:
     """Return the keys of each row, and the values of each key; None where a row lacks it."""
     shapes = list(map(tuple, rows))
     if shapes.count(shapes[0]) == len(shapes):
-        return shapes, dict(zip(shapes[0], zip(*(row.values() for row in rows), strict=True), strict=True))
-    return shapes, {name: [row.get(name) for row in rows] for name in in_order_of_appearance(dict.fromkeys(shapes))}
+        return shapes, dict(
+            zip(shapes[0], zip(*(row.values() for row in rows), strict=True), strict=True)
+        )
+    return shapes, {
+        name: [row.get(name) for row in rows]
+        for name in in_order_of_appearance(dict.fromkeys(shapes))
+    }

@@ -57,13 +57,22 @@ def read_directory(directory: Path) -> Found:
             found = _from_folders(directory)
         except FileNotFoundError:
             raise damage from None
-        told = f"{damage}; the files of its trials are read instead, which may lack the latest results"
+        told = (
+            f"{damage}; the files of its trials are read instead, which may lack the latest results"
+        )
         warnings.warn(told, RuntimeWarning, stacklevel=3)
         return found
     trials, settings = stored.experiment.trials, stored.experiment.settings
     mode: Any = settings.mode
     rows = JournalRows(directory, histories_of(trials))
-    return Found(trials, rows, settings.metric, mode, settings.checkpoints.retention, settings.several_objectives)
+    return Found(
+        trials,
+        rows,
+        settings.metric,
+        mode,
+        settings.checkpoints.retention,
+        settings.several_objectives,
+    )
 
 
 def _from_folders(directory: Path) -> Found:

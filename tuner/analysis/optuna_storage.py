@@ -82,7 +82,9 @@ class ExperimentStorage(BaseStorage):
         self._lock = threading.Lock()
         self._last_seen: _Seen | None = None
 
-    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
         """Return the trials as they are now."""
         return [trial for trial in self._seen().trials if states is None or trial.state in states]
 
@@ -90,7 +92,9 @@ class ExperimentStorage(BaseStorage):
         """Return the trial with the best newest value, completed or stopped early; of equal ones the one created first."""
         (_, mode), *others = self._objectives
         if others:
-            raise RuntimeError(f"there is no best trial for {len(self._objectives)} objectives; ask for the Pareto front")
+            raise RuntimeError(
+                f"there is no best trial for {len(self._objectives)} objectives; ask for the Pareto front"
+            )
         valued = [(trial, trial.value) for trial in self._seen().trials if trial.value is not None]
         if not valued:
             raise ValueError("no trial has completed or was stopped early with a finite value yet")
@@ -103,7 +107,10 @@ class ExperimentStorage(BaseStorage):
             ValueError: If too few trials can be compared, or no parameter differs between them.
         """
         found = self._seen().found
-        sources = [Source(found.trials, found.rows, str(self._path), metric, check_mode(mode)) for metric, mode in self._objectives]
+        sources = [
+            Source(found.trials, found.rows, str(self._path), metric, check_mode(mode))
+            for metric, mode in self._objectives
+        ]
         return [param_importances(source) for source in sources]
 
     def _seen(self) -> _Seen:
@@ -124,7 +131,15 @@ class ExperimentStorage(BaseStorage):
     def get_all_studies(self) -> list[FrozenStudy]:
         """Return the one study there is."""
         attributes = self.get_study_user_attrs(_STUDY), self.get_study_system_attrs(_STUDY)
-        return [FrozenStudy(self._path.name, None, *attributes, _STUDY, directions=self.get_study_directions(_STUDY))]
+        return [
+            FrozenStudy(
+                self._path.name,
+                None,
+                *attributes,
+                _STUDY,
+                directions=self.get_study_directions(_STUDY),
+            )
+        ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
         """Return the study's id."""
@@ -138,7 +153,10 @@ class ExperimentStorage(BaseStorage):
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
         """Return the direction in which each metric is optimised."""
-        return [StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for _, mode in self._objectives]
+        return [
+            StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
+            for _, mode in self._objectives
+        ]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return where the experiment lies."""
@@ -149,16 +167,22 @@ class ExperimentStorage(BaseStorage):
         return {"study:metric_names": [metric for metric, _ in self._objectives]}
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"{self._path} is only looked at; what is changed here would be known to nobody")
+        raise NotImplementedError(
+            f"{self._path} is only looked at; what is changed here would be known to nobody"
+        )
 
     create_new_study = delete_study = set_study_user_attr = set_study_system_attr = _refuse
-    create_new_trial = set_trial_param = set_trial_state_values = set_trial_intermediate_value = _refuse
+    create_new_trial = set_trial_param = set_trial_state_values = set_trial_intermediate_value = (
+        _refuse
+    )
     set_trial_user_attr = set_trial_system_attr = _refuse
 
 
 def _stamp_of(path: Path) -> float:
     """Return when the journal was last written to; of an experiment without one nothing is expected to change."""
-    return max((file.stat().st_mtime for file in journal_directory(path).glob("*.log")), default=0.0)
+    return max(
+        (file.stat().st_mtime for file in journal_directory(path).glob("*.log")), default=0.0
+    )
 
 
 def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | None) -> Objectives:
@@ -166,7 +190,9 @@ def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | No
     if metric is None and found.several:
         if mode is not None:
             names = ", ".join(name for name, _ in found.several)
-            raise ValueError(f"mode {mode!r} needs a metric, as the experiment has {len(found.several)} objectives: {names}")
+            raise ValueError(
+                f"mode {mode!r} needs a metric, as the experiment has {len(found.several)} objectives: {names}"
+            )
         return found.several
     name = metric or found.metric
     if not name:
@@ -224,7 +250,10 @@ def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
 
 
 def _curve(rows: Sequence[Row], metric: str) -> dict[int, float]:
-    reported = [(int(row.get(TRAINING_ITERATION, step)), value_at(row, metric)) for step, row in enumerate(rows, start=1)]
+    reported = [
+        (int(row.get(TRAINING_ITERATION, step)), value_at(row, metric))
+        for step, row in enumerate(rows, start=1)
+    ]
     return {step: float(value) for step, value in reported if is_finite(value)}
 
 
@@ -246,10 +275,16 @@ def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
 
 def _times(rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]:
     """Return when the first result was begun and the last one reported, as local times without a zone, which Optuna's are."""
-    stamps = [(row[TIMESTAMP], row.get(TIME_THIS_ITER_S) or 0.0) for row in rows if is_finite(row.get(TIMESTAMP))]
+    stamps = [
+        (row[TIMESTAMP], row.get(TIME_THIS_ITER_S) or 0.0)
+        for row in rows
+        if is_finite(row.get(TIMESTAMP))
+    ]
     if not stamps:
         return None, None
-    return dt.datetime.fromtimestamp(stamps[0][0] - stamps[0][1]), dt.datetime.fromtimestamp(stamps[-1][0])  # noqa: DTZ006
+    return dt.datetime.fromtimestamp(stamps[0][0] - stamps[0][1]), dt.datetime.fromtimestamp(  # noqa: DTZ006
+        stamps[-1][0]
+    )
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:

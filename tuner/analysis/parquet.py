@@ -29,7 +29,12 @@ JSON: Final = {b"tuner.encoding": b"json"}
 _CHUNK: Final = 50_000
 
 
-def write_tables(results: Sequence[Result], last: Sequence[Mapping[str, Any]], rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
+def write_tables(
+    results: Sequence[Result],
+    last: Sequence[Mapping[str, Any]],
+    rows: Rows,
+    path: str | os.PathLike[str],
+) -> list[Path]:
     """Write what `ResultGrid.to_parquet` promises, and return the files.
 
     Args:
@@ -52,7 +57,9 @@ def write_tables(results: Sequence[Result], last: Sequence[Mapping[str, Any]], r
     if is_file:
         return [_write(trials, target)]
     target.mkdir(parents=True, exist_ok=True)
-    reported = _joined(arrow, [_table(arrow, chunk, None) for chunk in _chunks(_reported(results, rows))])
+    reported = _joined(
+        arrow, [_table(arrow, chunk, None) for chunk in _chunks(_reported(results, rows))]
+    )
     return [_write(trials, target / TRIALS), _write(reported, target / RESULTS)]
 
 
@@ -65,7 +72,9 @@ def require_pyarrow() -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        raise ImportError('to_parquet needs PyArrow, which is not installed; pip install "tuner-hpo[parquet]"') from error
+        raise ImportError(
+            'to_parquet needs PyArrow, which is not installed; pip install "tuner-hpo[parquet]"'
+        ) from error
     return pa
 
 
@@ -90,14 +99,24 @@ def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _table(arrow: Any, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None) -> pa.Table:
-    columns = {name: _column(arrow, [row.get(name) for row in rows]) for name in (in_order_of_appearance(rows) if names is None else names)}
-    fields = [arrow.field(name, column.type, metadata=JSON if is_json else None) for name, (column, is_json) in columns.items()]
-    return arrow.Table.from_arrays([column for column, _ in columns.values()], schema=arrow.schema(fields))
+    columns = {
+        name: _column(arrow, [row.get(name) for row in rows])
+        for name in (in_order_of_appearance(rows) if names is None else names)
+    }
+    fields = [
+        arrow.field(name, column.type, metadata=JSON if is_json else None)
+        for name, (column, is_json) in columns.items()
+    ]
+    return arrow.Table.from_arrays(
+        [column for column, _ in columns.values()], schema=arrow.schema(fields)
+    )
 
 
 def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
     """Return values as a column, and whether as JSON texts: where they are not of one type that Parquet can hold."""
-    with suppress(arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError):
+    with suppress(
+        arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError
+    ):
         column = arrow.array(values, from_pandas=False)
         if not arrow.types.is_struct(column.type) and not arrow.types.is_binary(column.type):
             return column, False
@@ -105,7 +124,10 @@ def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
 
 
 def _as_json(arrow: Any, values: Iterable[Any]) -> pa.Array:
-    texts = [None if value is None else strict_json.dumps(value, default=strict_json.opaque) for value in values]
+    texts = [
+        None if value is None else strict_json.dumps(value, default=strict_json.opaque)
+        for value in values
+    ]
     return arrow.array(texts, type=arrow.string())
 
 
@@ -113,8 +135,15 @@ def _joined(arrow: Any, tables: Sequence[pa.Table]) -> pa.Table:
     """Return tables one below the other; a column that has not the same type in all of them becomes one of JSON texts."""
     if len(tables) == 1:
         return tables[0]
-    odd = {name for table in tables for name in table.column_names if not _agree(arrow, [one.schema for one in tables], name)}
-    return arrow.concat_tables([_with_json(arrow, table, odd) for table in tables], promote_options="permissive")
+    odd = {
+        name
+        for table in tables
+        for name in table.column_names
+        if not _agree(arrow, [one.schema for one in tables], name)
+    }
+    return arrow.concat_tables(
+        [_with_json(arrow, table, odd) for table in tables], promote_options="permissive"
+    )
 
 
 def _agree(arrow: Any, schemas: Sequence[pa.Schema], name: str) -> bool:
@@ -129,8 +158,14 @@ def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:
         place = table.schema.get_field_index(name)
         if place >= 0:
             field = table.schema.field(place)
-            column = table.column(place) if field.metadata == JSON else _as_json(arrow, table.column(place).to_pylist())
-            table = table.set_column(place, arrow.field(name, arrow.string(), metadata=JSON), column)
+            column = (
+                table.column(place)
+                if field.metadata == JSON
+                else _as_json(arrow, table.column(place).to_pylist())
+            )
+            table = table.set_column(
+                place, arrow.field(name, arrow.string(), metadata=JSON), column
+            )
     return table
 
 

@@ -32,12 +32,19 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
         if mode == known:
             return known
     if mode is None:
-        raise ValueError(f"{name} must be 'min' or 'max', got None; pass it, or set it in TuneConfig")
+        raise ValueError(
+            f"{name} must be 'min' or 'max', got None; pass it, or set it in TuneConfig"
+        )
     close = difflib.get_close_matches(str(mode).lower(), MODES, n=1, cutoff=0.3)
-    raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    raise ValueError(
+        f"{name} must be 'min' or 'max', got {mode!r}"
+        + (f"; did you mean {close[0]!r}?" if close else "")
+    )
 
 
-def mode_for(metric: str | None, own_metric: str | None, own_mode: Mode | None, several: Objectives = ()) -> Mode | None:
+def mode_for(
+    metric: str | None, own_metric: str | None, own_mode: Mode | None, several: Objectives = ()
+) -> Mode | None:
     """Return the direction in which an experiment optimises a metric; None where it does not say.
 
     The direction of one metric says nothing about another one.
@@ -54,7 +61,9 @@ def mode_for(metric: str | None, own_metric: str | None, own_mode: Mode | None, 
     return own_mode if metric is None or own_metric in (None, metric) else None
 
 
-def objective_of(metric: str | None, mode: str | None, several: Objectives = (), *, name: str = "mode") -> tuple[str, Mode]:
+def objective_of(
+    metric: str | None, mode: str | None, several: Objectives = (), *, name: str = "mode"
+) -> tuple[str, Mode]:
     """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
 
     Args:
@@ -73,7 +82,9 @@ def objective_of(metric: str | None, mode: str | None, several: Objectives = (),
             "beats with get_best_results()"
         )
     if not metric:
-        raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
+        raise ValueError(
+            "metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig"
+        )
     if mode is None:
         raise ValueError(
             f"{name} must be 'min' or 'max', got None; pass it, as the experiment does not say whether {metric!r} is minimised"
@@ -127,4 +138,6 @@ def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueErro
     if close := meant_by(metric, sorted(known)):
         return ValueError(f"{message}; did you mean {' or '.join(repr(name) for name in close)}?")
     listed = ", ".join(sorted(known)[:_MAX_LISTED]) or "none"
-    return ValueError(f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}")
+    return ValueError(
+        f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}"
+    )

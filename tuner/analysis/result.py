@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID, identity
+from tuner.core.result import (
+    AUTO_FILLED,
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    DONE,
+    EXPERIMENT_TAG,
+    TRIAL_ID,
+    identity,
+)
 from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import TrialFailed
@@ -92,7 +100,11 @@ class Result:
         """
         files = read_trial_files(path)
         last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
-        rows = MemoryRows({files.trial_id: files.rows}, {files.trial_id: files.branches}, {files.trial_id: files.configs})
+        rows = MemoryRows(
+            {files.trial_id: files.rows},
+            {files.trial_id: files.branches},
+            {files.trial_id: files.configs},
+        )
         configs = rows.configs(files.trial_id)
         return cls(
             trial_id=files.trial_id,
@@ -116,7 +128,11 @@ class Result:
         Raises:
             CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and `get_best_checkpoint` likewise.
         """
-        best = self.kept_checkpoints if self.num_to_keep is None else self.kept_checkpoints[-self.num_to_keep :]
+        best = (
+            self.kept_checkpoints
+            if self.num_to_keep is None
+            else self.kept_checkpoints[-self.num_to_keep :]
+        )
         return [(checkpoint, self.metrics_of(checkpoint)) for checkpoint in best]
 
     @property
@@ -126,7 +142,11 @@ class Result:
         The best step is that with the best finite value of `metric` in the direction of `mode`, the latest of equal ones.
         """
         place = self._best_place
-        return {} if place is None else {**self.rows.of(self.trial_id)[place], CONFIG: self._config_at(place)}
+        return (
+            {}
+            if place is None
+            else {**self.rows.of(self.trial_id)[place], CONFIG: self._config_at(place)}
+        )
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -166,7 +186,9 @@ class Result:
             return None
         scored = self._scored(metric)
         if not scored:
-            every = [flat_metrics(self.metrics_of(checkpoint)) for checkpoint in self.kept_checkpoints]
+            every = [
+                flat_metrics(self.metrics_of(checkpoint)) for checkpoint in self.kept_checkpoints
+            ]
             known = {key for metrics in every for key, value in metrics.items() if is_number(value)}
             raise unknown_metric(metric, known, f"trial {self.trial_id} with a checkpoint")
         return _best(scored, mode)
@@ -178,9 +200,16 @@ class Result:
             CheckpointError: If it has been deleted or damaged since.
         """
         path = Path(checkpoint.path)
-        found = self._rows_by_checkpoint.get(path.name) if not (path / layout.MANIFEST).exists() else None  # Ray Tune writes none
+        found = (
+            self._rows_by_checkpoint.get(path.name)
+            if not (path / layout.MANIFEST).exists()
+            else None
+        )  # Ray Tune writes none
         metrics = read_manifest(path).metrics if found is None else found
-        return {**metrics, CONFIG: dict(self._configs_by_report.get(identity(metrics), self.config))}
+        return {
+            **metrics,
+            CONFIG: dict(self._configs_by_report.get(identity(metrics), self.config)),
+        }
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
@@ -189,7 +218,9 @@ class Result:
         ``config/...`` is the configuration in force at each row; ``done`` of the last row tells whether the trial is over. The frames of
         all trials are read together as soon as more than a few of them are asked for.
         """
-        frames = self.frames or MetricsFrames([TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows)
+        frames = self.frames or MetricsFrames(
+            [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
+        )
         return frames.of(self.trial_id)
 
     @property
@@ -201,17 +232,31 @@ class Result:
         return {**self.__dict__, "frames": None}  # which hold all trials of the experiment
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Result) and (self.trial_id, self.path) == (other.trial_id, other.path)
+        return isinstance(other, Result) and (self.trial_id, self.path) == (
+            other.trial_id,
+            other.path,
+        )
 
     def __hash__(self) -> int:
         return hash((self.trial_id, self.path))
 
     def __repr__(self) -> str:
         """Return how the trial ended, its own metrics, configuration and place, a line each."""
-        metrics = {key: value for key, value in flat_metrics(self.metrics).items() if key not in AUTO_FILLED}
-        lines = [f"trial_id={self.trial_id!r}, status={self.status and str(self.status)!r}", f"metrics={metrics!r}"]
+        metrics = {
+            key: value
+            for key, value in flat_metrics(self.metrics).items()
+            if key not in AUTO_FILLED
+        }
+        lines = [
+            f"trial_id={self.trial_id!r}, status={self.status and str(self.status)!r}",
+            f"metrics={metrics!r}",
+        ]
         lines += [f"config={self.config!r}", f"path={self.path!r}"]
-        lines += [f"{name}={value!r}" for name, value in (("checkpoint", self.checkpoint), ("error", self.error)) if value is not None]
+        lines += [
+            f"{name}={value!r}"
+            for name, value in (("checkpoint", self.checkpoint), ("error", self.error))
+            if value is not None
+        ]
         return "Result(\n  " + ",\n  ".join(lines) + "\n)"
 
     @functools.cached_property
@@ -224,20 +269,34 @@ class Result:
     @functools.cached_property
     def _rows_by_checkpoint(self) -> dict[str, Row]:
         """The results that tell of a checkpoint, by the name of its directory."""
-        return {str(row[CHECKPOINT_DIR_NAME]): row for row in self.rows.of(self.trial_id) if row.get(CHECKPOINT_DIR_NAME)}
+        return {
+            str(row[CHECKPOINT_DIR_NAME]): row
+            for row in self.rows.of(self.trial_id)
+            if row.get(CHECKPOINT_DIR_NAME)
+        }
 
     @functools.cached_property
     def _configs_by_report(self) -> dict[tuple[Any, ...], Mapping[str, Any]]:
         """The configuration in force at each result; empty where it never changed."""
         configs = self.rows.configs(self.trial_id) or ()
-        return {identity(row): config for row, config in zip(self.rows.of(self.trial_id), configs, strict=True)} if configs else {}
+        return (
+            {
+                identity(row): config
+                for row, config in zip(self.rows.of(self.trial_id), configs, strict=True)
+            }
+            if configs
+            else {}
+        )
 
     def _config_at(self, place: int) -> dict[str, Any]:
         configs = self.rows.configs(self.trial_id)
         return self.config if configs is None else dict(configs[place])
 
     def _scored(self, metric: str) -> list[tuple[Checkpoint, float]]:
-        found = [(checkpoint, flat_metrics(self.metrics_of(checkpoint)).get(metric)) for checkpoint in self.kept_checkpoints]
+        found = [
+            (checkpoint, flat_metrics(self.metrics_of(checkpoint)).get(metric))
+            for checkpoint in self.kept_checkpoints
+        ]
         return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
 
 
@@ -268,18 +327,26 @@ def result_of(
         path=directory,
         config=dict(trial.config),
         metrics={
-            **(with_newest(trial.last_result, newest_of(trial, metric, mode), metric) or {TRIAL_ID: trial.trial_id}),
+            **(
+                with_newest(trial.last_result, newest_of(trial, metric, mode), metric)
+                or {TRIAL_ID: trial.trial_id}
+            ),
             CONFIG: dict(config_at(trial, rows)),
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
         },
-        checkpoint=Checkpoint(Path(directory, trial.latest_checkpoint.directory)) if trial.latest_checkpoint else None,
+        checkpoint=Checkpoint(Path(directory, trial.latest_checkpoint.directory))
+        if trial.latest_checkpoint
+        else None,
         error=_error_of(trial),
         status=trial.status,
         ending=trial.ending,
         metric=metric,
         mode=mode,
-        kept_checkpoints=[Checkpoint(Path(directory, record.directory)) for record in ranked(trial.checkpoints, retention)],
+        kept_checkpoints=[
+            Checkpoint(Path(directory, record.directory))
+            for record in ranked(trial.checkpoints, retention)
+        ],
         num_to_keep=retention.num_to_keep,
         rows=rows,
         frames=frames,

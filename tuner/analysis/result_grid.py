@@ -85,14 +85,28 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
-        told = [TableTrial(trial.trial_id, trial.config, is_over(trial), trial.num_rows) for trial in self._trials]
+        told = [
+            TableTrial(trial.trial_id, trial.config, is_over(trial), trial.num_rows)
+            for trial in self._trials
+        ]
         self._frames = MetricsFrames(told, rows)
         self._results = [
-            result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode, frames=self._frames) for trial in self._trials
+            result_of(
+                trial,
+                self._path,
+                rows,
+                self._retention,
+                metric=metric,
+                mode=mode,
+                frames=self._frames,
+            )
+            for trial in self._trials
         ]
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None) -> ResultGrid:
+    def from_directory(
+        cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None
+    ) -> ResultGrid:
         """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
 
         The experiment may have ended, been killed or moved, or still be running: what has been written so far is read, and a later call
@@ -131,8 +145,19 @@ class ResultGrid(Sequence[Result]):
         if mode is not None:
             check_mode(mode)
         found = read_directory(directory := absolute_path(path))
-        name, direction = metric or found.metric, mode or mode_for(metric, found.metric, found.mode, found.several)
-        return cls(found.trials, os.fspath(directory), found.rows, name, direction, retention=found.retention, several=found.several)
+        name, direction = (
+            metric or found.metric,
+            mode or mode_for(metric, found.metric, found.mode, found.several),
+        )
+        return cls(
+            found.trials,
+            os.fspath(directory),
+            found.rows,
+            name,
+            direction,
+            retention=found.retention,
+            several=found.several,
+        )
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -183,9 +208,15 @@ class ResultGrid(Sequence[Result]):
         trial = next((trial for trial in self._trials if trial.trial_id == trial_id), None)
         if trial is None:
             known = [trial.trial_id for trial in self._trials]
-            raise ValueError(f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}")
+            raise ValueError(
+                f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}"
+            )
         has_failed = trial.status is Status.ERROR and is_experiment(Path(self._path))
-        why = read_stored(Path(self._path)).experiment.settings.retries.why_given_up(trial) if has_failed else ""
+        why = (
+            read_stored(Path(self._path)).experiment.settings.retries.why_given_up(trial)
+            if has_failed
+            else ""
+        )
         for line in story_of(trial, journal_records(self._path), self._metric, why):
             print(line, file=file or sys.stdout)
         if why := why_not_decided_about(trial, Path(self._path)):
@@ -232,11 +263,17 @@ class ResultGrid(Sequence[Result]):
         self._check_reported(name, is_default=metric is None)
         ranked = self.ranked(name, direction, scope, filter_nan_and_inf)
         if not ranked:
-            raise RuntimeError(f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others")
+            raise RuntimeError(
+                f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others"
+            )
         return ranked[0][0]
 
     def ranked(
-        self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last", filter_nan_and_inf: bool = True
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: Scope = "last",
+        filter_nan_and_inf: bool = True,
     ) -> list[tuple[Result, float]]:
         """Return the trials that can be compared, best first, each with the value that it stands for.
 
@@ -260,7 +297,9 @@ class ResultGrid(Sequence[Result]):
         """Metric and mode of everything that the experiment optimises: several, one, or none."""
         return self._source().objectives
 
-    def get_best_results(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> ResultGrid:
+    def get_best_results(
+        self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
+    ) -> ResultGrid:
         """Return the results of the trials on the Pareto front: no other trial is better in one metric and at least as good in all others.
 
         The last values of the metrics count, whatever the trials' status; a trial without a finite value of each is not compared.
@@ -280,7 +319,9 @@ class ResultGrid(Sequence[Result]):
         from tuner.analysis.charts.data.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
         source = self._source()
-        return self._of(best_trials(self._trials, checked_objectives(source, metrics, modes), source.value_of))
+        return self._of(
+            best_trials(self._trials, checked_objectives(source, metrics, modes), source.value_of)
+        )
 
     @property
     def plot(self) -> Plots:
@@ -324,15 +365,27 @@ class ResultGrid(Sequence[Result]):
         """
         from .parquet import write_tables  # noqa: PLC0415  (as above)
 
-        return write_tables(self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path)
+        return write_tables(
+            self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path
+        )
 
     def _source(self) -> Source:
         from tuner.analysis.charts.data import Source  # noqa: PLC0415  (as above)
 
-        return Source(self._trials, self._rows, self._path, self._metric, self._mode, several=self._several)
+        return Source(
+            self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
+        )
 
     def _of(self, trials: Sequence[Trial]) -> ResultGrid:
-        return ResultGrid(trials, self._path, self._rows, self._metric, self._mode, retention=self._retention, several=self._several)
+        return ResultGrid(
+            trials,
+            self._path,
+            self._rows,
+            self._metric,
+            self._mode,
+            retention=self._retention,
+            several=self._several,
+        )
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
         """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
@@ -345,7 +398,9 @@ class ResultGrid(Sequence[Result]):
         direction = mode or mode_for(metric, self._metric, self._mode, self._several)
         return objective_of(metric or self._metric, direction, self._several)
 
-    def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
+    def get_dataframe(
+        self, filter_metric: str | None = None, filter_mode: Mode | None = None
+    ) -> pd.DataFrame:
         """Return a table with a row for every trial, whatever its status, in the order of creation.
 
         Args:
@@ -371,7 +426,9 @@ class ResultGrid(Sequence[Result]):
         """
         if filter_metric is None:
             if filter_mode is not None:
-                raise ValueError(f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none")
+                raise ValueError(
+                    f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none"
+                )
             chosen = last_rows(self._trials, self._rows, self._metric)
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
@@ -415,7 +472,11 @@ class ResultGrid(Sequence[Result]):
         return self._frames.joined()
 
     def get_param_importances(
-        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        evaluator: Evaluator = "ped_anova",
+        iteration: At = "common",
     ) -> pd.Series[float]:
         """Return how much each hyperparameter mattered, as far as these trials can tell, whichever searcher proposed them.
 
@@ -455,7 +516,9 @@ class ResultGrid(Sequence[Result]):
         name, direction = self.objective(metric, mode)
         require_optuna()
         self._check_reported(name, is_default=metric is None)
-        found = param_importances(self._source().with_objective(name, direction), evaluator, iteration)
+        found = param_importances(
+            self._source().with_objective(name, direction), evaluator, iteration
+        )
         series = pd.Series(found.shares, name="importance", dtype=float)
         series.attrs = {"num_trials": found.num_trials, "iteration": found.iteration}
         return series
@@ -483,7 +546,9 @@ class ResultGrid(Sequence[Result]):
 
     def _repr_html_(self) -> str:
         """Return the same table for a notebook."""
-        return html_trials(self._head(), self._trials[:_MAX_PRINTED], self._rows, self._metric, self._more())
+        return html_trials(
+            self._head(), self._trials[:_MAX_PRINTED], self._rows, self._metric, self._more()
+        )
 
     def _head(self) -> str:
         return f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
@@ -512,5 +577,9 @@ class ResultGrid(Sequence[Result]):
         rows = self._rows.of(trial.trial_id)
         place = best_place(rows, metric, mode)
         if place is None:
-            return {**trial.last_result, CONFIG: config_at(trial, self._rows)} if trial.last_result else {}
+            return (
+                {**trial.last_result, CONFIG: config_at(trial, self._rows)}
+                if trial.last_result
+                else {}
+            )
         return {**rows[place], CONFIG: config_at(trial, self._rows, place + 1)}

@@ -72,17 +72,27 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
         DamagedJournal: If its journal does not verify; a torn end does.
     """
     if not is_experiment(path):
-        raise StorageError(f"{str(path)!r} holds no experiment; give the directory that fit() has made")
+        raise StorageError(
+            f"{str(path)!r} holds no experiment; give the directory that fit() has made"
+        )
     driver = driver_of(path)
     declaration = read_declaration(path)
     objects = ObjectStore(path)
-    experiment, elapsed_s = _taken_up(path, declaration, decode or (lambda config: _readable(config, objects)))
+    experiment, elapsed_s = _taken_up(
+        path, declaration, decode or (lambda config: _readable(config, objects))
+    )
     for trial in experiment.trials:
-        locate(trial, trial_directory(path, trial.trial_id), str((declaration.get("trainable") or {}).get("name") or ""))
+        locate(
+            trial,
+            trial_directory(path, trial.trial_id),
+            str((declaration.get("trainable") or {}).get("name") or ""),
+        )
     return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
 
 
-def _taken_up(path: Path, declaration: Mapping[str, Any], decode: Decode) -> tuple[Experiment, float]:
+def _taken_up(
+    path: Path, declaration: Mapping[str, Any], decode: Decode
+) -> tuple[Experiment, float]:
     """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
     with warnings.catch_warnings():
         # A driver removes the older one while we look at it; and whoever restores is told of a damaged one.
@@ -109,14 +119,18 @@ def _new(declaration: Mapping[str, Any]) -> Experiment:
     return Experiment(settings, FIFOScheduler(), NoopStopper())
 
 
-def _remembered(snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode) -> tuple[Experiment, float]:
+def _remembered(
+    snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode
+) -> tuple[Experiment, float]:
     experiment = _new(declaration)
     trials = [trial_from(fields, decode) for fields in snapshot.state["trials"]]
     experiment.load_state_dict(snapshot.state["experiment"], trials)
     return experiment, float(snapshot.state["elapsed_s"])
 
 
-def _folded(experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0) -> float:
+def _folded(
+    experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0
+) -> float:
     """Fold what has happened after a record into the experiment, and return its running time then."""
     for past in happened(path, after, elapsed_s):
         elapsed_s = past.at_s
@@ -125,8 +139,18 @@ def _folded(experiment: Experiment, path: Path, decode: Decode, after: int = 0, 
         event, advice = records.with_configs(past.event, past.advice, decode)
         try:
             experiment.handle(event, elapsed_s, advice)
-        except (TunerError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as cause:
-            raise StorageError(f"the journal of {str(path)!r} tells what cannot have happened: {event!r:.200} ({cause!r:.200})") from cause
+        except (
+            TunerError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as cause:
+            raise StorageError(
+                f"the journal of {str(path)!r} tells what cannot have happened: {event!r:.200} ({cause!r:.200})"
+            ) from cause
     return elapsed_s
 
 

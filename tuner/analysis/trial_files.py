@@ -18,13 +18,24 @@ from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DELIMITER, TRIAL_ID
 from tuner.errors import StorageError, TrialFailed, trial_failed
 from tuner.journal.rows import Row, current
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
+from tuner.storage.layout import (
+    CHECKPOINT_PREFIX,
+    ERROR,
+    MANIFEST,
+    PARAMS,
+    PROGRESS,
+    RAY_PARAMS,
+    RESULTS,
+    STARTED_AGAIN,
+)
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_FLOAT = re.compile(r"[+-]?(nan|inf|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
+_FLOAT = re.compile(
+    r"[+-]?(nan|inf|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
+)
 _DATED = r"\(attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)$"
 _FAILURE = re.compile(rf"^Failure #\d+ {_DATED}", re.MULTILINE)
 _RETRY = re.compile(rf"^{STARTED_AGAIN} {_DATED}", re.MULTILINE)
@@ -64,13 +75,25 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     """
     directory = Path(path).expanduser().absolute()
     if not any((directory / name).is_file() for name in (RESULTS, PROGRESS, PARAMS, ERROR)):
-        raise FileNotFoundError(f"path must be the directory of a trial, got {str(path)!r}; it holds neither {RESULTS} nor {PARAMS}")
-    reported = _json_rows(directory / RESULTS) if (directory / RESULTS).is_file() else _csv_rows(directory / PROGRESS)
+        raise FileNotFoundError(
+            f"path must be the directory of a trial, got {str(path)!r}; it holds neither {RESULTS} nor {PARAMS}"
+        )
+    reported = (
+        _json_rows(directory / RESULTS)
+        if (directory / RESULTS).is_file()
+        else _csv_rows(directory / PROGRESS)
+    )
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
-    counting = current(zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False))
-    configs = list({branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)}.values())
+    counting = current(
+        zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False)
+    )
+    configs = list(
+        {
+            branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)
+        }.values()
+    )
     config = _config(directory / PARAMS, last.get(CONFIG, {}))
     if last.get(CONFIG) and config != last[CONFIG]:
         configs.append(config)  # the trial got it behind its last result
@@ -124,7 +147,11 @@ def _content(path: Path) -> bytes:
 
 def _json_rows(path: Path) -> list[Row]:
     lines = _content(path).splitlines(keepends=True)
-    return [row for number, line in enumerate(lines, start=1) if (row := _json_row(path, number, line)) is not None]
+    return [
+        row
+        for number, line in enumerate(lines, start=1)
+        if (row := _json_row(path, number, line)) is not None
+    ]
 
 
 def _json_row(path: Path, number: int, line: bytes) -> Row | None:
@@ -136,7 +163,9 @@ def _json_row(path: Path, number: int, line: bytes) -> Row | None:
         return row
     # A last line without its end is what a crash leaves behind; anything else is worth a word.
     if line.strip() and line.endswith(b"\n"):
-        warnings.warn(f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2
+        )
     return None
 
 
@@ -162,7 +191,11 @@ def _csv_rows(path: Path) -> list[Row]:
         raise StorageError(f"{path} cannot be read as a table: {cause}") from cause
     header, lines = (list(map(restored, table[0])), table[1:]) if table else ([], [])
     # A row that a crash has torn lacks cells.
-    return [_nested(zip(header, map(_parsed, line), strict=True)) for line in lines if len(line) == len(header)]
+    return [
+        _nested(zip(header, map(_parsed, line), strict=True))
+        for line in lines
+        if len(line) == len(header)
+    ]
 
 
 def _nested(cells: Iterator[tuple[str, Any]]) -> Row:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TIME_TOTAL_S, TRAINING_ITERATION, flatten
+from tuner.core.result import (
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    DONE,
+    TIME_TOTAL_S,
+    TRAINING_ITERATION,
+    flatten,
+)
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.errors import StorageError
 from tuner.journal.rows import MemoryRows, Row
@@ -67,9 +74,14 @@ def read_trial_folders(path: Path) -> TrialFolders:
         FileNotFoundError: If there is no such directory, or no trial in it.
     """
     state = _newest_state(path)
-    read = sorted(files_of_trials(path), key=lambda files: _number(state.trials.get(files.path.name, _Known()).tag))
+    read = sorted(
+        files_of_trials(path),
+        key=lambda files: _number(state.trials.get(files.path.name, _Known()).tag),
+    )
     if not read:
-        raise FileNotFoundError(f"path must be the directory of an experiment, got {str(path)!r}; it holds no directory of a trial")
+        raise FileNotFoundError(
+            f"path must be the directory of an experiment, got {str(path)!r}; it holds no directory of a trial"
+        )
     trials = [_trial(files, state.trials.get(files.path.name, _Known())) for files in read]
     rows = MemoryRows(
         {files.trial_id: files.rows for files in read},
@@ -86,7 +98,11 @@ def files_of_trials(path: Path) -> Iterator[TrialFiles]:
             try:
                 yield read_trial_files(directory)
             except (OSError, StorageError) as error:
-                warnings.warn(f"trial {directory.name!r} cannot be read and is left out: {error}", RuntimeWarning, stacklevel=4)
+                warnings.warn(
+                    f"trial {directory.name!r} cannot be read and is left out: {error}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
 
 def _trial(files: TrialFiles, known: _Known) -> Trial:
@@ -115,20 +131,26 @@ def _status(files: TrialFiles, known: _Known) -> Status:
 
 
 def _failure(files: TrialFiles) -> Failure:
-    told = _COLOUR.sub("", str(files.error or "").removeprefix(f"trial {files.trial_id} failed: ")).strip()
+    told = _COLOUR.sub(
+        "", str(files.error or "").removeprefix(f"trial {files.trial_id} failed: ")
+    ).strip()
     kind, _, message = (told or "unknown").rpartition("\n")[2].partition(": ")
     return Failure(kind, message, "\n".join([told, *getattr(files.error, "__notes__", ())]))
 
 
 def _checkpoints(files: TrialFiles) -> Iterator[CheckpointRecord]:
     """Yield the checkpoints that are still there, each with the result it was reported with where the results tell."""
-    owners: dict[str, Row] = {str(row[CHECKPOINT_DIR_NAME]): row for row in files.rows if row.get(CHECKPOINT_DIR_NAME)}
+    owners: dict[str, Row] = {
+        str(row[CHECKPOINT_DIR_NAME]): row for row in files.rows if row.get(CHECKPOINT_DIR_NAME)
+    }
     for checkpoint in files.checkpoints:
         name = Path(checkpoint.path).name
         number = name.removeprefix(CHECKPOINT_PREFIX)
         if number.isdecimal():
             row = owners.get(name, {})
-            yield CheckpointRecord(int(number), int(row.get(TRAINING_ITERATION, 0)), float(row.get(TIME_TOTAL_S, 0.0)))
+            yield CheckpointRecord(
+                int(number), int(row.get(TRAINING_ITERATION, 0)), float(row.get(TIME_TOTAL_S, 0.0))
+            )
 
 
 def _newest_state(path: Path) -> _State:
@@ -137,7 +159,9 @@ def _newest_state(path: Path) -> _State:
         try:
             return _told(json.loads(read_file(state, LARGE_BYTES)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            warnings.warn(f"{state} cannot be read and is left out: {error!r}", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"{state} cannot be read and is left out: {error!r}", RuntimeWarning, stacklevel=3
+            )
     return _State()
 
 
@@ -145,7 +169,9 @@ def _told(state: Mapping[str, Any]) -> _State:
     trials: dict[str, _Known] = {}
     for entry in state["trial_data"]:
         told = json.loads(entry[0])
-        trials[str(told.get("relative_logdir"))] = _Known(str(told.get("status", "")), str(told.get("experiment_tag", "")))
+        trials[str(told.get("relative_logdir"))] = _Known(
+            str(told.get("status", "")), str(told.get("experiment_tag", ""))
+        )
     metric = state.get("runner_data", {}).get("_metric")
     return _State(trials, metric if isinstance(metric, str) else None)
 

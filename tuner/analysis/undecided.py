@@ -44,16 +44,34 @@ def why_not_decided_about(trial: Trial, directory: Path) -> str:
         directory: The experiment's directory.
     """
     try:
-        noted = read_declaration(directory)["tune_config"]["scheduler"] if is_experiment(directory) else None
-        while isinstance(wrapped := noted[_WRAPPED] if noted and _WRAPPED in noted else None, Mapping):
+        noted = (
+            read_declaration(directory)["tune_config"]["scheduler"]
+            if is_experiment(directory)
+            else None
+        )
+        while isinstance(
+            wrapped := noted[_WRAPPED] if noted and _WRAPPED in noted else None, Mapping
+        ):
             noted = wrapped
         if not noted or noted[_CLASS] not in schedulers.__all__:
             return ""
         kind = getattr(schedulers, noted[_CLASS])
-    except (StorageError, KeyError, TypeError):  # written by another release or program; there is nothing to tell then
+    except (
+        StorageError,
+        KeyError,
+        TypeError,
+    ):  # written by another release or program; there is nothing to tell then
         return ""
-    shortfall = _Shortfall.of(kind, noted) if isinstance(kind, type) and issubclass(kind, Scheduler) else None
-    return shortfall.told([trial], "never compared this trial: it") if shortfall and trial.is_finished else ""
+    shortfall = (
+        _Shortfall.of(kind, noted)
+        if isinstance(kind, type) and issubclass(kind, Scheduler)
+        else None
+    )
+    return (
+        shortfall.told([trial], "never compared this trial: it")
+        if shortfall and trial.is_finished
+        else ""
+    )
 
 
 class _Shortfall:
@@ -69,7 +87,10 @@ class _Shortfall:
     def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _Shortfall | None:
         """Return that of a scheduler with these arguments; None for one that does not tell."""
         argument = kind.first_comparison
-        arguments = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()} | dict(given)
+        arguments = {
+            name: parameter.default
+            for name, parameter in inspect.signature(kind).parameters.items()
+        } | dict(given)
         first, time_attr = arguments.get(argument or ""), arguments.get("time_attr")
         if argument is None or not isinstance(first, int | float) or not isinstance(time_attr, str):
             return None
@@ -78,10 +99,16 @@ class _Shortfall:
     def told(self, trials: Iterable[Trial], whom: str) -> str:
         """Return that none of the trials came as far; empty where one did, or none told how far it came."""
         times = [as_float(flatten(trial.last_result).get(self._time_attr, "")) for trial in trials]
-        longest = max((time for time in times if time is not None and math.isfinite(time)), default=None)
+        longest = max(
+            (time for time in times if time is not None and math.isfinite(time)), default=None
+        )
         if longest is None or longest >= self._first:
             return ""
-        other = "" if self._time_attr == TRAINING_ITERATION else f", or count in iterations with time_attr={TRAINING_ITERATION!r}"
+        other = (
+            ""
+            if self._time_attr == TRAINING_ITERATION
+            else f", or count in iterations with time_attr={TRAINING_ITERATION!r}"
+        )
         return (
             f"{self._kind.__name__} {whom} came to {self._time_attr}={longest:.4g}, and its first comparison is at "
             f"{self._argument}={self._first:g}; give a smaller {self._argument}{other}"

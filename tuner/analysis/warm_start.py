@@ -97,16 +97,28 @@ def points_from(
         Ray Tune's BayesOptSearch alone takes an earlier analysis.
     """
     if isinstance(num_points, bool) or not isinstance(num_points, int) or num_points < 1:
-        raise ValueError(f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how many points are returned")
+        raise ValueError(
+            f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how many points are returned"
+        )
     directory = Path(path).expanduser()
     declared = _declared(directory)
     name, direction = metric or declared.get("metric"), check_mode(mode or declared.get("mode"))
     if not isinstance(name, str):
-        raise ValueError(f"metric must be given where the directory names none, got {name!r}; pass metric=...")  # noqa: TRY004  (it lacks)
-    found = sorted(_found(directory, name), key=lambda each: rank(each.value, direction), reverse=True)
-    chosen, misfits = _chosen(found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards)
+        raise ValueError(  # noqa: TRY004  (it lacks)
+            f"metric must be given where the directory names none, got {name!r}; pass metric=..."
+        )
+    found = sorted(
+        _found(directory, name), key=lambda each: rank(each.value, direction), reverse=True
+    )
+    chosen, misfits = _chosen(
+        found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards
+    )
     if misfits:
-        warnings.warn(f"trials that do not fit the space are left out: {_listed(misfits)}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"trials that do not fit the space are left out: {_listed(misfits)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     points = [point for point, _ in chosen]
     return (points, [value for _, value in chosen]) if with_rewards else points
 
@@ -124,24 +136,42 @@ def _found(directory: Path, metric: str) -> Iterator[_Found]:
     """Yield the trials that reported a finite number, in the order of their names."""
     trials = list(files_of_trials(directory))
     if not trials:
-        raise FileNotFoundError(f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial")
+        raise FileNotFoundError(
+            f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial"
+        )
     lasts = [_last(trial, metric) for trial in trials]
     if all(last is None for last in lasts):
-        known = {name for trial in trials for row in trial.rows for name, value in flat_metrics(row).items() if is_number(value)}
+        known = {
+            name
+            for trial in trials
+            for row in trial.rows
+            for name, value in flat_metrics(row).items()
+            if is_number(value)
+        }
         if metric in known:
-            raise ValueError(f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another")
+            raise ValueError(
+                f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another"
+            )
         raise unknown_metric(metric, known, "a trial")
     for trial, last in zip(trials, lasts, strict=True):
         if last is not None:
             value, config = last
-            yield _Found(trial.path.name, {key: item for key, item in config.items() if key != TRIAL_INDEX}, value)
+            yield _Found(
+                trial.path.name,
+                {key: item for key, item in config.items() if key != TRIAL_INDEX},
+                value,
+            )
 
 
 def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
     """Return the last number that was reported, with the configuration in force there; None where it is not finite."""
     for row, branch in zip(reversed(trial.rows), reversed(trial.branches), strict=True):
         if is_number(value := value_at(row, metric)):
-            config = trial.configs[min(branch, len(trial.configs) - 1)] if len(trial.configs) > 1 else trial.config
+            config = (
+                trial.configs[min(branch, len(trial.configs) - 1)]
+                if len(trial.configs) > 1
+                else trial.config
+            )
             return (float(value), config) if math.isfinite(value) else None
     return None
 
@@ -163,7 +193,11 @@ def _chosen(
     misfits: list[str] = []
     for each in found:
         try:
-            point = dict(each.config) if space is None else _fitted(each.config, space, is_whole=is_whole)
+            point = (
+                dict(each.config)
+                if space is None
+                else _fitted(each.config, space, is_whole=is_whole)
+            )
         except ValueError as misfit:
             misfits.append(f"{each.directory!r} ({misfit})")
             continue
@@ -181,7 +215,10 @@ def _listed(misfits: list[str]) -> str:
 def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> Point:
     if space.is_conditional:
         return fitted_to_conditions(config, space, is_whole=is_whole)
-    searched = {**space.domains, **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()}}
+    searched = {
+        **space.domains,
+        **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()},
+    }
     point: Point = {}
     for path, domain in searched.items():
         name = flat_name(path)

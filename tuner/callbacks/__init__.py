@@ -46,5 +46,11 @@ def default_loggers(callbacks: Iterable[Callback] = ()) -> list[Callback]:
     """
     given = tuple(callbacks)
     writer = BatchWriter()
-    classes: list[type[TrialFileLogger]] = [JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback]
-    return [new(writer) for new in classes if not any(isinstance(callback, new) for callback in given)]
+    classes: list[type[TrialFileLogger]] = [
+        JsonLoggerCallback,
+        CSVLoggerCallback,
+        TBXLoggerCallback,
+    ]
+    return [
+        new(writer) for new in classes if not any(isinstance(callback, new) for callback in given)
+    ]

@@ -31,7 +31,13 @@ class Callback:
         In `on_trial_result` of Ray Tune, `trial.last_result` is the result before.
     """
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Get ready, before the first trial.
 
         Args:
@@ -48,34 +54,62 @@ class Callback:
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Called at the end of each turn of the driver."""
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called when a trial starts, also after a pause or a failed attempt."""
 
-    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_restore(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called after `on_trial_start` where the trial continues from a checkpoint."""
 
-    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_save(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called after `on_checkpoint`."""
 
-    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
         """Called with each result, nested as reported, with the auto-filled keys and ``config``."""
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called when a trial is TERMINATED."""
 
-    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called when an attempt has failed and the trial is going to be tried again.
 
         Results after ``trial.resumed_iteration`` will be reported again.
         """
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Called when a trial is in ERROR."""
 
-    def on_checkpoint(self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
+    def on_checkpoint(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        checkpoint: Checkpoint,
+        **info: Any,
+    ) -> None:
         """Called with each committed checkpoint."""
 
-    def on_trial_exploit(self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any) -> None:
+    def on_trial_exploit(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any
+    ) -> None:
         """Called when a trial is going to continue from another one's checkpoint with another configuration, before `on_trial_start`.
 
         `graft` tells from whose, and what went before; ``trial.config`` is the new configuration.
@@ -113,30 +147,49 @@ class LoggerCallback(Callback):
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """A trial has ended, or an attempt of it has failed."""
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_start`."""
         self.log_trial_start(trial)
 
-    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_restore(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_restore`."""
         self.log_trial_restore(trial)
 
-    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_save(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_save`."""
         self.log_trial_save(trial)
 
-    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
         """Forward to `log_trial_result`."""
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_end`."""
         self.log_trial_end(trial, failed=False)
 
-    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_end` with ``failed=True``."""
         self.log_trial_end(trial, failed=True)
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Forward to `log_trial_end` with ``failed=True``."""
         self.log_trial_end(trial, failed=True)

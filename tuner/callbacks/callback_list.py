@@ -57,7 +57,11 @@ class CallbackList:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
-        self._groups = {id(member): group for group in groups_of(self._callbacks, self._switch_off) for member in group.members}
+        self._groups = {
+            id(member): group
+            for group in groups_of(self._callbacks, self._switch_off)
+            for member in group.members
+        }
         self._overriders: dict[Hook, list[_Overrider]] = {}
         self._first_group: LoggerGroup | None = None
         """The loggers that hear of a result before anybody can have changed it."""
@@ -115,7 +119,14 @@ class CallbackList:
         """
         waiting = list(self._callbacks)
         for record in states:
-            owner = next((callback for callback in waiting if _qualified_name(callback) == record["callback"]), None)
+            owner = next(
+                (
+                    callback
+                    for callback in waiting
+                    if _qualified_name(callback) == record["callback"]
+                ),
+                None,
+            )
             if owner is None:
                 continue
             waiting.remove(owner)
@@ -144,10 +155,14 @@ class CallbackList:
                     if callback is group.members[0]:
                         overriders.append((group.members, getattr(group, hook), True))
                 elif overrides(callback, hook):
-                    overriders.append(([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger)))
+                    overriders.append(
+                        ([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger))
+                    )
         hearers = self._overriders["on_trial_result"]
         self._first_group = self._groups.get(id(hearers[0][0][0])) if hearers else None
-        self._may_change_results = any(id(owners[0]) not in self._groups for owners, _, _ in hearers)
+        self._may_change_results = any(
+            id(owners[0]) not in self._groups for owners, _, _ in hearers
+        )
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
         self._callbacks = [other for other in self._callbacks if other is not callback]

@@ -101,7 +101,11 @@ class Shape:
 
 @functools.lru_cache(maxsize=256)
 def _shape_of(names: tuple[str, ...], classes: tuple[type, ...]) -> Shape | None:
-    return Shape(names, classes) if SCALARS.issuperset(classes) and all(type(name) is str for name in names) else None
+    return (
+        Shape(names, classes)
+        if SCALARS.issuperset(classes) and all(type(name) is str for name in names)
+        else None
+    )
 
 
 @final
@@ -165,7 +169,9 @@ class Block:
 
     __slots__ = ("_values", "rows", "shape", "texts")
 
-    def __init__(self, shape: Shape | None, rows: list[Row], texts: list[bytes] | None = None) -> None:
+    def __init__(
+        self, shape: Shape | None, rows: list[Row], texts: list[bytes] | None = None
+    ) -> None:
         self.shape = shape
         self.rows = rows
         self.texts = texts or []
@@ -323,10 +329,20 @@ def begin_of(trial: Trial) -> Begin:
     num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
     if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
         return Begin(trial.config, trial.attempt <= 1, -1, -1, num_earlier, time.time())
-    own = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
+    own = next(
+        (kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration),
+        None,
+    )
     origin = trial.graft.checkpoint if trial.graft else own
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
-    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
+    return Begin(
+        trial.config,
+        trial.attempt <= 1,
+        trial.resumed_iteration,
+        resumed_step,
+        num_earlier,
+        time.time(),
+    )
 
 
 def told_of(trial: Trial) -> Told:

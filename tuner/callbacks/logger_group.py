@@ -41,7 +41,9 @@ class LoggerGroup:
         text: The result of which they are told next as JSON, where nobody can have changed it; empty where that is not known.
     """
 
-    def __init__(self, members: Sequence[TrialFileLogger], writer: BatchWriter, switch_off: SwitchOff) -> None:
+    def __init__(
+        self, members: Sequence[TrialFileLogger], writer: BatchWriter, switch_off: SwitchOff
+    ) -> None:
         self.members = members
         self.text = b""
         self._writer = writer
@@ -52,7 +54,9 @@ class LoggerGroup:
         """See `TrialFileLogger.log_trial_start`."""
         self._add(trial, begin_of(trial), "on_trial_start")
 
-    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]
+    ) -> None:
         """See `TrialFileLogger.log_trial_result`."""
         row = Row(None if self.text else result, time.time(), self.text)
         files = self._files.get(trial)
@@ -75,7 +79,9 @@ class LoggerGroup:
 
     def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:
         if is_over(trial):
-            for entry in self.members[0].last_entries(trial, has_failed=has_failed) if self.members else ():
+            for entry in (
+                self.members[0].last_entries(trial, has_failed=has_failed) if self.members else ()
+            ):
                 self._add(trial, entry, hook)
         if trial.is_finished:
             self._files.pop(trial, None)
@@ -110,7 +116,9 @@ class _TrialFiles(Addressee):
     def parts(self) -> Sequence[Sink]:
         """Return the files."""
         if self._parts is None:
-            self._parts = tuple(file for logger, known in self._known if (file := known or self._opened(logger)))
+            self._parts = tuple(
+                file for logger, known in self._known if (file := known or self._opened(logger))
+            )
         return self._parts
 
     def expects_more(self, last: Entry) -> bool:
@@ -141,5 +149,8 @@ def _writer_of(callback: Callback) -> BatchWriter | None:
     if not isinstance(callback, TrialFileLogger):
         return None
     own = {name: getattr(callback, name) for pair in GROUPED.items() for name in pair}
-    is_plain = all(getattr(method, "__func__", None) is getattr(TrialFileLogger, name) for name, method in own.items())
+    is_plain = all(
+        getattr(method, "__func__", None) is getattr(TrialFileLogger, name)
+        for name, method in own.items()
+    )
     return callback.writer if is_plain else None

@@ -14,7 +14,9 @@ VARIABLE: Final = "TUNER_CALLBACKS"
 _EXPECTED: Final = f"{VARIABLE} must name callbacks as package.module.Class or package.module:Class, separated by commas"
 
 
-def named_callbacks(given: Iterable[Callback] = (), environ: Mapping[str, str] = os.environ) -> list[Callback]:
+def named_callbacks(
+    given: Iterable[Callback] = (), environ: Mapping[str, str] = os.environ
+) -> list[Callback]:
     """Return the callbacks that ``TUNER_CALLBACKS`` names, each constructed without arguments.
 
     Args:
@@ -51,9 +53,13 @@ def _class_of(name: str) -> type[Callback]:
     try:
         found: Any = getattr(importlib.import_module(module_name), class_name)
     except Exception as cause:
-        raise ValueError(f"{_EXPECTED}, got {name!r}, which cannot be imported ({cause}); correct it or unset the variable") from cause
+        raise ValueError(
+            f"{_EXPECTED}, got {name!r}, which cannot be imported ({cause}); correct it or unset the variable"
+        ) from cause
     if not (isinstance(found, type) and issubclass(found, Callback)) or inspect.isabstract(found):
-        raise ValueError(f"{_EXPECTED}, got {name!r}, which is no class of a callback; name a subclass of tuner.Callback")
+        raise ValueError(
+            f"{_EXPECTED}, got {name!r}, which is no class of a callback; name a subclass of tuner.Callback"
+        )
     return found
 
 

@@ -21,7 +21,13 @@ IS_COMPILED: Final = _rows is not None
 """Whether rows can be made without parsing at all."""
 
 _MAX_NAMES: Final = 255
-_KIND: Final[Mapping[type, bytes]] = {int: b"i", float: b"f", str: b"s", bool: b"b", type(None): b"n"}
+_KIND: Final[Mapping[type, bytes]] = {
+    int: b"i",
+    float: b"f",
+    str: b"s",
+    bool: b"b",
+    type(None): b"n",
+}
 """How the classes of what a result consists of are told to the functions in C."""
 
 
@@ -61,7 +67,14 @@ class Layout:
         lines: bytes | None = _rows.table(texts, self._keys, self._places(columns))
         return lines
 
-    def events(self, texts: list[bytes], times: list[float], step: str, names: Mapping[str, bytes], head: bytes) -> bytes | None:
+    def events(
+        self,
+        texts: list[bytes],
+        times: list[float],
+        step: str,
+        names: Mapping[str, bytes],
+        head: bytes,
+    ) -> bytes | None:
         """Return a record of an event file for each of the texts; None where a step is not positive or a value exceeds 32 bits.
 
         Args:
@@ -74,7 +87,9 @@ class Layout:
         if step not in self._place_of:
             return None
         places, heads = self._places(tuple(names)), tuple(names.values())
-        records: bytes | None = _rows.events(texts, times, self._keys, self._place_of[step], places, head, heads)
+        records: bytes | None = _rows.events(
+            texts, times, self._keys, self._place_of[step], places, head, heads
+        )
         return records
 
     def _new_places(self, names: Iterable[str]) -> bytes:

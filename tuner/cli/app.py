@@ -51,23 +51,46 @@ _LOOK, _SEARCH = "Look at experiments", "Take results elsewhere"
 _STEER, _KEEP = "Steer running experiments", "Look after experiments"
 
 COMMANDS: Final = {
-    "ls": Entry(_LOOK, "listing", "list_experiments", "List experiments with their state and best value."),
+    "ls": Entry(
+        _LOOK, "listing", "list_experiments", "List experiments with their state and best value."
+    ),
     "show": Entry(_LOOK, "trials", "show", "Show the trials of an experiment, or one of them."),
     "best": Entry(_LOOK, "trials", "best", "Show the best trials and their configurations."),
     "compare": Entry(_LOOK, "trials", "compare", "Compare experiments by their best trials."),
     "explain": Entry(_LOOK, "explain", "explain", "Tell what happened to a trial, and why."),
     "tail": Entry(_LOOK, "explain", "tail", "Show the output of a trial."),
-    "what-if": Entry(_LOOK, "export", "what_if", "Replay an experiment's curves through another scheduler."),
+    "what-if": Entry(
+        _LOOK, "export", "what_if", "Replay an experiment's curves through another scheduler."
+    ),
     "report": Entry(_SEARCH, "export", "report", "Write an HTML report in one file."),
-    "export": Entry(_SEARCH, "export", "export", "Write the table of trials as CSV, JSON or Parquet."),
+    "export": Entry(
+        _SEARCH, "export", "export", "Write the table of trials as CSV, JSON or Parquet."
+    ),
     "dash": Entry(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
     "stop": Entry(_STEER, "control", "stop", "Stop an experiment, or one of its trials for good."),
     "pause": Entry(_STEER, "control", "pause", "Lay a trial aside until it is resumed."),
     "fork": Entry(_STEER, "control", "fork", "Begin a new trial where another one stood."),
-    "resume": Entry(_KEEP, "maintenance", "resume", "Print a command that continues an experiment; let a paused trial go on."),
-    "rerun": Entry(_KEEP, "maintenance", "rerun", "Train one trial again, alone, with the same seed and configuration."),
-    "doctor": Entry(_KEEP, "maintenance", "doctor", "Check that an experiment is whole, and say what to do."),
-    "prune": Entry(_KEEP, "maintenance", "prune", "Show what takes room on the disk, and delete what is superseded."),
+    "resume": Entry(
+        _KEEP,
+        "maintenance",
+        "resume",
+        "Print a command that continues an experiment; let a paused trial go on.",
+    ),
+    "rerun": Entry(
+        _KEEP,
+        "maintenance",
+        "rerun",
+        "Train one trial again, alone, with the same seed and configuration.",
+    ),
+    "doctor": Entry(
+        _KEEP, "maintenance", "doctor", "Check that an experiment is whole, and say what to do."
+    ),
+    "prune": Entry(
+        _KEEP,
+        "maintenance",
+        "prune",
+        "Show what takes room on the disk, and delete what is superseded.",
+    ),
 }
 """All subcommands, in the order of the help."""
 ALIASES: Final = {"logs": "tail", "log": "tail", "list": "ls"}
@@ -87,10 +110,14 @@ class App(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(importlib.import_module(f"tuner.cli.{entry.module}"), entry.attribute)
+        command: click.Command = getattr(
+            importlib.import_module(f"tuner.cli.{entry.module}"), entry.attribute
+        )
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the subcommand that is named, with what follows.
 
         Raises:
@@ -107,11 +134,21 @@ class App(click.Group):
         """Write the list of subcommands."""
         for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
             with formatter.section(section):
-                formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items() if entry.section == section])
+                formatter.write_dl(
+                    [
+                        (name, entry.help)
+                        for name, entry in COMMANDS.items()
+                        if entry.section == section
+                    ]
+                )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the subcommands that begin so, and the options that do."""
-        names = [CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -124,7 +161,13 @@ class App(click.Group):
             return BROKEN_PIPE
         return code
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> NoReturn:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *rest: Any,
+        **extra: Any,
+    ) -> NoReturn:
         """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
         extra["standalone_mode"] = False
         try:
@@ -151,7 +194,9 @@ def _complain(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "tuner"
     message = _one_line(error.format_message()).rstrip(".")
-    hint = f"; see {name} --help" if isinstance(error, click.UsageError) and ";" not in message else ""
+    hint = (
+        f"; see {name} --help" if isinstance(error, click.UsageError) and ";" not in message else ""
+    )
     click.echo(f"{name}: {message}{hint}", err=True)
     return error.exit_code
 
@@ -170,7 +215,11 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.command("tuner", cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    "tuner",
+    cls=App,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="tuner")
 def main() -> None:
     """Inspect and manage experiments.

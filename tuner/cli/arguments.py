@@ -24,7 +24,9 @@ def default_storage() -> Path:
 
 def is_foreign(path: Path) -> bool:
     """Return whether a directory holds an experiment of Ray Tune's, or one of which only the trials' files are left."""
-    return not is_experiment(path) and (any(path.glob(layout.RAY_STATES)) or any(path.glob(f"*/{layout.RESULTS}")))
+    return not is_experiment(path) and (
+        any(path.glob(layout.RAY_STATES)) or any(path.glob(f"*/{layout.RESULTS}"))
+    )
 
 
 @final
@@ -56,9 +58,15 @@ class ExperimentType(click.ParamType[Path]):
     def _is_one(self, path: Path) -> bool:
         return is_experiment(path) or (self._allow_foreign and is_foreign(path))
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Return the names under the default storage path that begin so, and let the shell add directories."""
-        found = default_storage().glob(f"{incomplete}*") if incomplete.isprintable() and "/" not in incomplete else ()
+        found = (
+            default_storage().glob(f"{incomplete}*")
+            if incomplete.isprintable() and "/" not in incomplete
+            else ()
+        )
         names = sorted(path.name for path in found if is_experiment(path))
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="dir")]
 
@@ -69,24 +77,42 @@ class TrialType(click.ParamType[str]):
 
     name = "trial"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Return the ids that begin so."""
         try:
-            experiment = ExperimentType(allow_foreign=True).convert(ctx.params.get("experiment") or "", None, None)
+            experiment = ExperimentType(allow_foreign=True).convert(
+                ctx.params.get("experiment") or "", None, None
+            )
         except click.UsageError:
             return []
-        return [CompletionItem(name) for name in trial_folders(experiment) if name.startswith(incomplete)]
+        return [
+            CompletionItem(name)
+            for name in trial_folders(experiment)
+            if name.startswith(incomplete)
+        ]
 
 
-experiment_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(), metavar="EXP")
-foreign_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(allow_foreign=True), metavar="EXP")
-trial_argument: Final[Callable[..., Any]] = click.argument("trial", type=TrialType(), metavar="TRIAL")
+experiment_argument: Final[Callable[..., Any]] = click.argument(
+    "experiment", type=ExperimentType(), metavar="EXP"
+)
+foreign_argument: Final[Callable[..., Any]] = click.argument(
+    "experiment", type=ExperimentType(allow_foreign=True), metavar="EXP"
+)
+trial_argument: Final[Callable[..., Any]] = click.argument(
+    "trial", type=TrialType(), metavar="TRIAL"
+)
 
 
 def trial_folders(experiment: Path) -> list[str]:
     """Return the names of the directories of an experiment's trials."""
     own = {*layout.SWEPT, layout.OBJECTS, layout.REQUESTS}
-    return sorted(path.name for path in experiment.iterdir() if path.is_dir() and path.name not in own and not path.name.startswith("."))
+    return sorted(
+        path.name
+        for path in experiment.iterdir()
+        if path.is_dir() and path.name not in own and not path.name.startswith(".")
+    )
 
 
 def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
@@ -114,8 +140,14 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
         meant = [ids[number]]  # Ray Tune's ids do not tell
     if len(meant) == 1:
         return meant[0]
-    what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"
-    raise click.UsageError(f"{what}; {'they are' if meant else 'there are'} {_listed(meant or ids)}")
+    what = (
+        f"{text!r} is the beginning of {len(meant)} trials"
+        if meant
+        else f"there is no trial {text!r} in {experiment.name}"
+    )
+    raise click.UsageError(
+        f"{what}; {'they are' if meant else 'there are'} {_listed(meant or ids)}"
+    )
 
 
 def named_value(text: str, option: str) -> tuple[str, Any]:

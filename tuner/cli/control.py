@@ -15,13 +15,17 @@ from tuner.handle import Handle, attach
 from .app import OK
 from .arguments import TrialType, experiment_argument, find_trial, named_value, trial_argument
 
-optional_trial_argument = click.argument("trial", type=TrialType(), metavar="[TRIAL]", required=False)
+optional_trial_argument = click.argument(
+    "trial", type=TrialType(), metavar="[TRIAL]", required=False
+)
 
 
 @click.command()
 @experiment_argument
 @optional_trial_argument
-@click.option("--urgent", is_flag=True, help="Kill the workers of the experiment instead of asking them.")
+@click.option(
+    "--urgent", is_flag=True, help="Kill the workers of the experiment instead of asking them."
+)
 def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
     """Stop a running experiment, or one of its trials for good.
 
@@ -64,8 +68,19 @@ def pause(experiment: Path, trial: str) -> int:
 @click.command()
 @experiment_argument
 @trial_argument
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="A hyperparameter that is to be different, e.g. model/lr=0.1.")
-@click.option("--checkpoint", type=click.IntRange(min=0), metavar="N", help="The number of the checkpoint to begin with; the latest.")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A hyperparameter that is to be different, e.g. model/lr=0.1.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The number of the checkpoint to begin with; the latest.",
+)
 def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int | None) -> int:
     """Begin a new trial of a running experiment where another one stood.
 

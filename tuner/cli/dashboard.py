@@ -21,7 +21,12 @@ _IMPORTANCES: Final = "/api/studies/0/param_importances"
 
 @click.command()
 @foreign_argument
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Where to listen on this machine, 8080; 0 for any free port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    help="Where to listen on this machine, 8080; 0 for any free port.",
+)
 @objective_options
 def dash(experiment: Path, port: int, objective: Objective) -> int:
     """Show an experiment in Optuna's dashboard, until Ctrl-C.
@@ -40,9 +45,13 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
         application = _application(experiment, objective)
         server = make_server(_HOST, port, application, _Server, _Quiet)
     except ValueError as refusal:
-        raise click.UsageError(f"{refusal}; give {'--mode' if objective.metric else '--metric and --mode'}") from refusal
+        raise click.UsageError(
+            f"{refusal}; give {'--mode' if objective.metric else '--metric and --mode'}"
+        ) from refusal
     except OSError as taken:
-        raise click.UsageError(f"port {port} cannot be listened to ({taken.strerror}); --port 0 takes any that is free") from taken
+        raise click.UsageError(
+            f"port {port} cannot be listened to ({taken.strerror}); --port 0 takes any that is free"
+        ) from taken
     with server:
         click.echo(f"http://{_HOST}:{server.server_port}/dashboard/  (read-only; Ctrl-C ends it)")
         server.serve_forever()
@@ -54,7 +63,9 @@ def _application(experiment: Path, objective: Objective) -> Any:
         dashboard = importlib.import_module("optuna_dashboard")
         storages = importlib.import_module("tuner.analysis.optuna_storage")
     except ImportError as missing:
-        raise ImportError(f'the dashboard needs {missing.name}; pip install "tuner-hpo[dash]"') from missing
+        raise ImportError(
+            f'the dashboard needs {missing.name}; pip install "tuner-hpo[dash]"'
+        ) from missing
     storage = storages.ExperimentStorage(experiment, objective.metric, objective.mode)
     return _read_only(_with_importances(dashboard.wsgi(storage), storage))
 
@@ -65,8 +76,14 @@ def _read_only(application: Any) -> Any:
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return application(environ, start_response)
-        start_response("405 Method Not Allowed", [("Content-Type", "application/json"), ("Allow", "GET, HEAD")])
-        return [json.dumps({"reason": "tuner dash is read-only: nothing of an experiment can be changed here"}).encode()]
+        start_response(
+            "405 Method Not Allowed", [("Content-Type", "application/json"), ("Allow", "GET, HEAD")]
+        )
+        return [
+            json.dumps(
+                {"reason": "tuner dash is read-only: nothing of an experiment can be changed here"}
+            ).encode()
+        ]
 
     return answer
 
@@ -90,9 +107,17 @@ def _with_importances(application: Any, storage: Any) -> Any:
 
 def _importances(storage: Any) -> list[list[dict[str, Any]]]:
     """Return the importances for each objective as the dashboard's page expects them; parameters that never differ are not in it."""
-    kinds = {name: type(kind).__name__ for trial in storage.get_all_trials(0) for name, kind in trial.distributions.items()}
+    kinds = {
+        name: type(kind).__name__
+        for trial in storage.get_all_trials(0)
+        for name, kind in trial.distributions.items()
+    }
     return [
-        [{"name": name, "importance": share, "distribution": kinds[name]} for name, share in found.shares.items() if name in kinds]
+        [
+            {"name": name, "importance": share, "distribution": kinds[name]}
+            for name, share in found.shares.items()
+            if name in kinds
+        ]
         for found in storage.param_importances()
     ]
 

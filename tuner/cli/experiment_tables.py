@@ -75,8 +75,12 @@ def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(objective=Objective(metric, mode), **rest)
 
     wrapped: Callable[..., Any] = with_objective
-    wrapped = click.option("--mode", type=click.Choice(MODES), help="The direction in which it is optimised.")(wrapped)
-    return click.option("--metric", metavar="NAME", help="The metric, where it is not the experiment's own.")(wrapped)
+    wrapped = click.option(
+        "--mode", type=click.Choice(MODES), help="The direction in which it is optimised."
+    )(wrapped)
+    return click.option(
+        "--metric", metavar="NAME", help="The metric, where it is not the experiment's own."
+    )(wrapped)
 
 
 def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
@@ -99,9 +103,15 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
         _require_reported(grid, metric)
     if metric is None and len(grid.objectives) > 1:
         names = ", ".join(metric for metric, _ in grid.objectives)
-        raise click.UsageError(f"{grid.experiment_path} optimises {names}; give one of them as --metric")
+        raise click.UsageError(
+            f"{grid.experiment_path} optimises {names}; give one of them as --metric"
+        )
     if metric is None or mode is None:
-        lacking = "what is optimised; give --metric and --mode" if metric is None else f"whether {metric!r} is minimised; give --mode"
+        lacking = (
+            "what is optimised; give --metric and --mode"
+            if metric is None
+            else f"whether {metric!r} is minimised; give --mode"
+        )
         raise click.UsageError(f"{grid.experiment_path} does not say {lacking}")
     return metric, mode
 
@@ -129,15 +139,30 @@ def trial_records(grid: ResultGrid) -> list[Record]:
     for index, trial in enumerate(grid.trials):
         row = flat_metrics(trial.last_result)
         values = row | last_values(trial, grid[index].rows, objectives)
-        own = metric_fields(trial, grid[index].rows, metric, mode) if metric else dict.fromkeys(objectives)
+        own = (
+            metric_fields(trial, grid[index].rows, metric, mode)
+            if metric
+            else dict.fromkeys(objectives)
+        )
         record = _record(trial, grid[index], row, own)
         # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
-        records.append({name: values.get(name) if name in reported else value for name, value in record.items()})
+        records.append(
+            {
+                name: values.get(name) if name in reported else value
+                for name, value in record.items()
+            }
+        )
     return records
 
 
-def _record(trial: Trial, result: Result, row: Mapping[str, Any], objectives: Mapping[str, Any]) -> Record:
-    automatic = {name: value for name, value in row.items() if name in AUTO_FILLED - _IDENTITY and name != TRAINING_ITERATION}
+def _record(
+    trial: Trial, result: Result, row: Mapping[str, Any], objectives: Mapping[str, Any]
+) -> Record:
+    automatic = {
+        name: value
+        for name, value in row.items()
+        if name in AUTO_FILLED - _IDENTITY and name != TRAINING_ITERATION
+    }
     return {
         "trial_id": trial.trial_id,
         **status_fields(trial),
@@ -169,7 +194,10 @@ def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> R
 
 def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> dict[str, Any]:
     """Return the newest values of several metrics; None where there is none."""
-    return {metric: value_of(trial, rows, metric, None) if metric in trial.summary else None for metric in metrics}
+    return {
+        metric: value_of(trial, rows, metric, None) if metric in trial.summary else None
+        for metric in metrics
+    }
 
 
 def best_key(metric: str) -> str:
@@ -183,16 +211,29 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
     columns = [*STATUS_COLUMNS, Column(TRAINING_ITERATION, "iter")]
     if metric:
         best = best_key(metric)
-        columns += [Column(metric), Column(best, "best", rank=1), Column(best_key(TRAINING_ITERATION), "at iter", rank=2, beside=best)]
+        columns += [
+            Column(metric),
+            Column(best, "best", rank=1),
+            Column(best_key(TRAINING_ITERATION), "at iter", rank=2, beside=best),
+        ]
     else:
         columns += [Column(name) for name, _ in grid.objectives]
     shown = {column.key for column in columns}
     reported = _reported(grid)
-    others = [name for name in reported if name not in shown and any(isinstance(record.get(name), int | float) for record in records)]
+    others = [
+        name
+        for name in reported
+        if name not in shown
+        and any(isinstance(record.get(name), int | float) for record in records)
+    ]
     columns += [Column(name, rank=3) for name in others[:_MAX_OTHERS]]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
     columns += [Column(TIME_TOTAL_S, "time", spent, rank=1)]
-    columns += [] if "error" in reported else [Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    columns += (
+        []
+        if "error" in reported
+        else [Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    )
     return distinct(columns)
 
 
@@ -200,13 +241,20 @@ def _reported(grid: ResultGrid) -> list[str]:
     """Return the metrics of the experiment, its objectives first."""
     metric, _ = objective_of(grid)
     objectives = [metric] if metric else [name for name, _ in grid.objectives]
-    names = (name for trial in grid.trials for name in flat_metrics(trial.last_result) if name not in AUTO_FILLED)
+    names = (
+        name
+        for trial in grid.trials
+        for name in flat_metrics(trial.last_result)
+        if name not in AUTO_FILLED
+    )
     return list(dict.fromkeys([*objectives, *names]))
 
 
 def differing(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the hyperparameters that are not the same in all records; all of them where there is one record."""
-    names = dict.fromkeys(name for record in records for name in record if name.startswith("config/"))
+    names = dict.fromkeys(
+        name for record in records for name in record if name.startswith("config/")
+    )
     if len(records) == 1:
         return list(names)
     return [name for name in names if len({repr(record.get(name)) for record in records}) > 1]

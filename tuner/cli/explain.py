@@ -21,7 +21,14 @@ from tuner.storage.current_owner import driver_of
 from tuner.storage.reading import open_file
 
 from .app import FOUND, OK
-from .arguments import experiment_argument, find_trial, foreign_argument, is_foreign, trial_argument, trial_folders
+from .arguments import (
+    experiment_argument,
+    find_trial,
+    foreign_argument,
+    is_foreign,
+    trial_argument,
+    trial_folders,
+)
 from .experiment_tables import open_grid
 
 _POLL_S: Final = 0.2
@@ -56,10 +63,28 @@ def explain(experiment: Path, trial: str) -> int:
 @click.command()
 @foreign_argument
 @trial_argument
-@click.option("-n", "--lines", "num_lines", type=click.IntRange(min=0), default=10, metavar="N", help="So many lines to begin with; 10.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the trial's driver is gone, or Ctrl-C.")
-@click.option("--file", "kinds", type=click.Choice([*_FILES]), multiple=True, help="Which file; stdout and stderr unless one is named.")
-def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, follow: bool) -> int:
+@click.option(
+    "-n",
+    "--lines",
+    "num_lines",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="N",
+    help="So many lines to begin with; 10.",
+)
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on until the trial's driver is gone, or Ctrl-C."
+)
+@click.option(
+    "--file",
+    "kinds",
+    type=click.Choice([*_FILES]),
+    multiple=True,
+    help="Which file; stdout and stderr unless one is named.",
+)
+def tail(
+    experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, follow: bool
+) -> int:
     """Show the output of a trial: what its training code has printed.
 
     It lies in the files stdout and stderr of the trial's directory, those of all attempts together; error has the tracebacks. Where
@@ -83,7 +108,10 @@ def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, 
             break
         time.sleep(_POLL_S)
     if not shown.has_shown:
-        click.echo(f"{click.get_current_context().command_path}: {directory.name} has printed nothing", err=True)
+        click.echo(
+            f"{click.get_current_context().command_path}: {directory.name} has printed nothing",
+            err=True,
+        )
     return OK if shown.has_shown or follow else FOUND
 
 

@@ -26,9 +26,18 @@ _KINDS: Final = ("csv", "json", "parquet")
 
 @click.command()
 @foreign_argument
-@click.option("--to", "kind", type=click.Choice(_KINDS), help="The format; else that of the file's ending, or csv.")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(_KINDS),
+    help="The format; else that of the file's ending, or csv.",
+)
 @click.option("-o", "--output", "path", type=FileType(), metavar="FILE", help="The file to write.")
-@click.option("--rows", is_flag=True, help="A line for each result of each trial, in place of one for each trial.")
+@click.option(
+    "--rows",
+    is_flag=True,
+    help="A line for each result of each trial, in place of one for each trial.",
+)
 def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
     """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
 
@@ -43,7 +52,9 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
     """
     kind = kind or (path.suffix.removeprefix(".") if path else "csv")
     if kind not in _KINDS:
-        raise click.UsageError(f"the file must end in .csv, .json or .parquet, or --to say the format, got {str(path)!r}")
+        raise click.UsageError(
+            f"the file must end in .csv, .json or .parquet, or --to say the format, got {str(path)!r}"
+        )
     grid = open_grid(experiment)
     if kind == "parquet":
         _write_parquet(grid, path, is_long=rows)
@@ -56,17 +67,26 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
 def _table(grid: ResultGrid) -> list[Record]:
     frame = grid.get_dataframe()
     texts = {name for name in frame.columns if frame[name].dtype == "str"}
-    return [{str(name): _plain(value, is_text=name in texts) for name, value in row.items()} for row in frame.to_dict("records")]
+    return [
+        {str(name): _plain(value, is_text=name in texts) for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
 
 
 def _plain(value: Any, *, is_text: bool) -> Any:
     """Return None for a missing value, which is NaN in a column of texts; in one of numbers a trial may have reported NaN."""
-    is_missing = not isinstance(value, str) if is_text else type(value).__name__ in ("NAType", "NaTType")
+    is_missing = (
+        not isinstance(value, str) if is_text else type(value).__name__ in ("NAType", "NaTType")
+    )
     return None if is_missing else value
 
 
 def _all_rows(grid: ResultGrid) -> list[Record]:
-    return [{TRIAL_ID: result.trial_id, **flat_metrics(row)} for result in grid for row in result.rows.of(result.trial_id)]
+    return [
+        {TRIAL_ID: result.trial_id, **flat_metrics(row)}
+        for result in grid
+        for row in result.rows.of(result.trial_id)
+    ]
 
 
 def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> None:
@@ -104,13 +124,34 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
 
 @click.command("what-if")
 @experiment_argument
-@click.option("--scheduler", required=True, metavar="NAME", help="asha, hyperband, median_stopping_rule, fifo, ...")
-@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument of the scheduler, e.g. max_t=27.")
-@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="How many trials may run at a time; as many as then.")
+@click.option(
+    "--scheduler",
+    required=True,
+    metavar="NAME",
+    help="asha, hyperband, median_stopping_rule, fifo, ...",
+)
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument of the scheduler, e.g. max_t=27.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many trials may run at a time; as many as then.",
+)
 @objective_options
 @output_option
 def what_if(  # noqa: PLR0917  (click gives all by name)
-    experiment: Path, scheduler: str, arguments: Sequence[str], slots: int | None, objective: Objective, output: Output
+    experiment: Path,
+    scheduler: str,
+    arguments: Sequence[str],
+    slots: int | None,
+    objective: Objective,
+    output: Output,
 ) -> int:
     """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
 
@@ -125,7 +166,14 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
     from tuner.whatif import what_if as replayed  # noqa: PLC0415  (pandas and the engine, which other commands do without)
 
     try:
-        outcome = replayed(experiment, scheduler, slots=slots, metric=objective.metric, mode=objective.mode, **given)
+        outcome = replayed(
+            experiment,
+            scheduler,
+            slots=slots,
+            metric=objective.metric,
+            mode=objective.mode,
+            **given,
+        )
     except (TypeError, ValueError) as refusal:
         raise click.UsageError(str(refusal)) from refusal
     if output.kind == "table":

@@ -64,7 +64,10 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     root = (path or default_storage()).expanduser()
     if path is not None and not root.is_dir():
         raise click.UsageError(f"PATH must be a directory, got {str(root)!r}")
-    records = sorted((_record(standing_of(found), root) for found in experiments_under(root)), key=lambda record: record["age_s"])
+    records = sorted(
+        (_record(standing_of(found), root) for found in experiments_under(root)),
+        key=lambda record: record["age_s"],
+    )
     if not records:
         click.echo(f"tuner ls: there are no experiments in {root}", err=True)
     chosen.write(records, _COLUMNS, output)
@@ -72,10 +75,17 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
 
 
 def _record(standing: Standing, root: Path) -> Record:
-    name = standing.path.relative_to(root).as_posix() if standing.path != root else standing.path.name
+    name = (
+        standing.path.relative_to(root).as_posix() if standing.path != root else standing.path.name
+    )
     record: dict[str, Any] = {"name": name, "state": str(standing.state)}
     if standing.stored is None:
-        return {**record, "age_s": standing.age_s, "path": str(standing.path.absolute()), "remark": standing.damage}
+        return {
+            **record,
+            "age_s": standing.age_s,
+            "path": str(standing.path.absolute()),
+            "remark": standing.damage,
+        }
     progress = standing.stored.progress()
     objectives = standing.stored.experiment.settings.objectives
     best, last, ever = progress.best, progress.best_last, progress.best_ever

@@ -32,12 +32,25 @@ _UNIT: Final = 1024.0
 
 @click.command()
 @experiment_argument
-@click.option("--keep-best", type=click.IntRange(min=0), metavar="N", help="Keep the best checkpoint of each of the N best trials.")
+@click.option(
+    "--keep-best",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Keep the best checkpoint of each of the N best trials.",
+)
 @click.option("--keep-last", is_flag=True, help="Keep the latest checkpoint of every trial.")
 @click.option("--yes", is_flag=True, help="Delete; without it this only shows what would go.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go, which is the default.")
 @output_option
-def prune(experiment: Path, keep_best: int | None, output: Output, *, keep_last: bool, yes: bool, dry_run: bool) -> int:
+def prune(
+    experiment: Path,
+    keep_best: int | None,
+    output: Output,
+    *,
+    keep_last: bool,
+    yes: bool,
+    dry_run: bool,
+) -> int:
     """Show what an experiment takes on the disk, and delete superseded checkpoints and leftovers.
 
     A checkpoint is kept if one of the --keep options names it; without any of them the latest and the best one of every trial are kept.
@@ -55,7 +68,9 @@ def prune(experiment: Path, keep_best: int | None, output: Output, *, keep_last:
     keep = Keep(keep_best, keep_last)
     try:
         if not yes:
-            usage = usage_of(read_stored(experiment), keep, is_driven=driver_of(experiment) is not None)
+            usage = usage_of(
+                read_stored(experiment), keep, is_driven=driver_of(experiment) is not None
+            )
             _write_usage(usage, output)
             _tell_what_would_go(usage, output)
             return OK
@@ -73,7 +88,11 @@ def prune(experiment: Path, keep_best: int | None, output: Output, *, keep_last:
 def _tell_what_would_go(usage: Usage, output: Output) -> None:
     if output.kind == "table":
         nothing = not (usage.superseded or usage.leftovers)
-        click.echo("nothing is superseded" if nothing else f"--yes deletes what is superseded or left over: {size(usage.freed_bytes)}")
+        click.echo(
+            "nothing is superseded"
+            if nothing
+            else f"--yes deletes what is superseded or left over: {size(usage.freed_bytes)}"
+        )
 
 
 def _write_usage(usage: Usage, output: Output) -> None:
@@ -85,8 +104,13 @@ def _write_usage(usage: Usage, output: Output) -> None:
         ("logs and output", None, usage.other_bytes),
         ("all", None, usage.total_bytes),
     ]
-    records = [{"what": what, "number": number, "size_bytes": size_bytes} for what, number, size_bytes in parts]
-    output.write(records, [Column("what", text=str), Column("number"), Column("size_bytes", "on disk", size)])
+    records = [
+        {"what": what, "number": number, "size_bytes": size_bytes}
+        for what, number, size_bytes in parts
+    ]
+    output.write(
+        records, [Column("what", text=str), Column("number"), Column("size_bytes", "on disk", size)]
+    )
 
 
 def size(size_bytes: Any) -> str:
@@ -106,7 +130,11 @@ def size(size_bytes: Any) -> str:
 
 @click.command()
 @experiment_argument
-@click.option("--deep", is_flag=True, help="Read all checkpoints and stored arrays, and compare their contents.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Read all checkpoints and stored arrays, and compare their contents.",
+)
 @output_option
 def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     """Check that an experiment is whole, and say what to do where it is not.
@@ -124,7 +152,15 @@ def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     if output.kind == "table":
         _tell(findings)
     else:
-        records = [{"subject": one.subject, "level": str(one.level), "what": one.what, "remedy": one.remedy or None} for one in findings]
+        records = [
+            {
+                "subject": one.subject,
+                "level": str(one.level),
+                "what": one.what,
+                "remedy": one.remedy or None,
+            }
+            for one in findings
+        ]
         output.write(records, ())
     return OK if all(one.level is Level.OK for one in findings) else FOUND
 
@@ -133,7 +169,9 @@ def _tell(findings: Sequence[Finding]) -> None:
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     width = max(len(one.subject) for one in findings)
     for one in findings:
-        click.echo(f"{click.style(f'{one.level:7}', fg=colours[one.level])}  {one.subject:{width}}  {printable(one.what)}")
+        click.echo(
+            f"{click.style(f'{one.level:7}', fg=colours[one.level])}  {one.subject:{width}}  {printable(one.what)}"
+        )
         if one.remedy:
             click.echo(f"{'':7}  {'':{width}}  -> {printable(one.remedy)}")
 
@@ -189,7 +227,9 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
 @experiment_argument
 @trial_argument
 @click.option(
-    "--script", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="Where the script lies now, if it was moved."
+    "--script",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="Where the script lies now, if it was moved.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
 def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
@@ -217,13 +257,21 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
             f"give it as --script, or call tune.rerun(path, {trial_id!r}, train)"
         )
     if not Path(launch.script).is_file():
-        raise click.UsageError(f"the script {launch.script!r} is not there any more; give its new place with --script")
+        raise click.UsageError(
+            f"the script {launch.script!r} is not there any more; give its new place with --script"
+        )
     if launch.withheld:
-        raise click.UsageError("an argument of the script looked like a secret and was not recorded; give all its arguments after --")
+        raise click.UsageError(
+            "an argument of the script looked like a secret and was not recorded; give all its arguments after --"
+        )
     if Path(launch.directory).is_dir():
         os.chdir(launch.directory)
     sys.stdout.flush()
-    os.execve(launch.arguments[0], list(launch.arguments), {**os.environ, RERUN: rerun_value(experiment, trial_id)})  # noqa: S606
+    os.execve(  # noqa: S606
+        launch.arguments[0],
+        list(launch.arguments),
+        {**os.environ, RERUN: rerun_value(experiment, trial_id)},
+    )
 
 
 def _advice(state: State) -> str:

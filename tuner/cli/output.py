@@ -105,7 +105,11 @@ class Output:
         if self.kind == "csv":
             self.write([facts], columns)
             return
-        shown = [(column.heading, column.cell(facts)) for column in columns if facts.get(column.key) is not None]
+        shown = [
+            (column.heading, column.cell(facts))
+            for column in columns
+            if facts.get(column.key) is not None
+        ]
         size = max((len(heading) for heading, _ in shown), default=0)
         self._put("".join(f"{heading:{size}}{_GAP}{text}\n" for heading, text in shown))
 
@@ -139,16 +143,28 @@ class OutputType(click.ParamType[Output]):
 
     name = "table|csv|json|FILE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Output:
         """Return what is meant."""
         if isinstance(value, Output):
             return value
         suffix = Path(value).suffix.removeprefix(".")
         if value in FORMATS or suffix in FORMATS[1:]:
-            return Output(value) if value in FORMATS else Output(suffix, FileType().convert(value, param, ctx))
-        raise click.BadParameter(f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json", ctx, param)
+            return (
+                Output(value)
+                if value in FORMATS
+                else Output(suffix, FileType().convert(value, param, ctx))
+            )
+        raise click.BadParameter(
+            f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json",
+            ctx,
+            param,
+        )
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Return the formats that begin so."""
         return [CompletionItem(kind) for kind in FORMATS if kind.startswith(incomplete)]
 
@@ -206,7 +222,10 @@ def as_csv(records: Sequence[Record]) -> str:
     if not records:
         return ""
     keys = list(dict.fromkeys(key for record in records for key in record))
-    lines = [map(neutralised, keys), *([_field(record.get(key)) for key in keys] for record in records)]
+    lines = [
+        map(neutralised, keys),
+        *([_field(record.get(key)) for key in keys] for record in records),
+    ]
     return "".join(map(_line, lines))
 
 
@@ -274,9 +293,15 @@ def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[st
     """Return a table without colours and frames, as wide as it gets."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where a table is printed)
 
-    rows = [[column.heading for column in columns], *([column.cell(record) for column in columns] for record in records)]
+    rows = [
+        [column.heading for column in columns],
+        *([column.cell(record) for column in columns] for record in records),
+    ]
     sizes = [max(cell_len(row[index]) for row in rows) for index in range(len(columns))]
-    return [_GAP.join(set_cell_size(cell, size) for cell, size in zip(row, sizes, strict=True)).rstrip() for row in rows]
+    return [
+        _GAP.join(set_cell_size(cell, size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
@@ -289,10 +314,19 @@ def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
     shown = fitting(records, columns, width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
     for column in shown:
-        is_number = all(isinstance(record.get(column.key), int | float | None) for record in records)
-        table.add_column(Text(column.heading), justify="right" if is_number else "left", no_wrap=True)
+        is_number = all(
+            isinstance(record.get(column.key), int | float | None) for record in records
+        )
+        table.add_column(
+            Text(column.heading), justify="right" if is_number else "left", no_wrap=True
+        )
     for record in records:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in (column.cell(record) for column in shown)))
+        table.add_row(
+            *(
+                Text(cell, style=_STYLES.get(cell, ""))
+                for cell in (column.cell(record) for column in shown)
+            )
+        )
     console = Console(width=width, highlight=False)
     console.print(table)
     if len(shown) < len(columns):

@@ -19,7 +19,9 @@ from .output import Column, Output, Record, distinct, seconds_of
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip
-_CONDITION: Final = re.compile(r"\s*(?P<column>.+?)\s*(?P<operator>==|!=|<=|>=|<|>|=)\s*(?P<value>.*?)\s*")
+_CONDITION: Final = re.compile(
+    r"\s*(?P<column>.+?)\s*(?P<operator>==|!=|<=|>=|<|>|=)\s*(?P<value>.*?)\s*"
+)
 _PREFIX: Final = "config/"
 ALL: Final = "all"
 """Given as ``--columns``, stands for every column."""
@@ -62,7 +64,11 @@ def _number(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) or str(value) in ("True", "False") else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool) or str(value) in ("True", "False")
+        else str(value)
+    )
 
 
 @final
@@ -71,14 +77,22 @@ class ConditionType(click.ParamType[Condition]):
 
     name = "condition"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Condition:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Condition:
         """Return the condition."""
         found = _CONDITION.fullmatch(value)
         if found is None:
-            self.fail(f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=', param, ctx)
+            self.fail(
+                f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=',
+                param,
+                ctx,
+            )
         if found["operator"] == "=" and found["value"][:1] in ("<", ">"):
             meant = f"{found['value'][0]}="
-            self.fail(f"{value!r} is no condition; write {meant} for ={found['value'][0]}", param, ctx)
+            self.fail(
+                f"{value!r} is no condition; write {meant} for ={found['value'][0]}", param, ctx
+            )
         return Condition(found["column"], found["operator"], found["value"])
 
 
@@ -103,7 +117,13 @@ class Selection:
     @property
     def is_given(self) -> bool:
         """Whether anything else is wanted than the usual columns of all lines."""
-        return bool(self.conditions or self.sort or self.is_descending or self.columns or self.limit is not None)
+        return bool(
+            self.conditions
+            or self.sort
+            or self.is_descending
+            or self.columns
+            or self.limit is not None
+        )
 
     def of(self, records: Sequence[Record], usual: Sequence[Column] = ()) -> list[Record]:
         """Return the records that are wanted, in order.
@@ -116,8 +136,14 @@ class Selection:
             click.UsageError: If there is no such column.
         """
         names = list(dict.fromkeys(name for record in records for name in record))
-        tests = [(resolved(condition.column, names, usual), condition) for condition in self.conditions]
-        chosen = [record for record in records if all(condition.holds(record.get(name)) for name, condition in tests)]
+        tests = [
+            (resolved(condition.column, names, usual), condition) for condition in self.conditions
+        ]
+        chosen = [
+            record
+            for record in records
+            if all(condition.holds(record.get(name)) for name, condition in tests)
+        ]
         for name in reversed([resolved(name, names, usual) for name in self.sort]):
             chosen = _sorted(chosen, name, is_descending=self.is_descending)
         return chosen[: self.limit]
@@ -149,8 +175,16 @@ class Selection:
         names = list(dict.fromkeys(name for record in records for name in record))
         known = {column.key: column for column in usual}
         if not self.columns:
-            return [column for column in usual if any(record.get(column.key) is not None for record in records)]
-        wanted = names if list(self.columns) == [ALL] else [resolved(name, names, usual) for name in self.columns]
+            return [
+                column
+                for column in usual
+                if any(record.get(column.key) is not None for record in records)
+            ]
+        wanted = (
+            names
+            if list(self.columns) == [ALL]
+            else [resolved(name, names, usual) for name in self.columns]
+        )
         return [dataclasses.replace(known.get(name, Column(name)), beside="") for name in wanted]
 
 
@@ -162,7 +196,9 @@ def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> lis
         is_unknown = value is None or (isinstance(value, float) and math.isnan(value))
         (unknown if is_unknown else known).append(record)
     are_numbers = all(isinstance(record[name], int | float) for record in known)
-    known.sort(key=lambda record: record[name] if are_numbers else str(record[name]), reverse=is_descending)
+    known.sort(
+        key=lambda record: record[name] if are_numbers else str(record[name]), reverse=is_descending
+    )
     return known + unknown
 
 
@@ -181,9 +217,22 @@ def resolved(name: str, names: Sequence[str], usual: Sequence[Column] = ()) -> s
     for candidate in (name, by_heading.get(_as_word(name), name), _PREFIX + name):
         if candidate in names or not names:
             return candidate
-    known = [*names, *(column.heading for column in usual if column.key in names and column.heading not in names)]
-    close = difflib.get_close_matches(name, known, n=3) or [other for other in names if other.endswith(f"/{name}")]
-    listed = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(known)}"
+    known = [
+        *names,
+        *(
+            column.heading
+            for column in usual
+            if column.key in names and column.heading not in names
+        ),
+    ]
+    close = difflib.get_close_matches(name, known, n=3) or [
+        other for other in names if other.endswith(f"/{name}")
+    ]
+    listed = (
+        f"did you mean {' or '.join(map(repr, close))}?"
+        if close
+        else f"there are {', '.join(known)}"
+    )
     raise click.UsageError(f"there is no column {name!r}; {listed}")
 
 
@@ -196,9 +245,17 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def with_selection(
-        *, conditions: Sequence[Condition], sort: Sequence[str], desc: bool, columns: Sequence[str], limit: int | None, **rest: Any
+        *,
+        conditions: Sequence[Condition],
+        sort: Sequence[str],
+        desc: bool,
+        columns: Sequence[str],
+        limit: int | None,
+        **rest: Any,
     ) -> Any:
-        return function(chosen=Selection(conditions, _listed(sort), desc, _listed(columns), limit), **rest)
+        return function(
+            chosen=Selection(conditions, _listed(sort), desc, _listed(columns), limit), **rest
+        )
 
     options = [
         click.option("--filter", "conditions", type=ConditionType(), multiple=True, metavar="CONDITION",

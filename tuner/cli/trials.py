@@ -48,7 +48,15 @@ _MAX_TEXT: Final = 200
 @click.option("--rows", is_flag=True, help="With TRIAL: its results, a line each.")
 @objective_options
 @output_option
-def show(experiment: Path, trial: str | None, chosen: Selection, output: Output, objective: Objective, *, rows: bool) -> int:
+def show(
+    experiment: Path,
+    trial: str | None,
+    chosen: Selection,
+    output: Output,
+    objective: Objective,
+    *,
+    rows: bool,
+) -> int:
     """Show the trials of an experiment, or all about one of them.
 
     Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, status, ending, training_iteration and
@@ -73,9 +81,13 @@ def show(experiment: Path, trial: str | None, chosen: Selection, output: Output,
     if rows:
         return OK if chosen.write(*_rows(grid, index), output) else FOUND
     if chosen.is_given:
-        raise click.UsageError("--filter, --sort, --desc, --columns and --limit need --rows where TRIAL is given")
+        raise click.UsageError(
+            "--filter, --sort, --desc, --columns and --limit need --rows where TRIAL is given"
+        )
     facts = _facts(grid, index)
-    output.write_facts(facts, [Column(name, text=spent if name == TIME_TOTAL_S else _text) for name in facts])
+    output.write_facts(
+        facts, [Column(name, text=spent if name == TIME_TOTAL_S else _text) for name in facts]
+    )
     return OK
 
 
@@ -83,7 +95,10 @@ def _rows(grid: ResultGrid, index: int) -> tuple[list[Record], list[Column]]:
     """Return a trial's results, and which of their columns people are shown."""
     records: list[Record] = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
     names = dict.fromkeys(name for record in records for name in record)
-    usual = [Column(TRAINING_ITERATION, "iter"), *(Column(name) for name in names if name not in AUTO_FILLED)]
+    usual = [
+        Column(TRAINING_ITERATION, "iter"),
+        *(Column(name) for name in names if name not in AUTO_FILLED),
+    ]
     return records, [*usual, Column(TIME_TOTAL_S, "time", spent)]
 
 
@@ -107,13 +122,19 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         TRAINING_ITERATION: trial.iteration,
         TIME_TOTAL_S: result.get(TIME_TOTAL_S),
         "attempts": trial.attempt,
-        **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
+        **{
+            f"failure {number}": str(failure)
+            for number, failure in enumerate(trial.failures, start=1)
+        },
         **flat_config(config_at(trial, grid[index].rows)),
         **metrics,
         **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
-        "went on from": [f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts] or None,
+        "went on from": [
+            f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts
+        ]
+        or None,
         "path": trial.local_path,
     }
     return {name: value for name, value in (facts | metrics).items() if value is not None}
@@ -124,7 +145,12 @@ def _text(value: Any) -> str:
         case list():
             return printable(", ".join(map(str, value)))
         case dict():
-            return printable(", ".join(f"{key} {item:g}" if is_number(item) else f"{key} {item}" for key, item in value.items()))
+            return printable(
+                ", ".join(
+                    f"{key} {item:g}" if is_number(item) else f"{key} {item}"
+                    for key, item in value.items()
+                )
+            )
         case str():
             return printable(value)
         case _:
@@ -133,12 +159,20 @@ def _text(value: Any) -> str:
 
 @click.command()
 @foreign_argument
-@click.option("--top", "-n", type=click.IntRange(min=1), metavar="N", help="The N best trials, as a table; without it the best one alone.")
+@click.option(
+    "--top",
+    "-n",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The N best trials, as a table; without it the best one alone.",
+)
 @click.option("--scope", type=click.Choice(SCOPES), help="Which of a trial's values decides: the last one "
               "(the default), the best one (all), or a mean.")  # fmt: skip
 @objective_options
 @output_option
-def best(experiment: Path, top: int | None, scope: Scope | None, objective: Objective, output: Output) -> int:
+def best(
+    experiment: Path, top: int | None, scope: Scope | None, objective: Objective, output: Output
+) -> int:
     """Show the best trials and their configurations.
 
     The best trial is the one whose last value of the metric is best, as in ResultGrid.get_best_result. Its best value, the iteration and
@@ -157,25 +191,41 @@ def best(experiment: Path, top: int | None, scope: Scope | None, objective: Obje
     if len(grid.objectives) > 1 and objective.metric is None:
         if scope or objective.mode:
             names = ", ".join(metric for metric, _ in grid.objectives)
-            raise click.UsageError(f"{'--scope' if scope else '--mode'} needs --metric, as {experiment.name} optimises {names}")
+            raise click.UsageError(
+                f"{'--scope' if scope else '--mode'} needs --metric, as {experiment.name} optimises {names}"
+            )
         return _write_front(grid, top, output)
     metric, mode = known_objective(grid)
     scope = scope or "last"
     leaders = grid.ranked(metric, mode, scope)[: top or 1]
     if not leaders:
-        click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet", err=True)
+        click.echo(
+            f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet",
+            err=True,
+        )
         return FOUND
     if output.kind == "json":
-        records = [_best_record(grid, result, value, scope, {"config": result.best_config}) for result, value in leaders]
+        records = [
+            _best_record(grid, result, value, scope, {"config": result.best_config})
+            for result, value in leaders
+        ]
         output.write_facts(records[0], ()) if top is None else output.write(records, ())
         return OK
-    flat = [_best_record(grid, result, value, scope, flat_config(result.best_config)) for result, value in leaders]
+    flat = [
+        _best_record(grid, result, value, scope, flat_config(result.best_config))
+        for result, value in leaders
+    ]
     if top is None:
-        output.write_facts(flat[0], [Column(key, text=spent if key == TIME_TOTAL_S else _text) for key in flat[0]])
+        output.write_facts(
+            flat[0], [Column(key, text=spent if key == TIME_TOTAL_S else _text) for key in flat[0]]
+        )
     else:
         columns = [*STATUS_COLUMNS, Column(METRIC_ITERATION, "iter"), Column(metric)]
         columns += [Column(scope)] if scope in flat[0] else []
-        columns += [Column(best_key(metric), "best"), Column(best_key(TRAINING_ITERATION), "at iter", rank=1)]
+        columns += [
+            Column(best_key(metric), "best"),
+            Column(best_key(TRAINING_ITERATION), "at iter", rank=1),
+        ]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
         output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)])
     return OK
@@ -202,14 +252,20 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     if not records:
         click.echo(f"tuner best: no trial has a finite value of each of {names} yet", err=True)
         return FOUND
-    columns = [*STATUS_COLUMNS, Column(TRAINING_ITERATION, "iter"), *(Column(metric) for metric, _ in grid.objectives)]
+    columns = [
+        *STATUS_COLUMNS,
+        Column(TRAINING_ITERATION, "iter"),
+        *(Column(metric) for metric, _ in grid.objectives),
+    ]
     columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
     click.echo(f"{len(records)} trials on the Pareto front of {printable(names)}", err=True)
     output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))
     return OK
 
 
-def _best_record(grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]) -> dict[str, Any]:
+def _best_record(
+    grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what is known of one of the best trials; each value stands beside the iteration it was reported in."""
     metric, mode = known_objective(grid)
     trial = grid.trials[grid.index(result)]
@@ -247,7 +303,13 @@ def _checkpoint_key(name: str) -> str:
 
 
 @click.command()
-@click.argument("experiments", type=ExperimentType(allow_foreign=True), metavar="EXP EXP...", nargs=-1, required=True)
+@click.argument(
+    "experiments",
+    type=ExperimentType(allow_foreign=True),
+    metavar="EXP EXP...",
+    nargs=-1,
+    required=True,
+)
 @objective_options
 @output_option
 def compare(experiments: tuple[Path, ...], objective: Objective, output: Output) -> int:
@@ -293,7 +355,9 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
         "num_trials": len(grid),
         "num_failed": grid.num_errors,
         "num_iterations": sum(trial.num_rows for trial in grid.trials),
-        "time_total_s": sum(float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in grid.trials),
+        "time_total_s": sum(
+            float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in grid.trials
+        ),
         "path": grid.experiment_path,
         **(flat_config(best.best_config) if best else {}),
     }

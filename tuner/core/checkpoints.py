@@ -24,7 +24,9 @@ class CheckpointKeeper:
         """Whether a worker saves when it is asked to."""
         return self._policy.can_save_on_demand
 
-    def add(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> tuple[CheckpointRecord, list[CheckpointRecord]]:
+    def add(
+        self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
+    ) -> tuple[CheckpointRecord, list[CheckpointRecord]]:
         """Take in a committed checkpoint with the flattened result it belongs to.
 
         Returns:
@@ -49,7 +51,9 @@ class CheckpointKeeper:
 
     def lose(self, trial: Trial, index: int) -> None:
         """Forget a checkpoint that is no longer there."""
-        trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index != index]
+        trial.checkpoints[:] = [
+            checkpoint for checkpoint in trial.checkpoints if checkpoint.index != index
+        ]
         trial.objective.unmark([index])
         if trial.leases.get("") == index:
             del trial.leases[""]
@@ -65,7 +69,9 @@ class CheckpointKeeper:
                 return False
             case intention if intention.verdict is Verdict.EXPLOIT:
                 return False
-            case intention if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:
+            case intention if (
+                intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED
+            ):
                 return True
             case _:
                 return self._policy.at_end
@@ -75,7 +81,9 @@ class CheckpointKeeper:
         dropped = superseded(trial.checkpoints, self._policy.retention, trial.leased)
         if dropped:
             gone = {checkpoint.index for checkpoint in dropped}
-            trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index not in gone]
+            trial.checkpoints[:] = [
+                checkpoint for checkpoint in trial.checkpoints if checkpoint.index not in gone
+            ]
             trial.objective.unmark(gone)
         return dropped
 
@@ -86,9 +94,14 @@ class CheckpointKeeper:
         return latest.iteration == flat.get(TRAINING_ITERATION)
 
     def _is_periodic(self, flat: Mapping[str, Any]) -> bool:
-        return self._policy.frequency > 0 and flat.get(TRAINING_ITERATION, 0) % self._policy.frequency == 0
+        return (
+            self._policy.frequency > 0
+            and flat.get(TRAINING_ITERATION, 0) % self._policy.frequency == 0
+        )
 
     def _score(self, flat: Mapping[str, Any]) -> float | None:
         attribute = self._policy.retention.score_attribute
         value = flat.get(attribute) if attribute else None
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return (
+            float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        )

@@ -315,11 +315,15 @@ class Outbox:
         self.notices: list[Notice] = []
         self.remarks: Sequence[str] = ()
 
-    def keep(self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]) -> None:
+    def keep(
+        self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]
+    ) -> None:
         """Tell of a new checkpoint and have those deleted that it makes dispensable."""
         self.notices.append(CheckpointRecorded(trial, checkpoint))
         self.delete(trial, superseded)
 
     def delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
         """Have checkpoints of a trial deleted."""
-        self.commands.extend(DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
+        self.commands.extend(
+            DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints
+        )

@@ -23,10 +23,14 @@ def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision
     """
     # Those that it nearly always is come first: to ask whether something is a sequence takes ten times as long.
     if isinstance(said, str) or not isinstance(said, (tuple, list, Sequence)):
-        raise InvalidDecision(f"{_name(scheduler)} must return a list of decisions, empty for none, got {said!r:.200}")
+        raise InvalidDecision(
+            f"{_name(scheduler)} must return a list of decisions, empty for none, got {said!r:.200}"
+        )
     for decision in said:
         if not isinstance(decision, _DECISIONS):
-            raise InvalidDecision(f"{_name(scheduler)} must return Stop, Pause, Resume, Save, Exploit or Resize, got {decision!r:.200}")
+            raise InvalidDecision(
+                f"{_name(scheduler)} must return Stop, Pause, Resume, Save, Exploit or Resize, got {decision!r:.200}"
+            )
     return said
 
 

@@ -31,7 +31,9 @@ from .trial import Ending, Failure, Intention, Status, Trial, Verdict, WorkerSta
 class Experiment(SteeredLives):
     """The fold over the state of an experiment; see `ExperimentState` for what it consists of, `TrialLives` for what becomes of trials."""
 
-    def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
+    def handle(
+        self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None
+    ) -> cmd.Outcome:
         """Fold one event into the state.
 
         Args:
@@ -49,13 +51,17 @@ class Experiment(SteeredLives):
         self._is_routine = False
         self.counsel.begin(recorded)
         # What trials report frees no slot and makes none ready, unless something is decided on it.
-        self._is_unsettled |= not isinstance(event, (ev.ResultReported, ev.CheckpointStarted, ev.TurnEnded))
+        self._is_unsettled |= not isinstance(
+            event, (ev.ResultReported, ev.CheckpointStarted, ev.TurnEnded)
+        )
         self._dispatch(event)
         if self.exploits.has_released:
             for donor in self.exploits.take_released():
                 self._out.delete(donor, self._keeper.drop_superseded(donor))
         out, self._out = self._out, cmd.Outbox()
-        return cmd.Outcome(out.commands, out.notices, self.counsel.given, out.remarks, self._is_routine)
+        return cmd.Outcome(
+            out.commands, out.notices, self.counsel.given, out.remarks, self._is_routine
+        )
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
         match event:
@@ -84,11 +90,20 @@ class Experiment(SteeredLives):
                 owner = self.roster[event.trial_id]
                 self._keeper.lose(owner, event.index)
                 disappointed = self.exploits.lose(owner, event.index)
-                self._go_on_as_they_were(disappointed if owner.source or owner.exploit else [*disappointed, owner])
+                self._go_on_as_they_were(
+                    disappointed if owner.source or owner.exploit else [*disappointed, owner]
+                )
             case ev.StopRequested():
-                self._patience.interrupt(self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent)
+                self._patience.interrupt(
+                    self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
+                )
                 self._stop_all(Ending.INTERRUPTED, Reason(event.rule))
-            case ev.TrialStopRequested() | ev.PauseRequested() | ev.ResumeRequested() | ev.TrialForked():
+            case (
+                ev.TrialStopRequested()
+                | ev.PauseRequested()
+                | ev.ResumeRequested()
+                | ev.TrialForked()
+            ):
                 self._steer(event)
             case ev.DriverRestarted():
                 self._on_driver_restarted(event)
@@ -119,14 +134,20 @@ class Experiment(SteeredLives):
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
             if trial.resources == self._typical_request:
-                trial.resources = self._typical_request  # nearly all ask for the same, and need no dictionary each
+                trial.resources = (
+                    self._typical_request
+                )  # nearly all ask for the same, and need no dictionary each
             self._typical_request = trial.resources
             self.roster.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
         """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
         trial = self.roster.live.get(trial_id)
-        return trial if trial is not None and trial.attempt == attempt and can_move_worker(trial, move) else None
+        return (
+            trial
+            if trial is not None and trial.attempt == attempt and can_move_worker(trial, move)
+            else None
+        )
 
     def _on_worker_started(self, event: ev.WorkerStarted) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
@@ -152,7 +173,9 @@ class Experiment(SteeredLives):
             self._out.notices.append(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:
             metric = self._metric_watch.missing[0]
-            self._out.notices.append(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
+            self._out.notices.append(
+                cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric))
+            )
         self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
             self._keep(trial, event.checkpoint, flat)
@@ -170,19 +193,28 @@ class Experiment(SteeredLives):
         """Stop the clock of a worker that stores a checkpoint; that of one which was told to leave runs on."""
         if self._current(event.trial_id, event.attempt, WorkerMove.REPORT):
             self._patience.take_sign_of_life(event.trial_id, self._now_s)
-        elif (trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED)) and trial.worker is WorkerState.SAVING:
+        elif (
+            trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
+        ) and trial.worker is WorkerState.SAVING:
             self._patience.hold(event.trial_id)
 
     def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
         if trial is None:
-            if isinstance(event, ev.CheckpointFailed) and self._current(event.trial_id, event.attempt, WorkerMove.REPORT):
-                self._patience.expect_report(event.trial_id, self._now_s)  # its `report` has raised, and the training code goes on
+            if isinstance(event, ev.CheckpointFailed) and self._current(
+                event.trial_id, event.attempt, WorkerMove.REPORT
+            ):
+                self._patience.expect_report(
+                    event.trial_id, self._now_s
+                )  # its `report` has raised, and the training code goes on
             return
         move_worker(trial, WorkerMove.SAVED)
         self._patience.expect_report(trial.trial_id, self._now_s)
         if isinstance(event, ev.CheckpointSaved):
-            trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: event.checkpoint.directory}
+            trial.last_result = {
+                **trial.last_result,
+                CHECKPOINT_DIR_NAME: event.checkpoint.directory,
+            }
             self._keep(trial, event.checkpoint, flatten(trial.last_result))
         else:
             self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
@@ -192,7 +224,9 @@ class Experiment(SteeredLives):
         if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
             return
         if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
-            raise InvalidTransition(f"the worker of trial {event.trial_id} has failed, and its executor does not say why")
+            raise InvalidTransition(
+                f"the worker of trial {event.trial_id} has failed, and its executor does not say why"
+            )
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)
         self._leave(trial, event.outcome)
@@ -203,11 +237,15 @@ class Experiment(SteeredLives):
         self._begin_session(event.settings)
         self._let_all_go()
         never_tried = [
-            trial for trial in self.roster.trials if not self.roster.is_admitted(trial) and trial.ending in {None, Ending.INTERRUPTED}
+            trial
+            for trial in self.roster.trials
+            if not self.roster.is_admitted(trial) and trial.ending in {None, Ending.INTERRUPTED}
         ]
         # Like those that have not been suggested: they are not left out, unless fewer trials are wanted now.
         treatments = dict.fromkeys(never_tried, ev.ResumeType.RESUME)
-        treatments |= dict.fromkeys(never_tried[max(len(never_tried) - self._num_surplus, 0) :], ev.ResumeType.SKIP)
+        treatments |= dict.fromkeys(
+            never_tried[max(len(never_tried) - self._num_surplus, 0) :], ev.ResumeType.SKIP
+        )
         for trial in self.roster.trials:
             treatment = treatments.get(trial) or event.treatment_of(trial)
             if treatment is ev.ResumeType.RESTART:
@@ -220,10 +258,16 @@ class Experiment(SteeredLives):
             self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, Ending.INTERRUPTED, Reason(ev.SKIPPED))
-            if self.roster.is_admitted(trial) and not trial.is_finished and (failure := self.roster.misfit(trial)):
+            if (
+                self.roster.is_admitted(trial)
+                and not trial.is_finished
+                and (failure := self.roster.misfit(trial))
+            ):
                 trial.failures.append(failure)
                 self._give_up(trial)
-            if trial.status is Status.PENDING:  # it was interrupted, and goes on without waiting for anybody
+            if (
+                trial.status is Status.PENDING
+            ):  # it was interrupted, and goes on without waiting for anybody
                 self._graft(trial)
                 self.exploits.forget(trial)
                 trial.resize, trial.is_to_resume = None, False
@@ -232,11 +276,19 @@ class Experiment(SteeredLives):
     def _num_surplus(self) -> int:
         """How many more trials have been suggested than are wanted."""
         max_trials = self.settings.max_trials
-        return 0 if max_trials is None else max(len(self.roster.trials) - self.roster.num_forked - max_trials, 0)
+        return (
+            0
+            if max_trials is None
+            else max(len(self.roster.trials) - self.roster.num_forked - max_trials, 0)
+        )
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
-        was_stopping, was_unsettled, is_anybody_stirring = self._stopping, self._is_unsettled, bool(self._stirring)
+        was_stopping, was_unsettled, is_anybody_stirring = (
+            self._stopping,
+            self._is_unsettled,
+            bool(self._stirring),
+        )
         self._look_at_the_clock()
         goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
@@ -253,7 +305,11 @@ class Experiment(SteeredLives):
                 self._ask()
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
-        self._is_routine = self._is_calm(goes_on, has_news=was_unsettled) and self._stopping is was_stopping and not is_anybody_stirring
+        self._is_routine = (
+            self._is_calm(goes_on, has_news=was_unsettled)
+            and self._stopping is was_stopping
+            and not is_anybody_stirring
+        )
 
     def _is_calm(self, goes_on: Sequence[bool], *, has_news: bool) -> bool:
         """Return whether nothing followed from the turn but that trials go on, and that the searcher is asked, which nobody else sees.
@@ -261,11 +317,17 @@ class Experiment(SteeredLives):
         The latter only in a turn that has seen events: in an idle one, what the next record is to tell may be an earlier turn's end.
         """
         usual = (cmd.AnswerReport, cmd.AskSearcher) if has_news else cmd.AnswerReport
-        is_usual = all(goes_on) and all(isinstance(command, usual) for command in self._out.commands)
-        return is_usual and not (self._out.notices or self.counsel.given or self._out.remarks or self.is_finished)
+        is_usual = all(goes_on) and all(
+            isinstance(command, usual) for command in self._out.commands
+        )
+        return is_usual and not (
+            self._out.notices or self.counsel.given or self._out.remarks or self.is_finished
+        )
 
     def _look_at_the_clock(self) -> None:
-        if not self._stopping and (said := self.counsel.reason_to_end(self._now_s, self._own_reason_to_end())):
+        if not self._stopping and (
+            said := self.counsel.reason_to_end(self._now_s, self._own_reason_to_end())
+        ):
             if said.rule == METRIC_NOT_REPORTED:
                 self.misuse = error_for(said)
             self._stop_all(ending_for(said), said)
@@ -273,18 +335,25 @@ class Experiment(SteeredLives):
             return
         self._kill_overdue()
         silent = self._patience.suspicious(self._now_s)
-        self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
+        self._out.notices += [
+            cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s)
+            for one in silent
+        ]
 
     def _own_reason_to_end(self) -> Reason | None:
         """Return why it makes no sense to go on, whatever scheduler and stop criterion say."""
-        return self._metric_watch.reason_to_end or (None if self.roster.live else self._suspected_failure())
+        return self._metric_watch.reason_to_end or (
+            None if self.roster.live else self._suspected_failure()
+        )
 
     def _kill_overdue(self) -> None:
         for overdue in self._patience.exhausted(self._now_s):
             trial = self.roster.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
             self._waiting.pop(trial.trial_id, None)
-            self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s))
+            self._out.commands.append(
+                cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s)
+            )
 
     def _answer(self, report: Report) -> bool:
         """Answer a report and return whether its trial simply goes on."""
@@ -301,12 +370,19 @@ class Experiment(SteeredLives):
             move_worker(trial, WorkerMove.LEAVE)
             self._patience.expect_exit(trial.trial_id, self._now_s)
         stay = verdict is Verdict.EXPLOIT and self._goes_on_at_once(trial)
-        self._out.commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save, stay))
+        self._out.commands.append(
+            cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save, stay)
+        )
         return verdict is Verdict.CONTINUE and not save
 
     def _goes_on_at_once(self, trial: Trial) -> bool:
         """Return whether a trial that leaves for an exploit is the next to be started."""
-        return trial.is_to_resume and trial.exploit is not None and trial.exploit.checkpoint is not None and not self.roster.ready
+        return (
+            trial.is_to_resume
+            and trial.exploit is not None
+            and trial.exploit.checkpoint is not None
+            and not self.roster.ready
+        )
 
     def _start_ready(self) -> None:
         while trial := self.roster.pop_startable():
@@ -316,14 +392,19 @@ class Experiment(SteeredLives):
             trial.owes_save = self.exploits.is_awaited(trial)
             self._patience.expect_report(trial.trial_id, self._now_s)
             self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
-            self._out.notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
+            self._out.notices.append(
+                cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed)
+            )
 
     def _wake_paused(self) -> None:
         """Let the scheduler use free slots for paused trials, as long as it does."""
         roster = self.roster
         # To go through all that are paused is left to the turns in which there is room for one.
         while (
-            roster.paused and not roster.ready and (num_free := roster.num_free_slots(self._typical_request)) > 0 and (idle := roster.idle)
+            roster.paused
+            and not roster.ready
+            and (num_free := roster.num_free_slots(self._typical_request)) > 0
+            and (idle := roster.idle)
         ):
             num_before = len(roster.paused)
             self._apply(self.counsel.on_idle(tuple(idle), num_free))
@@ -356,7 +437,9 @@ class Experiment(SteeredLives):
         num_wanted = self._num_vacant
         if self.settings.max_pending:
             num_wanted = max(num_wanted, 0) + self.settings.max_pending - len(self.roster.backlog)
-        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self.desk.take(num_wanted))
+        self._out.commands.extend(
+            cmd.AskSearcher(trial_id) for trial_id in self.desk.take(num_wanted)
+        )
 
     def _conclude(self) -> None:
         """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
@@ -374,7 +457,15 @@ class Experiment(SteeredLives):
             self._ask()
         if not (self._has_prospects() or self.desk.is_over):
             self.desk.suspend()
-            self.stall = "the searcher postponed its next suggestion although no trial is left to report"
+            self.stall = (
+                "the searcher postponed its next suggestion although no trial is left to report"
+            )
 
     def _has_prospects(self) -> bool:
-        return bool(self.roster.live or self.roster.ready or self.roster.backlog or self.roster.held or self.desk.num_outstanding)
+        return bool(
+            self.roster.live
+            or self.roster.ready
+            or self.roster.backlog
+            or self.roster.held
+            or self.desk.num_outstanding
+        )

@@ -15,7 +15,9 @@ from .trial import Failure, Status, Trial
 COMMON_FAILURE: Final = "common_failure"
 """Rule for which an experiment ends of which many trials have failed for one cause, and none has got any farther."""
 
-_FRAME: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
+_FRAME: Final = re.compile(
+    r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
+)
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -53,14 +55,20 @@ def cause_of(failure: Failure) -> Cause:
         'KeyError at train.py:12 in train'
     """
     place = failure.place or place_in(failure.traceback)
-    return Cause(failure.kind, place) if place else Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+    return (
+        Cause(failure.kind, place)
+        if place
+        else Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+    )
 
 
 def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
     """Return trials by the cause of their latest failure, in the order in which the first of each cause comes; None for no failure."""
     groups: dict[Cause | None, list[Trial]] = {}
     for trial in failed:
-        groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(trial)
+        groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(
+            trial
+        )
     return groups
 
 
@@ -72,7 +80,11 @@ def place_in(traceback: str, engine: Sequence[str] = ()) -> str:
         engine: With what the paths of the engine's files begin. Like files of libraries, they are not the user's.
     """
     frames = list(_FRAME.finditer(traceback, max(traceback.rfind(_TRACEBACK), 0)))
-    own = [frame for frame in frames if not frame["file"].startswith(tuple(engine)) and not _is_library(frame["file"])]
+    own = [
+        frame
+        for frame in frames
+        if not frame["file"].startswith(tuple(engine)) and not _is_library(frame["file"])
+    ]
     if not frames:
         return ""
     frame = (own or frames)[-1]
@@ -112,7 +124,11 @@ class RetryPolicy:
             if name in self.no_retry_on:
                 return f"a {failure.kind} is not worth a retry; FailureConfig(retry_on=[{name!r}]) has it tried again"
         cause, num = cause_of(failure), self._num_identical(trial)
-        if self.max_identical_failures is None or num < self.max_identical_failures or not cause.is_exception:
+        if (
+            self.max_identical_failures is None
+            or num < self.max_identical_failures
+            or not cause.is_exception
+        ):
             return ""
         return (
             f"it has failed {num} times in a row with {cause}, without any progress in between; "
@@ -126,7 +142,9 @@ class RetryPolicy:
         if not self.max_failures:
             return "FailureConfig(max_failures=0) allows no retry"
         if 0 < self.max_failures < trial.num_failures:
-            return f"all retries that FailureConfig(max_failures={self.max_failures}) allows are used"
+            return (
+                f"all retries that FailureConfig(max_failures={self.max_failures}) allows are used"
+            )
         return self.objection(trial)
 
     def has_retries_left(self, trial: Trial) -> bool:
@@ -201,7 +219,10 @@ class FailureTally:
         for cause in self._frequent:
             group = self._groups[cause]
             if not num_succeeded and self._farthest <= group.farthest:
-                return Reason(COMMON_FAILURE, {"cause": str(cause), "num_failures": group.num, "trial_id": group.trial_id})
+                return Reason(
+                    COMMON_FAILURE,
+                    {"cause": str(cause), "num_failures": group.num, "trial_id": group.trial_id},
+                )
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,7 +233,11 @@ class FailureTally:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._groups = {Cause(*fields[:3]): _Group(*fields[3:]) for fields in state["groups"]}
-        self._frequent = [cause for cause, group in self._groups.items() if self._limit is not None and group.num >= self._limit]
+        self._frequent = [
+            cause
+            for cause, group in self._groups.items()
+            if self._limit is not None and group.num >= self._limit
+        ]
         self._farthest = state["farthest"]
 
 

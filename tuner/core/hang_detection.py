@@ -95,7 +95,10 @@ class SilenceWatch:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._since = dict(state["since"])
-        self._intervals = {trial_id: deque(latest, maxlen=_NUM_REMEMBERED) for trial_id, latest in state["intervals"].items()}
+        self._intervals = {
+            trial_id: deque(latest, maxlen=_NUM_REMEMBERED)
+            for trial_id, latest in state["intervals"].items()
+        }
         for trial_id, due_s in state["looks"].items():
             self._looks.set(trial_id, due_s)
 
@@ -103,7 +106,9 @@ class SilenceWatch:
         since_s = self._since.get(trial_id, now_s)  # it may be our turn to answer
         intervals = self._intervals[trial_id]
         usual_s = statistics.median(intervals) if intervals else None
-        allowed_s = _MAX_SETUP_S if usual_s is None else max(_USUAL_INTERVALS * usual_s, _MIN_SILENCE_S)
+        allowed_s = (
+            _MAX_SETUP_S if usual_s is None else max(_USUAL_INTERVALS * usual_s, _MIN_SILENCE_S)
+        )
         if now_s < since_s + allowed_s:
             self._looks.set(trial_id, since_s + allowed_s)
             return None

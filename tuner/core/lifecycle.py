@@ -198,7 +198,9 @@ def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
 
 def exit_ending(intention: Intention | None, outcome: Outcome) -> tuple[Ending, Reason | None]:
     """Return why a trial is over whose worker has ended with this intention; who has done all its training is not interrupted."""
-    if intention is None or (outcome is Outcome.COMPLETED and intention.ending is Ending.INTERRUPTED):
+    if intention is None or (
+        outcome is Outcome.COMPLETED and intention.ending is Ending.INTERRUPTED
+    ):
         return Ending.COMPLETED, None
     return intention.ending, intention.reason
 

@@ -14,7 +14,16 @@ from .decision_validation import subject
 from .lifecycle import TrialMove, exit_ending, exit_move
 from .result import flatten
 from .state import ExperimentState
-from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Intention, Status, Trial, Verdict, WorkerState
+from .trial import (
+    CANNOT_PAUSE,
+    CheckpointRecord,
+    Ending,
+    Intention,
+    Status,
+    Trial,
+    Verdict,
+    WorkerState,
+)
 
 
 class TrialLives(ExperimentState):
@@ -66,7 +75,9 @@ class TrialLives(ExperimentState):
         donor = self.roster.find(decision.donor_id)
         if trial.is_finished or (donor and not self._can_be_saved(donor, decision.reason)):
             return
-        if not self.exploits.accept(trial, decision, can_save_on_demand=self._keeper.can_save_on_demand):
+        if not self.exploits.accept(
+            trial, decision, can_save_on_demand=self._keeper.can_save_on_demand
+        ):
             return
         if trial.status is Status.PENDING:  # it has nothing yet that could be given up
             self.exploits.forget(trial)
@@ -77,7 +88,9 @@ class TrialLives(ExperimentState):
 
     def _resize(self, trial: Trial, decision: Resize) -> None:
         if why := self.roster.pool.misfit(decision.resources):
-            raise InvalidDecision(f"Resize must ask for what there is, got {dict(decision.resources)} for trial {trial.trial_id}: {why}")
+            raise InvalidDecision(
+                f"Resize must ask for what there is, got {dict(decision.resources)} for trial {trial.trial_id}: {why}"
+            )
         if trial.status in (Status.PENDING, Status.PAUSED):
             self.roster.resize(trial, decision.resources)
         elif trial.status is Status.RUNNING and self._can_be_saved(trial, decision.reason):
@@ -86,10 +99,17 @@ class TrialLives(ExperimentState):
 
     def _can_be_saved(self, trial: Trial, reason: Reason) -> bool:
         """Return whether a trial has a checkpoint, or may yet have one; end the experiment if none of its trials ever will."""
-        if self._keeper.can_save_on_demand or trial.source or any(other.next_checkpoint for other in self.roster.trials):
+        if (
+            self._keeper.can_save_on_demand
+            or trial.source
+            or any(other.next_checkpoint for other in self.roster.trials)
+        ):
             return True
         self.misuse = CANNOT_PAUSE.message
-        self._stop_all(Ending.INTERRUPTED, Reason("cannot_pause", {"trial_id": trial.trial_id, "asked_by": reason.rule}))
+        self._stop_all(
+            Ending.INTERRUPTED,
+            Reason("cannot_pause", {"trial_id": trial.trial_id, "asked_by": reason.rule}),
+        )
         return False
 
     def _stop_all(self, ending: Ending, reason: Reason) -> None:
@@ -106,7 +126,12 @@ class TrialLives(ExperimentState):
         Those that have never been admitted are interrupted whatever ends the others: a later session has them to try, as it would have
         those that have not been suggested.
         """
-        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values(), *self.roster.backlog.values()]:
+        for trial in [
+            *self.roster.ready,
+            *self.roster.held.values(),
+            *self.roster.paused.values(),
+            *self.roster.backlog.values(),
+        ]:
             if not self.roster.is_admitted(trial):
                 self._end(trial, Ending.INTERRUPTED, stopping.reason)
             elif stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:
@@ -122,9 +147,18 @@ class TrialLives(ExperimentState):
     def _leave(self, trial: Trial, outcome: ev.Outcome) -> None:
         move, intention = exit_move(trial, outcome), trial.intention
         self._retire(trial)
-        if intention and intention.verdict is Verdict.PAUSE and move in (TrialMove.REQUEUE, TrialMove.FAIL):
-            if trial.latest_checkpoint is not None and trial.latest_checkpoint.iteration == trial.iteration:
-                move = TrialMove.PAUSE  # nothing is lost with a worker that has saved its latest result
+        if (
+            intention
+            and intention.verdict is Verdict.PAUSE
+            and move in (TrialMove.REQUEUE, TrialMove.FAIL)
+        ):
+            if (
+                trial.latest_checkpoint is not None
+                and trial.latest_checkpoint.iteration == trial.iteration
+            ):
+                move = (
+                    TrialMove.PAUSE
+                )  # nothing is lost with a worker that has saved its latest result
             elif self._stopping and outcome is not ev.Outcome.UNSAVED:
                 # What the end of all has done to it is not its fault; it goes on with the others, and is paused then.
                 self._end(trial, self._stopping.ending, self._stopping.reason)
@@ -195,7 +229,11 @@ class TrialLives(ExperimentState):
                 self.roster.requeue(trial, TrialMove.REQUEUE)
             elif trial.status is Status.PAUSED:
                 self._stir(trial)
-            elif trial.intention and trial.intention.verdict is Verdict.EXPLOIT and trial.worker is not WorkerState.STOPPING:
+            elif (
+                trial.intention
+                and trial.intention.verdict is Verdict.EXPLOIT
+                and trial.worker is not WorkerState.STOPPING
+            ):
                 trial.intention = None
 
     def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
@@ -207,7 +245,9 @@ class TrialLives(ExperimentState):
             self._give_up(trial, objection)
             return
         if intention is not None and intention.verdict is Verdict.STOP:
-            self._drop_plans(trial)  # they were decided for a trial that was to go on before it was to stop
+            self._drop_plans(
+                trial
+            )  # they were decided for a trial that was to go on before it was to stop
         self.roster.retry(trial, self._now_s)
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
@@ -215,7 +255,9 @@ class TrialLives(ExperimentState):
         self.roster.fail(trial)
         is_frequent = self._failure_tally.add(trial)
         self.desk.hear()
-        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False, objection=objection))
+        self._out.notices.append(
+            cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False, objection=objection)
+        )
         if is_frequent and self.roster.live and (reason := self._suspected_failure()):
             self._out.notices.append(cmd.StartsHeld(trial, reason))
         self._part_with(trial)
@@ -226,7 +268,9 @@ class TrialLives(ExperimentState):
     def _suspected_failure(self) -> Reason | None:
         """Return the cause for which all trials seem to fail; None if there is none."""
         endings = self.roster.num_by_ending
-        return self._failure_tally.suspected(endings[Ending.COMPLETED] + endings[Ending.STOPPED_EARLY])
+        return self._failure_tally.suspected(
+            endings[Ending.COMPLETED] + endings[Ending.STOPPED_EARLY]
+        )
 
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)
@@ -241,7 +285,11 @@ class TrialLives(ExperimentState):
         self._part_with(trial)
         if not self.roster.is_admitted(trial):
             return  # the scheduler has never heard of it
-        self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
+        self._apply(
+            self.counsel.on_trial_complete(
+                trial, flatten(trial.last_result) if trial.last_result else None
+            )
+        )
 
     def _part_with(self, trial: Trial) -> None:
         """Let nobody wait for a trial that is over, nor it for anybody."""

@@ -36,7 +36,11 @@ class SteeredLives(TrialLives):
             return f"there is no trial {trial_id!r:.100}; {_known(self.roster.trials)}"
         if self._stopping is not None:
             return f"the experiment is ending ({self._stopping.reason}); restore it to go on"
-        return _objection_to_fork(trial, wish) if isinstance(wish, ev.TrialForked) else self._objection_to(trial, wish)
+        return (
+            _objection_to_fork(trial, wish)
+            if isinstance(wish, ev.TrialForked)
+            else self._objection_to(trial, wish)
+        )
 
     def _objection_to(self, trial: Trial, wish: Steering) -> str:
         is_held = trial.trial_id in self.roster.held
@@ -44,7 +48,11 @@ class SteeredLives(TrialLives):
             return f"trial {trial.trial_id} is {trial.status} already; fork it to go on from its checkpoint"
         if isinstance(wish, ev.PauseRequested) and is_held:
             return f"trial {trial.trial_id} has been paused by hand already; resume or stop it"
-        if isinstance(wish, ev.ResumeRequested) and not is_held and trial.status is not Status.PAUSED:
+        if (
+            isinstance(wish, ev.ResumeRequested)
+            and not is_held
+            and trial.status is not Status.PAUSED
+        ):
             return f"trial {trial.trial_id} is {trial.status} and not paused"
         return ""
 
@@ -100,7 +108,13 @@ class SteeredLives(TrialLives):
             trial.failures.append(failure)
             self._give_up(trial)
             return
-        decision = Exploit(trial.trial_id, donor.trial_id, config, Reason(FORK_RULE, {"checkpoint": wish.checkpoint}), wish.checkpoint)
+        decision = Exploit(
+            trial.trial_id,
+            donor.trial_id,
+            config,
+            Reason(FORK_RULE, {"checkpoint": wish.checkpoint}),
+            wish.checkpoint,
+        )
         self.exploits.accept(trial, decision, can_save_on_demand=False)
         self._graft(trial)
         trial.experiment_tag = fork_tag(donor, wish.changes)
@@ -129,7 +143,9 @@ def unknown_names(config: Mapping[str, Any], changes: Mapping[str, Any]) -> list
 
 def fork_tag(donor: Trial, changes: Mapping[str, Any]) -> str:
     """Return the tag of a trial that goes on from another one with some hyperparameters changed."""
-    told = ",".join(f"{name.rpartition(DELIMITER)[2]}={in_tag(value)}" for name, value in changes.items())
+    told = ",".join(
+        f"{name.rpartition(DELIMITER)[2]}={in_tag(value)}" for name, value in changes.items()
+    )
     return f"{donor.experiment_tag.partition('@')[0]}@forked[{told}]"
 
 
@@ -142,7 +158,9 @@ def _changed(value: Any, name: str, changes: Mapping[str, Any]) -> Any:
     if name in changes:
         return changes[name]
     if isinstance(value, dict):
-        return {key: _changed(part, f"{name}{DELIMITER}{key}", changes) for key, part in value.items()}
+        return {
+            key: _changed(part, f"{name}{DELIMITER}{key}", changes) for key, part in value.items()
+        }
     return value
 
 
@@ -168,4 +186,8 @@ def _objection_to_fork(donor: Trial, wish: ev.TrialForked) -> str:
 
 
 def _known(trials: Sequence[Trial]) -> str:
-    return f"there are {len(trials)}, {trials[0].trial_id} to {trials[-1].trial_id}" if trials else "there are none yet"
+    return (
+        f"there are {len(trials)}, {trials[0].trial_id} to {trials[-1].trial_id}"
+        if trials
+        else "there are none yet"
+    )

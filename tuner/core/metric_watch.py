@@ -35,7 +35,9 @@ class MetricWatch:
         missing: The metrics for which no trial has reported a number yet; NaN is one, texts, booleans and None are none.
     """
 
-    def __init__(self, metrics: Iterable[str], *, is_required: bool, trials: Iterable[Trial] = ()) -> None:
+    def __init__(
+        self, metrics: Iterable[str], *, is_required: bool, trials: Iterable[Trial] = ()
+    ) -> None:
         self.missing = list(metrics)
         self._is_required = is_required
         self._has_warned = False
@@ -87,7 +89,12 @@ class MetricWatch:
         if not (self.missing and self._is_required and self._completed):
             return None
         metric, keys = self.missing[0], own_keys(self._completed)
-        numbers = {"metric": metric, "trial_id": self._completed.trial_id, "reported": ", ".join(keys), "meant": _likeliest(metric, keys)}
+        numbers = {
+            "metric": metric,
+            "trial_id": self._completed.trial_id,
+            "reported": ", ".join(keys),
+            "meant": _likeliest(metric, keys),
+        }
         if value := self.value_of(metric):
             numbers |= {"meant": "", "value": value}
         return Reason(METRIC_NOT_REPORTED, numbers)
@@ -113,7 +120,12 @@ class MetricWatch:
 
 def own_keys(trial: Trial) -> list[str]:
     """Return the flattened names of all that the training code of a trial has reported itself."""
-    keys = trial.summary.keys() | flatten({key: value for key, value in trial.last_result.items() if key not in AUTO_FILLED}).keys()
+    keys = (
+        trial.summary.keys()
+        | flatten(
+            {key: value for key, value in trial.last_result.items() if key not in AUTO_FILLED}
+        ).keys()
+    )
     return sorted(keys - AUTO_FILLED)
 
 
@@ -145,7 +157,14 @@ def warning_for(metric: str, trial: Trial, value: str = "") -> str:
     """
     keys = own_keys(trial)
     told = f"has reported {_ENOUGH_RESULTS} results" if trial.last_result else "completed"
-    return _told(f"trial {trial.trial_id} {told}", metric, value, ", ".join(keys), _likeliest(metric, keys), so_far=" so far")
+    return _told(
+        f"trial {trial.trial_id} {told}",
+        metric,
+        value,
+        ", ".join(keys),
+        _likeliest(metric, keys),
+        so_far=" so far",
+    )
 
 
 def error_for(reason: Reason) -> str:
@@ -157,7 +176,13 @@ def error_for(reason: Reason) -> str:
     """
     numbers = reason.numbers
     told = f"trial {numbers['trial_id']} completed"
-    return _told(told, str(numbers["metric"]), str(numbers.get("value", "")), str(numbers["reported"]), str(numbers["meant"]))
+    return _told(
+        told,
+        str(numbers["metric"]),
+        str(numbers.get("value", "")),
+        str(numbers["reported"]),
+        str(numbers["meant"]),
+    )
 
 
 def _told(told: str, metric: str, value: str, keys: str, meant: str, *, so_far: str = "") -> str:
@@ -165,5 +190,7 @@ def _told(told: str, metric: str, value: str, keys: str, meant: str, *, so_far: 
         return f"{told}, and no trial has reported a number for the metric {metric!r}{so_far}; it was {value}, which is no number"
     told = f"{told}, and no trial has reported the metric {metric!r}{so_far}"
     if not keys:
-        return f"{told}; the trial reported nothing: call tune.report(metrics), or return the metrics"
+        return (
+            f"{told}; the trial reported nothing: call tune.report(metrics), or return the metrics"
+        )
     return f"{told}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"

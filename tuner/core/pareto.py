@@ -27,7 +27,10 @@ def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> lis
         >>> pareto_front([(0.9, 50), (0.8, 10), (0.8, 20)], ["max", "min"])
         [0, 1]
     """
-    turned: list[Point] = [tuple(value if mode == "min" else -value for value, mode in zip(point, modes, strict=True)) for point in points]
+    turned: list[Point] = [
+        tuple(value if mode == "min" else -value for value, mode in zip(point, modes, strict=True))
+        for point in points
+    ]
     front: list[int] = []
     # In sorted order no point dominates an earlier one, so each is compared with the front found so far.
     for index in sorted(range(len(turned)), key=turned.__getitem__):
@@ -46,7 +49,9 @@ def newest_value(trial: Trial, metric: str) -> float:
     return float(trial.summary[metric].last) if metric in trial.summary else math.nan
 
 
-def values_of(trial: Trial, objectives: Objectives, value_of: ValueOf = newest_value) -> tuple[float, ...] | None:
+def values_of(
+    trial: Trial, objectives: Objectives, value_of: ValueOf = newest_value
+) -> tuple[float, ...] | None:
     """Return a trial's newest value of each objective; None where one is missing or not finite.
 
     Args:
@@ -58,7 +63,9 @@ def values_of(trial: Trial, objectives: Objectives, value_of: ValueOf = newest_v
     return values if all(map(math.isfinite, values)) else None
 
 
-def best_trials(trials: Iterable[Trial], objectives: Objectives, value_of: ValueOf = newest_value) -> list[Trial]:
+def best_trials(
+    trials: Iterable[Trial], objectives: Objectives, value_of: ValueOf = newest_value
+) -> list[Trial]:
     """Return the trials on the Pareto front of their newest values, best in the first objective first.
 
     Args:
@@ -66,5 +73,12 @@ def best_trials(trials: Iterable[Trial], objectives: Objectives, value_of: Value
         objectives: What is optimised, e.g. `ExperimentSettings.objectives`; at least one.
         value_of: Tells the values, as for `values_of`.
     """
-    known = [(trial, values) for trial in trials if (values := values_of(trial, objectives, value_of)) is not None]
-    return [known[index][0] for index in pareto_front([values for _, values in known], [mode for _, mode in objectives])]
+    known = [
+        (trial, values)
+        for trial in trials
+        if (values := values_of(trial, objectives, value_of)) is not None
+    ]
+    return [
+        known[index][0]
+        for index in pareto_front([values for _, values in known], [mode for _, mode in objectives])
+    ]

@@ -64,7 +64,9 @@ class Counsel:
         num_changes_of_mind: How often, while the past was folded again, one of them would have decided otherwise than was recorded.
     """
 
-    def __init__(self, scheduler: Scheduler, stopper: Stopper, time_budget_s: float | None = None) -> None:
+    def __init__(
+        self, scheduler: Scheduler, stopper: Stopper, time_budget_s: float | None = None
+    ) -> None:
         self.scheduler = scheduler
         self.stopper = stopper
         self.time_budget_s = time_budget_s
@@ -103,17 +105,24 @@ class Counsel:
             own: A reason that the experiment itself has, beside those of time budget and stop criterion; None for none.
         """
         said = self._settle(self._ends(now_s) or ((StopAll(own),) if own else ()))
-        return next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
+        return (
+            next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
+        )
 
     def on_trial_add(self, trial: Trial) -> Sequence[Decision]:
         """See `Scheduler.on_trial_add`, as for all that follow."""
         return self._decided(checked(self.scheduler.on_trial_add(trial), self.scheduler))
 
-    def on_trial_result(self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]) -> Sequence[Decision]:
+    def on_trial_result(
+        self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]
+    ) -> Sequence[Decision]:
         """Ask both: the stop criterion sees the result as it was reported, with ``config``, the scheduler `flat`."""
         said: list[Decision] = []
         if self.stopper(trial.trial_id, result):
-            numbers = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0), **self.stopper.numbers(result)}
+            numbers = {
+                TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0),
+                **self.stopper.numbers(result),
+            }
             said.append(Stop(trial.trial_id, Reason(STOP, numbers), is_complete=True))
         said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._decided(said)
@@ -128,12 +137,16 @@ class Counsel:
 
     def on_idle(self, paused: Sequence[Trial], num_free_slots: int) -> Sequence[Decision]:
         """Ask what to do with paused trials."""
-        return self._decided(checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler))
+        return self._decided(
+            checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler)
+        )
 
     def _ends(self, now_s: float) -> Sequence[StopAll]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
-            return (StopAll(Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
+            return (
+                StopAll(Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),
+            )
         return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
     def _decided(self, said: Sequence[Decision]) -> Sequence[Decision]:
@@ -148,17 +161,27 @@ class Counsel:
             self.given += [Advice(question, decision) for decision in counts]
         return counts
 
-    def _recall(self, question: int, now: Sequence[Decision | StopAll]) -> Sequence[Decision | StopAll]:
+    def _recall(
+        self, question: int, now: Sequence[Decision | StopAll]
+    ) -> Sequence[Decision | StopAll]:
         if not (self._recorded or now):
             return ()  # as nearly always, and there are two questions to each of 20,000 records
-        recorded = tuple(advice.decision for advice in self._recorded or () if advice.question == question)
-        self.num_changes_of_mind += [_gist(decision) for decision in recorded] != [_gist(decision) for decision in now]
+        recorded = tuple(
+            advice.decision for advice in self._recorded or () if advice.question == question
+        )
+        self.num_changes_of_mind += [_gist(decision) for decision in recorded] != [
+            _gist(decision) for decision in now
+        ]
         return recorded
 
 
 def ending_for(reason: Reason) -> Ending:
     """Return what it means to a trial to be ended for this: more time may be given and an error mended, a stop criterion has decided."""
-    return Ending.INTERRUPTED if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE) else Ending.STOPPED_EARLY
+    return (
+        Ending.INTERRUPTED
+        if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE)
+        else Ending.STOPPED_EARLY
+    )
 
 
 def _gist(decision: Decision | StopAll) -> tuple[object, ...]:

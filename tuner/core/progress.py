@@ -77,7 +77,9 @@ class Progress:
 
     def _repr_html_(self) -> str:
         """Return the progress as a table for a notebook."""
-        counts = ", ".join(f"{count} {status}" for status, count in self.num_trials_by_status.items() if count)
+        counts = ", ".join(
+            f"{count} {status}" for status, count in self.num_trials_by_status.items() if count
+        )
         of = "" if self.num_total is None else f" of {self.num_total}"
         facts = {
             "experiment": self.name,
@@ -88,10 +90,16 @@ class Progress:
         if self.remaining_s is not None:
             facts["about left"] = f"{self.remaining_s:.0f} s"
         if self.best is not None and self.best_last is not None:
-            facts[f"best trial by {self.metric} ({self.mode})"] = f"{self.best.trial_id}, last value {self.best_last.value:.6g}"
+            facts[f"best trial by {self.metric} ({self.mode})"] = (
+                f"{self.best.trial_id}, last value {self.best_last.value:.6g}"
+            )
         if self.several_objectives:
             facts["Pareto front"] = ", ".join(trial.trial_id for trial in self.front)
-        rows = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(fact))}</td></tr>" for name, fact in facts.items() if fact)
+        rows = "".join(
+            f"<tr><th>{escape(str(name))}</th><td>{escape(str(fact))}</td></tr>"
+            for name, fact in facts.items()
+            if fact
+        )
         return f'<table style="text-align:left">{rows}</table>'
 
     @property
@@ -119,10 +127,16 @@ class Progress:
         budget is used up, and where trials are paused and no others are to come: the scheduler may resume few of them or all.
         """
         until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
-        if (until_budget is not None and until_budget < _MIN_LEFT_S) or (self.num_total and self.num_finished >= self.num_total):
+        if (until_budget is not None and until_budget < _MIN_LEFT_S) or (
+            self.num_total and self.num_finished >= self.num_total
+        ):
             return None
         behind = self.num_behind
-        if not (self.num_total and behind) or behind < _MIN_FRACTION * self.num_total or self._is_open_end:
+        if (
+            not (self.num_total and behind)
+            or behind < _MIN_FRACTION * self.num_total
+            or self._is_open_end
+        ):
             return until_budget
         at_this_pace = self.elapsed_s * max(0.0, self.num_total - behind) / behind
         left = max(at_this_pace, self.longest_left_s, self.quiet_s)
@@ -138,7 +152,11 @@ class Progress:
     def _is_open_end(self) -> bool:
         counts = self.num_trials_by_status
         num_known = sum(counts.values()) - counts.get(Status.PENDING, 0)
-        return bool(counts.get(Status.PAUSED)) and self.num_total is not None and num_known >= self.num_total
+        return (
+            bool(counts.get(Status.PAUSED))
+            and self.num_total is not None
+            and num_known >= self.num_total
+        )
 
 
 _MIN_FRACTION = 0.03
@@ -147,7 +165,9 @@ _MIN_LEFT_S = 1.0
 """Less than this is not told: what is left then is saving, cleaning up or a last step, which may take minutes."""
 
 
-def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration: int | None = None) -> Progress:
+def look_at(
+    experiment: Experiment, name: str, elapsed_s: float, full_iteration: int | None = None
+) -> Progress:
     """Return how far the experiment is.
 
     Args:
@@ -158,7 +178,11 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
     """
     roster, settings, leaders = experiment.roster, experiment.settings, experiment.best.leaders
     num_over = roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR]
-    behind = sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values()) if full_iteration else 0.0
+    behind = (
+        sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values())
+        if full_iteration
+        else 0.0
+    )
     return Progress(
         name=name,
         metric=settings.metric,
@@ -183,15 +207,25 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         waiting_for=_waiting_for(experiment),
         num_errors=roster.num_failed_attempts,
         several_objectives=settings.several_objectives,
-        front=best_trials(roster.trials, settings.several_objectives) if settings.several_objectives else (),
-        longest_left_s=max((_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0) if full_iteration else 0.0,
+        front=best_trials(roster.trials, settings.several_objectives)
+        if settings.several_objectives
+        else (),
+        longest_left_s=max(
+            (_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0
+        )
+        if full_iteration
+        else 0.0,
     )
 
 
 def _left_of(trial: Trial, full_iteration: int) -> float:
     """Return how many seconds a trial needs for the rest of a full training at its own pace, 0 before its first result."""
     spent_s = float(trial.last_result.get(TIME_TOTAL_S) or 0.0)
-    return spent_s * max(0, full_iteration - trial.iteration) / trial.iteration if trial.iteration else 0.0
+    return (
+        spent_s * max(0, full_iteration - trial.iteration) / trial.iteration
+        if trial.iteration
+        else 0.0
+    )
 
 
 def _waiting_for(experiment: Experiment) -> str:
@@ -203,6 +237,9 @@ def _waiting_for(experiment: Experiment) -> str:
     if limit is not None and len(roster.live) >= limit:
         return f"one of {limit} concurrent trials to end"
     wanted = next(iter(roster.ready)).resources
-    free = {resource: amount - roster.pool.used.get(resource, 0.0) for resource, amount in roster.pool.capacity.items()}
+    free = {
+        resource: amount - roster.pool.used.get(resource, 0.0)
+        for resource, amount in roster.pool.capacity.items()
+    }
     short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
     return f"free {' and '.join(short)}" if short else ""

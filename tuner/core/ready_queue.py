@@ -44,7 +44,12 @@ class ReadyQueue:
     def __iter__(self) -> Iterator[Trial]:
         """Iterate over the waiting trials, grouped by request, then over those that rest."""
         return itertools.chain(
-            (entry[1] for group in self._groups.values() for entry in group if self._is_alive(entry)),
+            (
+                entry[1]
+                for group in self._groups.values()
+                for entry in group
+                if self._is_alive(entry)
+            ),
             self._resting.values(),
         )
 
@@ -67,7 +72,9 @@ class ReadyQueue:
 
     def in_order(self) -> list[Trial]:
         """Return the waiting trials in the order in which they became ready."""
-        entries = [entry for group in self._groups.values() for entry in group if self._is_alive(entry)]
+        entries = [
+            entry for group in self._groups.values() for entry in group if self._is_alive(entry)
+        ]
         return [trial for _, trial in sorted(entries, key=lambda entry: entry[0])]
 
     def push(self, trial: Trial) -> None:

@@ -22,7 +22,10 @@ class ResourcePool:
         Args:
             capacity: Total amount by name; the number of GPUs is rounded down.
         """
-        self._total = {name: _units(int(amount) if name == GPU else amount) for name, amount in capacity.items()}
+        self._total = {
+            name: _units(int(amount) if name == GPU else amount)
+            for name, amount in capacity.items()
+        }
         self._free = dict(self._total)
         self._devices = [_UNIT] * int(capacity.get(GPU, 0))
 
@@ -38,7 +41,9 @@ class ResourcePool:
 
     def misfit(self, request: Mapping[str, float]) -> str:
         """Return why the request could not be granted even with everything free; empty if it could."""
-        too_much = [name for name, amount in request.items() if _units(amount) > self._total.get(name, 0)]
+        too_much = [
+            name for name, amount in request.items() if _units(amount) > self._total.get(name, 0)
+        ]
         if too_much:
             return f"the trial asks for {dict(request)}, the experiment has {self.capacity} in all; ask for less {' and '.join(too_much)}"
         if (gpus := request.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
@@ -51,7 +56,11 @@ class ResourcePool:
         for name, amount in request.items():
             units = _units(amount)
             if units:
-                free = self._num_free_shares(units) if name == GPU else self._free.get(name, 0) // units
+                free = (
+                    self._num_free_shares(units)
+                    if name == GPU
+                    else self._free.get(name, 0) // units
+                )
                 count = min(count, free)
         return max(count, 0)
 

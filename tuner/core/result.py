@@ -99,7 +99,10 @@ def _add_leaves(node: Mapping[str, Any], prefix: str, flat: dict[str, Any]) -> N
 
 def with_own_containers(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy whose dictionaries and lists can be changed without changing those of the result; all other values are shared."""
-    return {key: value if value.__class__ in SCALARS else _copied(value) for key, value in result.items()}
+    return {
+        key: value if value.__class__ in SCALARS else _copied(value)
+        for key, value in result.items()
+    }
 
 
 def _copied(value: Any) -> Any:

@@ -24,7 +24,9 @@ class RetentionPolicy:
     score_order: str = "max"
 
 
-def superseded(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy, leased: Collection[int] = ()) -> list[CheckpointRecord]:
+def superseded(
+    checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy, leased: Collection[int] = ()
+) -> list[CheckpointRecord]:
     """Return the checkpoints that may be deleted.
 
     The best `num_to_keep` stay, the latest stays even if it is none of them (so one more than `num_to_keep` can exist), and so does
@@ -45,7 +47,9 @@ def superseded(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy,
     return [checkpoint for checkpoint in checkpoints if checkpoint.index not in kept]
 
 
-def ranked(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy) -> list[CheckpointRecord]:
+def ranked(
+    checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy
+) -> list[CheckpointRecord]:
     """Return the checkpoints from worst to best; of equal scores the newer one is better.
 
     A checkpoint without the score attribute ranks lowest, one whose score is not finite just above it.
@@ -53,7 +57,9 @@ def ranked(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy) -> 
     if policy.score_attribute is None:
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.index)
     sign = 1.0 if policy.score_order == "max" else -1.0
-    return sorted(checkpoints, key=lambda checkpoint: (*_rank(checkpoint.score, sign), checkpoint.index))
+    return sorted(
+        checkpoints, key=lambda checkpoint: (*_rank(checkpoint.score, sign), checkpoint.index)
+    )
 
 
 def _rank(score: float | None, sign: float) -> tuple[int, float]:

@@ -23,7 +23,9 @@ class ExperimentWindow:
         settings: Returns the settings that hold now.
     """
 
-    def __init__(self, roster: Roster, desk: SearchDesk, settings: Callable[[], ExperimentSettings]) -> None:
+    def __init__(
+        self, roster: Roster, desk: SearchDesk, settings: Callable[[], ExperimentSettings]
+    ) -> None:
         self._roster = roster
         self._desk = desk
         self._settings = settings
@@ -44,7 +46,9 @@ class ExperimentWindow:
         desk, roster = self._desk, self._roster
         if roster.backlog:
             return False
-        is_waiting_for_nothing = desk.is_postponed and not (roster.live or roster.ready or roster.held)
+        is_waiting_for_nothing = desk.is_postponed and not (
+            roster.live or roster.ready or roster.held
+        )
         return not desk.num_outstanding and (desk.is_exhausted or is_waiting_for_nothing)
 
     @property

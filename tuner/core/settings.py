@@ -82,17 +82,23 @@ class ExperimentSettings:
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode (``"min"`` or ``"max"``) of everything that is optimised: several, one, or none."""
-        return self.several_objectives or (((self.metric, self.mode),) if self.metric and self.mode else ())
+        return self.several_objectives or (
+            ((self.metric, self.mode),) if self.metric and self.mode else ()
+        )
 
     @property
     def watched_metrics(self) -> tuple[str, ...]:
         """The metrics that trials have to report sooner or later."""
-        return tuple(metric for metric, _ in self.several_objectives) or ((self.metric,) if self.metric else ())
+        return tuple(metric for metric, _ in self.several_objectives) or (
+            (self.metric,) if self.metric else ()
+        )
 
     @property
     def retries(self) -> RetryPolicy:
         """Which failures are worth a retry."""
-        return RetryPolicy(self.max_failures, self.retry_on, self.no_retry_on, self.max_identical_failures)
+        return RetryPolicy(
+            self.max_failures, self.retry_on, self.no_retry_on, self.max_identical_failures
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -103,8 +109,12 @@ class ExperimentSettings:
         """Return the settings that `as_fields` has described."""
         policy = fields["checkpoints"]
         retention = RetentionPolicy(**policy["retention"])
-        several = tuple((str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ()))
+        several = tuple(
+            (str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ())
+        )
         names = {name: tuple(fields.get(name, ())) for name in ("retry_on", "no_retry_on")}
         checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
-        known = {name: value for name, value in fields.items() if name != "has_late_metrics"}  # which nothing has ever set
+        known = {
+            name: value for name, value in fields.items() if name != "has_late_metrics"
+        }  # which nothing has ever set
         return cls(**{**known, **names, "several_objectives": several, "checkpoints": checkpoints})

@@ -56,7 +56,9 @@ class ExperimentState:
         misuse: Why it cannot go on as it was declared; empty where it can.
     """
 
-    def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
+    def __init__(
+        self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper
+    ) -> None:
         """Create an experiment without trials."""
         self.settings = settings
         self.roster = Roster(settings.capacity, settings.max_concurrent)
@@ -96,7 +98,9 @@ class ExperimentState:
     def _begin_watching(self) -> None:
         """Begin to watch for a metric that is not reported and for common failures; the trials so far are of earlier sessions."""
         settings, trials = self.settings, self.roster.trials
-        self._metric_watch = MetricWatch(settings.watched_metrics, is_required=settings.is_metric_required, trials=trials)
+        self._metric_watch = MetricWatch(
+            settings.watched_metrics, is_required=settings.is_metric_required, trials=trials
+        )
         self._failure_tally = FailureTally(settings.max_common_failures, trials)
 
     @property
@@ -110,7 +114,11 @@ class ExperimentState:
         if self.roster.live:  # mostly, and this is asked twice in each turn
             return False
         is_interrupted = self._stopping is not None and self._stopping.ending is Ending.INTERRUPTED
-        is_at_rest = not self.roster.num_by_status[Status.PENDING] if is_interrupted else self.roster.is_at_rest
+        is_at_rest = (
+            not self.roster.num_by_status[Status.PENDING]
+            if is_interrupted
+            else self.roster.is_at_rest
+        )
         # A searcher may take minutes for its answer. Where the experiment stops, what it would propose is not going to run.
         return is_at_rest and (self._stopping is not None or self.desk.is_closed)
 
@@ -124,12 +132,18 @@ class ExperimentState:
         # What was admitted last and has come to nothing leaves its slot to the next one in the backlog.
         has_more_to_admit = self._is_unsettled and self.roster.backlog
         own_s = self._now_s if has_more_to_admit else self.counsel.next_s
-        return earliest(self._patience.next_s, self.roster.ready.next_s, None if self._stopping else own_s)
+        return earliest(
+            self._patience.next_s, self.roster.ready.next_s, None if self._stopping else own_s
+        )
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
         self.roster.check()
-        waiting = {trial_id for trial_id, trial in self.roster.live.items() if trial.worker is WorkerState.WAITING}
+        waiting = {
+            trial_id
+            for trial_id, trial in self.roster.live.items()
+            if trial.worker is WorkerState.WAITING
+        }
         assert set(self._waiting) <= waiting, "an answer owed to nobody"
         assert self.desk.num_outstanding >= 0, "more suggestions than were asked for"
 
@@ -155,8 +169,14 @@ class ExperimentState:
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.roster.load_state_dict(state["roster"], trials)
         self.exploits.load(self.roster.trials)
-        self._stirring = {trial_id: trial for trial_id, trial in self.roster.paused.items() if trial.exploit or trial.is_to_resume}
-        (self.best.recall if "best" in state else self.best.load)(self.roster.trials)  # earlier releases have a board of their own
+        self._stirring = {
+            trial_id: trial
+            for trial_id, trial in self.roster.paused.items()
+            if trial.exploit or trial.is_to_resume
+        }
+        (self.best.recall if "best" in state else self.best.load)(
+            self.roster.trials
+        )  # earlier releases have a board of their own
         self._begin_watching()  # by the trials that are there now
         if "failure_tally" in state:
             self._failure_tally.load_state_dict(state["failure_tally"])

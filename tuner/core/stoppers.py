@@ -106,7 +106,9 @@ class MetricThresholdStopper(_Stateless):
     }
 
     def __init__(self, thresholds: Mapping[str, float | str]) -> None:
-        self._tests = {key: self._parse(key, threshold) for key, threshold in flatten(thresholds).items()}
+        self._tests = {
+            key: self._parse(key, threshold) for key, threshold in flatten(thresholds).items()
+        }
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether any threshold is reached; a missing or non-numeric value reaches none."""
@@ -116,10 +118,16 @@ class MetricThresholdStopper(_Stateless):
         """Return the values that have reached their thresholds."""
         flat = flatten(result)
         found = [(key, flat.get(key), *test) for key, test in self._tests.items()]
-        return {key: value for key, value, reaches, bound in found if isinstance(value, int | float) and reaches(value, bound)}
+        return {
+            key: value
+            for key, value, reaches, bound in found
+            if isinstance(value, int | float) and reaches(value, bound)
+        }
 
     @classmethod
-    def _parse(cls, key: str, threshold: float | str) -> tuple[Callable[[float, float], bool], float]:
+    def _parse(
+        cls, key: str, threshold: float | str
+    ) -> tuple[Callable[[float, float], bool], float]:
         try:
             text = threshold.strip() if isinstance(threshold, str) else f">= {float(threshold)!r}"
             sign = next((sign for sign in cls._COMPARISONS if text.startswith(sign)), "")
@@ -139,7 +147,9 @@ class FunctionStopper(Stopper):
 
     def __init__(self, function: Callable[[str, Mapping[str, Any]], bool]) -> None:
         if not callable(function):
-            raise TypeError(f"function must be callable as function(trial_id, result), got {type(function).__name__}")
+            raise TypeError(
+                f"function must be callable as function(trial_id, result), got {type(function).__name__}"
+            )
         self.function = function
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
@@ -169,7 +179,9 @@ class CombinedStopper(Stopper):
 
     def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
         """Return those of all stoppers."""
-        return {name: value for stopper in self.parts for name, value in stopper.numbers(result).items()}
+        return {
+            name: value for stopper in self.parts for name, value in stopper.numbers(result).items()
+        }
 
     def stop_all(self) -> bool:
         """Return whether any stopper stops the experiment."""
@@ -193,7 +205,9 @@ class CombinedStopper(Stopper):
     @property
     def due_s(self) -> float | None:
         """The earliest of the stoppers' times."""
-        return min((stopper.due_s for stopper in self.parts if stopper.due_s is not None), default=None)
+        return min(
+            (stopper.due_s for stopper in self.parts if stopper.due_s is not None), default=None
+        )
 
     def on_tick(self, elapsed_s: float) -> None:
         """Forward the time to each stopper."""
@@ -238,9 +252,13 @@ class TimeoutStopper(_Stateless):
     """
 
     def __init__(self, timeout: float | dt.timedelta) -> None:
-        self._timeout_s = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else float(timeout)
+        self._timeout_s = (
+            timeout.total_seconds() if isinstance(timeout, dt.timedelta) else float(timeout)
+        )
         if not self._timeout_s > 0:
-            raise ValueError(f"timeout must be a positive number of seconds or a timedelta, got {timeout!r}")
+            raise ValueError(
+                f"timeout must be a positive number of seconds or a timedelta, got {timeout!r}"
+            )
         self._elapsed_s = 0.0
 
     @property
@@ -290,7 +308,9 @@ class TrialPlateauStopper(Stopper):
                 f"num_results must be at least 1, grace_period and std at least 0, got {num_results=}, {grace_period=}, {std=}"
             )
         if metric_threshold is not None and mode not in ("min", "max"):
-            raise ValueError(f"mode must be 'min' or 'max' where metric_threshold is given, got {mode!r}")
+            raise ValueError(
+                f"mode must be 'min' or 'max' where metric_threshold is given, got {mode!r}"
+            )
         self._metric = metric
         self._std = std
         self._num_results = num_results
@@ -298,7 +318,9 @@ class TrialPlateauStopper(Stopper):
         self._threshold = metric_threshold
         self._mode = mode
         self._counts: defaultdict[str, int] = defaultdict(int)
-        self._windows: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=num_results))
+        self._windows: defaultdict[str, deque[float]] = defaultdict(
+            lambda: deque(maxlen=num_results)
+        )
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether the trial has come to rest; a result without the metric changes nothing."""
@@ -310,11 +332,17 @@ class TrialPlateauStopper(Stopper):
         self._counts[trial_id] += 1
         if self._counts[trial_id] < self._grace_period or len(window) < self._num_results:
             return False
-        return self._is_good_enough(value) and all(map(math.isfinite, window)) and statistics.pstdev(window) <= self._std
+        return (
+            self._is_good_enough(value)
+            and all(map(math.isfinite, window))
+            and statistics.pstdev(window) <= self._std
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the latest values of each trial, and how many there were."""
-        return {trial_id: [count, *self._windows[trial_id]] for trial_id, count in self._counts.items()}
+        return {
+            trial_id: [count, *self._windows[trial_id]] for trial_id, count in self._counts.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
@@ -342,11 +370,15 @@ class ExperimentPlateauStopper(Stopper):
         ValueError: If an argument is out of range.
     """
 
-    def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
+    def __init__(
+        self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0
+    ) -> None:
         if mode not in ("min", "max"):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}")
         if top < 2 or std < 0 or patience < 0:  # noqa: PLR2004  (one value has no deviation)
-            raise ValueError(f"top must be at least 2, std and patience at least 0, got {top=}, {std=}, {patience=}")
+            raise ValueError(
+                f"top must be at least 2, std and patience at least 0, got {top=}, {std=}, {patience=}"
+            )
         self._metric = metric
         self._std = std
         self._sign = 1.0 if mode == "min" else -1.0
@@ -445,4 +477,6 @@ def stopper_from(criterion: Any) -> Stopper:
         case _ if callable(criterion) and not isinstance(criterion, type):
             return FunctionStopper(criterion)
         case _:
-            raise TypeError(f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of those, got {criterion!r}")
+            raise TypeError(
+                f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of those, got {criterion!r}"
+            )

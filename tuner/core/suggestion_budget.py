@@ -32,7 +32,9 @@ class SearchDesk:
     @property
     def is_exhausted(self) -> bool:
         """Whether no further configuration is going to be asked for, in a later session either."""
-        return self._has_ended or (self._max_trials is not None and self._num_asked >= self._max_trials)
+        return self._has_ended or (
+            self._max_trials is not None and self._num_asked >= self._max_trials
+        )
 
     @property
     def is_open(self) -> bool:
@@ -48,7 +50,9 @@ class SearchDesk:
         """Return the ids of the trials whose configurations are to be asked for now."""
         if not self.is_open:
             return []
-        if not self.num_outstanding:  # else what has been heard since the first of them was asked for still counts
+        if (
+            not self.num_outstanding
+        ):  # else what has been heard since the first of them was asked for still counts
             self._has_heard = False
         num = max(num_wanted - self.num_outstanding, 0)
         if self._max_trials is not None:

@@ -32,7 +32,9 @@ class MetricSummary:
         self.count = 0
         self.last = self.min = self.max = math.nan
         self._total = 0.0
-        self._recent = array("d")  # for each metric of each trial a deque takes 760 bytes, and a list of ten floats 420
+        self._recent = array(
+            "d"
+        )  # for each metric of each trial a deque takes 760 bytes, and a list of ten floats 420
 
     def add(self, value: float) -> None:
         """Take in the next value."""
@@ -91,4 +93,6 @@ class MetricSummary:
             case "all":
                 return self.max if mode == "max" else self.min
             case _:
-                raise ValueError(f"scope must be one of last, avg, last-5-avg, last-10-avg, all, got {scope!r}")
+                raise ValueError(
+                    f"scope must be one of last, avg, last-5-avg, last-10-avg, all, got {scope!r}"
+                )

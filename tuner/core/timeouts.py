@@ -66,7 +66,9 @@ class Patience:
         """Wait for the worker to leave."""
         self._leaving.add(trial_id)
         self._watch.forget(trial_id)
-        self._deadlines.set(trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s)
+        self._deadlines.set(
+            trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s
+        )
 
     def interrupt(self, now_s: float, grace_s: float, *, is_urgent: bool = False) -> None:
         """Expect everybody who is or will be told to leave to be gone `grace_s` from now, `is_urgent` at once; the first grace counts."""
@@ -105,7 +107,10 @@ class Patience:
 
     def exhausted(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over."""
-        return [Overdue(trial_id, self._reason(trial_id), self._last_words_s) for trial_id in self._deadlines.take_due(now_s)]
+        return [
+            Overdue(trial_id, self._reason(trial_id), self._last_words_s)
+            for trial_id in self._deadlines.take_due(now_s)
+        ]
 
     def suspicious(self, now_s: float) -> list[Silence]:
         """Return the workers that have become silent for unusually long, each once."""

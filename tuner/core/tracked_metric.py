@@ -111,7 +111,15 @@ class TrackedMetric:
     def state(self) -> list[Any]:
         """Return the record as JSON values."""
         marks = {str(index): _mark_fields(mark) for index, mark in self._marks.items()}
-        return [self.metric, self.mode, _fields(self.last), _fields(self.best), self._row, _mark_fields(self._base), marks]
+        return [
+            self.metric,
+            self.mode,
+            _fields(self.last),
+            _fields(self.best),
+            self._row,
+            _mark_fields(self._base),
+            marks,
+        ]
 
     @classmethod
     def from_state(cls, state: Sequence[Any]) -> Self:
@@ -125,7 +133,9 @@ class TrackedMetric:
         return tracked
 
     @classmethod
-    def of_results(cls, results: Iterable[Mapping[str, Any]], metric: str, mode: str | None) -> Self:
+    def of_results(
+        cls, results: Iterable[Mapping[str, Any]], metric: str, mode: str | None
+    ) -> Self:
         """Return the record of flattened results, all of which count."""
         tracked = cls(metric, mode)
         for row, result in enumerate(results, start=1):

@@ -9,11 +9,23 @@ from typing import Any, Final, NoReturn
 
 from schedulers.decisions import Exploit, Reason
 
-from .result import AUTO_FILLED, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION, flatten
+from .result import (
+    AUTO_FILLED,
+    TIME_THIS_ITER_S,
+    TIME_TOTAL_S,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+    flatten,
+)
 from .summary import MetricSummary
 from .tracked_metric import TrackedMetric
 
-_NOT_SUMMARISED = AUTO_FILLED - {TRAINING_ITERATION, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL}
+_NOT_SUMMARISED = AUTO_FILLED - {
+    TRAINING_ITERATION,
+    TIME_THIS_ITER_S,
+    TIME_TOTAL_S,
+    TIMESTEPS_TOTAL,
+}
 _NO_NUMBERS = frozenset({bool, str, type(None)})
 
 
@@ -242,7 +254,13 @@ class Trial:
     )  # fmt: skip
     PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
 
-    def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
+    def __init__(
+        self,
+        trial_id: str,
+        config: Mapping[str, Any],
+        resources: Mapping[str, float],
+        experiment_tag: str = "",
+    ) -> None:
         """Create a trial that waits to be started."""
         self.trial_id = trial_id
         self.number = 0
@@ -311,7 +329,9 @@ class Trial:
         self.summary = {}
         self.objective = TrackedMetric()
         self.num_rows = 0
-        self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = self.resumed_row = 0
+        self.num_failures = self.num_vain_attempts = self.farthest_iteration = (
+            self.resumed_iteration
+        ) = self.resumed_row = 0
         self.superseded_attempt = self.attempt
         self.reason = None
         return dropped
@@ -330,7 +350,11 @@ class Trial:
     def checkpoint(self) -> Any:
         """The latest committed checkpoint as a `Checkpoint`, in callbacks and results; None before the first one."""
         latest = self.latest_checkpoint
-        return self.open_checkpoint(f"{self.local_path}/{latest.directory}") if latest and self.open_checkpoint else None
+        return (
+            self.open_checkpoint(f"{self.local_path}/{latest.directory}")
+            if latest and self.open_checkpoint
+            else None
+        )
 
     @property
     def path(self) -> str:
@@ -355,7 +379,9 @@ class Trial:
         fit = (
             kept
             for kept in reversed(self.checkpoints)
-            if is_free or kept.index >= graft.first_checkpoint or kept.iteration <= graft.from_iteration
+            if is_free
+            or kept.index >= graft.first_checkpoint
+            or kept.iteration <= graft.from_iteration
         )
         return next(fit, None)
 
@@ -407,7 +433,11 @@ class Trial:
         if iteration > self.farthest_iteration:
             self.farthest_iteration, self.num_vain_attempts = iteration, 0
         for name, value in flat.items():
-            if value.__class__ in _NO_NUMBERS or name in _NOT_SUMMARISED or not isinstance(value, (int, float)):
+            if (
+                value.__class__ in _NO_NUMBERS
+                or name in _NOT_SUMMARISED
+                or not isinstance(value, (int, float))
+            ):
                 continue
             if name not in self.summary:
                 self.summary[name] = MetricSummary()
@@ -435,7 +465,9 @@ class Trial:
 
     def config_at(self, row: int) -> Mapping[str, Any]:
         """Return the configuration in force at a result, by its position among those that count, as `num_rows` counts them; 0 for now."""
-        return next((graft.config for graft in self.grafts if 0 < row <= graft.num_rows), self.config)
+        return next(
+            (graft.config for graft in self.grafts if 0 < row <= graft.num_rows), self.config
+        )
 
     @property
     def evaluated_params(self) -> dict[str, Any]:

@@ -10,7 +10,17 @@ from schedulers.decisions import Exploit, Reason
 from .result import CONFIG
 from .summary import MetricSummary
 from .tracked_metric import TrackedMetric
-from .trial import CheckpointRecord, Ending, Failure, Graft, Intention, Status, Trial, Verdict, WorkerState
+from .trial import (
+    CheckpointRecord,
+    Ending,
+    Failure,
+    Graft,
+    Intention,
+    Status,
+    Trial,
+    Verdict,
+    WorkerState,
+)
 
 Fields = dict[str, Any]
 """JSON values; floats need not be finite."""
@@ -86,7 +96,9 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.farthest_iteration = fields["farthest_iteration"]
     trial.gpu_ids = tuple(fields["gpu_ids"])
     trial.start_time_s = fields["start_time_s"]
-    trial.summary = {name: MetricSummary.from_state(state) for name, state in fields["summary"].items()}
+    trial.summary = {
+        name: MetricSummary.from_state(state) for name, state in fields["summary"].items()
+    }
     if fields.get("objective"):
         trial.objective = TrackedMetric.from_state(fields["objective"])
     trial.checkpoints = [CheckpointRecord(**checkpoint) for checkpoint in fields["checkpoints"]]
@@ -99,7 +111,10 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     if fields["last_result"]:
         # A trial that has not reported since its last exploit has its last result from the configuration before.
         has_reported = not trial.grafts or trial.num_rows > trial.grafts[-1].num_rows
-        trial.last_result = {**fields["last_result"], CONFIG: trial.config if has_reported else trial.grafts[-1].config}
+        trial.last_result = {
+            **fields["last_result"],
+            CONFIG: trial.config if has_reported else trial.grafts[-1].config,
+        }
     trial.next_checkpoint = fields["next_checkpoint"]
     trial.resumed_iteration = fields["resumed_iteration"]
     trial.resumed_row = fields.get("resumed_row", 0)
@@ -123,13 +138,21 @@ def intention_fields(intention: Intention | None) -> Fields | None:
     """Return an intention as JSON values."""
     if intention is None:
         return None
-    return {"verdict": intention.verdict.value, "ending": intention.ending.value, "reason": reason_fields(intention.reason)}
+    return {
+        "verdict": intention.verdict.value,
+        "ending": intention.ending.value,
+        "reason": reason_fields(intention.reason),
+    }
 
 
 def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
     """Return the intention that `intention_fields` has described."""
     reason = reason_from(fields["reason"]) if fields else None
-    return Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason) if fields and reason else None
+    return (
+        Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason)
+        if fields and reason
+        else None
+    )
 
 
 def exploit_fields(exploit: Exploit, encode: Translate = dict) -> Fields:
@@ -146,7 +169,13 @@ def exploit_fields(exploit: Exploit, encode: Translate = dict) -> Fields:
 def exploit_from(fields: Mapping[str, Any], decode: Translate = dict) -> Exploit:
     """Return the decision that `exploit_fields` has described."""
     config = decode(fields["config"])
-    return Exploit(fields["id"], fields["donor"], config, Reason(fields["rule"], fields["n"]), fields["checkpoint"])
+    return Exploit(
+        fields["id"],
+        fields["donor"],
+        config,
+        Reason(fields["rule"], fields["n"]),
+        fields["checkpoint"],
+    )
 
 
 def _graft_fields(graft: Graft, encode: Translate) -> Fields:
@@ -194,7 +223,11 @@ def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
 
 def failure_fields(failure: Failure) -> Fields:
     """Return a failure as JSON values."""
-    fields: Fields = {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+    fields: Fields = {
+        "kind": failure.kind,
+        "message": failure.message,
+        "traceback": failure.traceback,
+    }
     bases = {"bases": list(failure.bases)} if failure.bases else {}
     return fields | bases | ({"place": failure.place} if failure.place else {})
 

@@ -106,9 +106,14 @@ class Roster:
     @property
     def num_not_started(self) -> int:
         """How many trials were interrupted before there was a slot for them."""
-        if len(self.admitted) + len(self.backlog) == len(self.trials):  # nearly always; else all have to be looked at
+        if len(self.admitted) + len(self.backlog) == len(
+            self.trials
+        ):  # nearly always; else all have to be looked at
             return 0
-        return sum(trial.ending is Ending.INTERRUPTED and not self.is_admitted(trial) for trial in self.trials)
+        return sum(
+            trial.ending is Ending.INTERRUPTED and not self.is_admitted(trial)
+            for trial in self.trials
+        )
 
     def is_admitted(self, trial: Trial) -> bool:
         """Return whether the scheduler knows the trial."""
@@ -143,7 +148,9 @@ class Roster:
             self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
-        self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}  # earlier releases held nothing back
+        self.held = {
+            trial_id: self[trial_id] for trial_id in state.get("held", ())
+        }  # earlier releases held nothing back
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
@@ -202,7 +209,9 @@ class Roster:
         self.num_failed_attempts += 1
         num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
         if num_slow > 0 and trial.trial_id not in self.held:
-            self.ready.rest(trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S))
+            self.ready.rest(
+                trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S)
+            )
         self.requeue(trial, TrialMove.RETRY)
 
     def requeue(self, trial: Trial, move: TrialMove) -> None:
@@ -285,28 +294,42 @@ class Roster:
             standing[trial.status].add(trial.trial_id)
             assert is_coupled(trial), "a worker without a running trial, or the reverse"
             assert (trial.ending is not None) == trial.is_finished, "an ending without an end"
-            assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, "a worker without a place among the live"
-        assert {status: len(ids) for status, ids in standing.items() if ids} == +self.num_by_status, "miscounted"
+            assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, (
+                "a worker without a place among the live"
+            )
+        assert {
+            status: len(ids) for status, ids in standing.items() if ids
+        } == +self.num_by_status, "miscounted"
         assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
         assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
         ready = {trial.trial_id for trial in self.ready}
         held, backlog = set(self.held), set(self.backlog)
-        assert standing[Status.PENDING] - held - backlog <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
-            f"ready is not what can start: {ready}, {standing}"
-        )
+        assert (
+            standing[Status.PENDING] - held - backlog
+            <= ready
+            <= standing[Status.PENDING] | standing[Status.PAUSED]
+        ), f"ready is not what can start: {ready}, {standing}"
         assert backlog <= standing[Status.PENDING], "in the backlog, and not PENDING"
         assert not backlog & (ready | held | self.admitted.keys()), "in the backlog and elsewhere"
-        assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), "underway, and not admitted"
+        assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), (
+            "underway, and not admitted"
+        )
         assert not held & ready, "held back and yet to be started"
-        assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), "held back after the end"
-        assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
+        assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), (
+            "held back after the end"
+        )
+        assert all(trial.source or trial.exploit for trial in self.paused.values()), (
+            "a pause without a checkpoint"
+        )
         self._check_resources()
 
     def _check_resources(self) -> None:
         for name, used in self.pool.used.items():
             held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
             assert abs(used - held) < 1e-6, f"{name}: {used} in use, {held} held"  # noqa: PLR2004  (rounding)
-        assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, "too many at once"
+        assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, (
+            "too many at once"
+        )
 
     def _acquire(self, trial: Trial) -> bool:
         gpu_ids = self.pool.acquire(trial.resources)

@@ -44,7 +44,12 @@ class CheckpointCleaner:
         """Return the cleaner."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Delete what is left if that is safe, and end the thread."""
         if error is None:
             self._journal.sync()

@@ -28,7 +28,9 @@ class CheckpointStore:
         earlier: Trial and index of each checkpoint that an earlier session has left. No clock could tell: clocks are set back.
     """
 
-    def __init__(self, experiment: Path, cleaner: CheckpointCleaner, earlier: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self, experiment: Path, cleaner: CheckpointCleaner, earlier: Iterable[tuple[str, int]] = ()
+    ) -> None:
         self._experiment = experiment
         self._cleaner = cleaner
         self._earlier = frozenset(earlier)
@@ -56,6 +58,10 @@ class CheckpointStore:
         try:
             verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
         except (CheckpointError, OSError) as error:
-            _log.warning("trial %s cannot go on from its latest checkpoint and takes the one before it: %s", trial_id, error)
+            _log.warning(
+                "trial %s cannot go on from its latest checkpoint and takes the one before it: %s",
+                trial_id,
+                error,
+            )
             return str(error)
         return ""

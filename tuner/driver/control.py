@@ -13,9 +13,12 @@ from tuner.core.trial import Status, Trial, WorkerState
 from tuner.restore.search_adapter import Proposer
 from tuner.storage.control_requests import Answer, Petition, Verb, Wish
 
-_STOPPING: Final = Answer(is_granted=True, text="running trials save and leave; the experiment can be restored")
+_STOPPING: Final = Answer(
+    is_granted=True, text="running trials save and leave; the experiment can be restored"
+)
 _OWN_THREAD: Final = Answer(
-    is_granted=False, text="callbacks run in the driver's thread, which cannot wait for itself; ask from another thread"
+    is_granted=False,
+    text="callbacks run in the driver's thread, which cannot wait for itself; ask from another thread",
 )
 _OVER: Final = Answer(is_granted=False, text="the experiment has come to its end")
 
@@ -52,7 +55,9 @@ class Line:
         """Have somebody called when the driver begins to listen."""
         self._on_open = call
 
-    def open(self, wake: Callable[[], None], request_stop: Callable[[ev.StopRequested], None]) -> None:
+    def open(
+        self, wake: Callable[[], None], request_stop: Callable[[ev.StopRequested], None]
+    ) -> None:
         """Begin to listen; called by the thread that will.
 
         Args:
@@ -114,7 +119,9 @@ class Helm:
         sources: Where wishes come from.
     """
 
-    def __init__(self, experiment: Experiment, proposer: Proposer, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, experiment: Experiment, proposer: Proposer, sources: Sequence[Source]
+    ) -> None:
         self._experiment = experiment
         self._proposer = proposer
         self._sources = sources
@@ -158,7 +165,12 @@ class Helm:
         try:
             event = self._event_for(wish)
         except Exception as error:  # noqa: BLE001  (the user's resource function)
-            answer(Answer(is_granted=False, text=f"the resource request of the new trial raised {type(error).__name__}: {error}"))
+            answer(
+                Answer(
+                    is_granted=False,
+                    text=f"the resource request of the new trial raised {type(error).__name__}: {error}",
+                )
+            )
             return
         if why := self._experiment.objection(event):
             answer(Answer(is_granted=False, text=why, trial_id=wish.trial_id))
@@ -167,7 +179,9 @@ class Helm:
         if isinstance(event, ev.TrialForked):
             self._proposer.disown(event.trial_id, is_awaited=False)
         trial = self._experiment.roster[event.trial_id]
-        self._granted.append((answer, Answer(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id)))
+        self._granted.append(
+            (answer, Answer(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id))
+        )
 
     def _can_yet_save(self, donor: Trial) -> bool:
         can = self._experiment.settings.checkpoints.can_save_on_demand
@@ -187,10 +201,20 @@ class Helm:
     def _fork(self, wish: Wish) -> ev.TrialForked:
         roster = self._experiment.roster
         donor = roster.find(wish.trial_id)
-        checkpoint = wish.checkpoint if donor is None or wish.checkpoint is not None else donor.checkpoint_index
-        resources = dict(self._proposer.request_for(with_changes(donor.config, wish.changes))) if donor else {}
+        checkpoint = (
+            wish.checkpoint
+            if donor is None or wish.checkpoint is not None
+            else donor.checkpoint_index
+        )
+        resources = (
+            dict(self._proposer.request_for(with_changes(donor.config, wish.changes)))
+            if donor
+            else {}
+        )
         index = -1 if checkpoint is None else checkpoint  # that no trial has
-        return ev.TrialForked(next_fork_id(roster.num_forked), wish.trial_id, wish.changes, resources, index)
+        return ev.TrialForked(
+            next_fork_id(roster.num_forked), wish.trial_id, wish.changes, resources, index
+        )
 
 
 def _told(event: Steering, trial: Trial) -> str:

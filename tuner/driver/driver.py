@@ -21,7 +21,16 @@ from tuner.core.commands import (
     TrialAdded,
     WorkerCommand,
 )
-from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, ResultReported, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import (
+    TIME_LIMIT,
+    CheckpointLost,
+    CheckpointRequested,
+    Event,
+    ResultReported,
+    StopRequested,
+    TurnEnded,
+    WorkerExited,
+)
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
 from tuner.core.policies import Advice
@@ -40,7 +49,9 @@ _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
 
 
-_UNTIDY = frozenset({WorkerOutcome.FAILED, WorkerOutcome.UNSAVED, WorkerOutcome.KILLED, WorkerOutcome.LOST})
+_UNTIDY = frozenset(
+    {WorkerOutcome.FAILED, WorkerOutcome.UNSAVED, WorkerOutcome.KILLED, WorkerOutcome.LOST}
+)
 """Ends of an attempt that may come in the middle of a save."""
 
 
@@ -189,13 +200,22 @@ class Driver:
         """Have trials save and leave, without a word in the journal: nothing that they have reported is acknowledged or told."""
         settings, live = self._experiment.settings, self._experiment.roster.live
         left = {trial_id: trial.attempt for trial_id, trial in live.items()}
-        waiting = {command.trial_id for command in self._commands if isinstance(command, AnswerReport)}
-        waiting |= {trial_id for trial_id, trial in live.items() if trial.worker is WorkerState.WAITING}
+        waiting = {
+            command.trial_id for command in self._commands if isinstance(command, AnswerReport)
+        }
+        waiting |= {
+            trial_id for trial_id, trial in live.items() if trial.worker is WorkerState.WAITING
+        }
         until_s = self._clock() + settings.interrupt_grace_s
         while left and not any(request.is_urgent for request in self._requests):
             saves = settings.checkpoints.can_save_on_demand
             told = [trial_id for trial_id in left if trial_id in waiting]
-            self._executor.carry_out([AnswerReport(trial_id, left[trial_id], Verdict.STOP, save=saves) for trial_id in told])
+            self._executor.carry_out(
+                [
+                    AnswerReport(trial_id, left[trial_id], Verdict.STOP, save=saves)
+                    for trial_id in told
+                ]
+            )
             if (rest_s := until_s - self._clock()) <= 0.0:
                 return
             events = self._executor.wait(rest_s)
@@ -261,13 +281,17 @@ class Driver:
     def _end_turn(self) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(_TURN_ENDED, at_s)
-        self._log.append(_TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.advice)
+        self._log.append(
+            _TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.advice
+        )
         self._is_written &= outcome.is_routine
         self._take(outcome)
 
     def _has_effects(self) -> bool:
         """Whether anything of this turn is going to be seen from outside; where nothing is, its records are written with the next one's."""
-        return bool(self._notices) or any(not isinstance(command, AskSearcher) for command in self._commands)
+        return bool(self._notices) or any(
+            not isinstance(command, AskSearcher) for command in self._commands
+        )
 
     def _write(self) -> None:
         self._without_hurry(self._log.flush)
@@ -278,7 +302,10 @@ class Driver:
         began_s = self._clock()
         save(*arguments)
         if self._clock() - began_s >= _NOTICEABLE_S:
-            self._earlier_s, self._began_s = self._earlier_s + (began_s - self._began_s), self._clock()
+            self._earlier_s, self._began_s = (
+                self._earlier_s + (began_s - self._began_s),
+                self._clock(),
+            )
 
     def _take(self, outcome: Outcome) -> None:
         self._commands += outcome.commands
@@ -296,23 +323,35 @@ class Driver:
 
     def _act(self) -> None:
         commands, self._commands = self._commands, []
-        self._executor.carry_out([command for command in commands if self._is_for_executor(command)])
+        self._executor.carry_out(
+            [command for command in commands if self._is_for_executor(command)]
+        )
         for command in commands:
             if isinstance(command, DeleteCheckpoint):
                 self._delete_checkpoint(command.trial_id, command.checkpoint)
         if self._experiment.stop_reason:
             self._proposer.withdraw()
-        self._answers += self._proposer.ask([command.trial_id for command in commands if isinstance(command, AskSearcher)])
+        self._answers += self._proposer.ask(
+            [command.trial_id for command in commands if isinstance(command, AskSearcher)]
+        )
 
     def _discard_what_is_left(self, events: Sequence[Event]) -> None:
         for event in events:
-            if self._discard_unfinished and isinstance(event, WorkerExited) and event.outcome in _UNTIDY:
+            if (
+                self._discard_unfinished
+                and isinstance(event, WorkerExited)
+                and event.outcome in _UNTIDY
+            ):
                 self._discard_unfinished(event.trial_id, event.attempt)
 
     def _is_for_executor(self, command: Command) -> TypeGuard[WorkerCommand]:
         if isinstance(command, (DeleteCheckpoint, AskSearcher)):
             return False
-        return not (isinstance(command, StartWorker) and command.checkpoint and self._has_lost(command.checkpoint, command))
+        return not (
+            isinstance(command, StartWorker)
+            and command.checkpoint
+            and self._has_lost(command.checkpoint, command)
+        )
 
     def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
         """Where the checkpoint to start from is damaged, let the trial be started again from the one before it."""
@@ -320,7 +359,15 @@ class Driver:
         why = self._find_damage(owner_id, checkpoint) if self._find_damage else ""
         if why:
             lost = CheckpointLost(owner_id, checkpoint.index, why)
-            self._answers += [lost, WorkerExited(start.trial_id, start.attempt, WorkerOutcome.LOST, Failure("CheckpointLost", why))]
+            self._answers += [
+                lost,
+                WorkerExited(
+                    start.trial_id,
+                    start.attempt,
+                    WorkerOutcome.LOST,
+                    Failure("CheckpointLost", why),
+                ),
+            ]
         return bool(why)
 
     def _mind_time_limit(self) -> None:

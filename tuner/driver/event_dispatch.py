@@ -95,8 +95,12 @@ class Observers:
         """Tell what is about to be run; see `Callback.setup`."""
         stop = info.get("stop")
         self._awaited = set(flatten(stop)) if isinstance(stop, Mapping) else set()
-        self._thresholds = flatten(stop) if isinstance(stop, Mapping) and info.get("mode") == "min" else {}
-        self._callbacks.call("setup", experiment_path=self._experiment_path, metric=self._metric, **info)
+        self._thresholds = (
+            flatten(stop) if isinstance(stop, Mapping) and info.get("mode") == "min" else {}
+        )
+        self._callbacks.call(
+            "setup", experiment_path=self._experiment_path, metric=self._metric, **info
+        )
 
     def begin_turn(self) -> None:
         """Tell that a turn of the driver begins."""
@@ -122,9 +126,17 @@ class Observers:
     def tell(self, notice: Notice) -> bool:
         """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
         if isinstance(notice, TrialAdded):
-            locate(notice.trial, trial_path(self._experiment_path, notice.trial.trial_id), self._trainable_name)
+            locate(
+                notice.trial,
+                trial_path(self._experiment_path, notice.trial.trial_id),
+                self._trainable_name,
+            )
         self._suggestions.tell(notice)
-        info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
+        info: dict[str, Any] = {
+            "iteration": self.turn,
+            "trials": self._trials,
+            "trial": notice.trial,
+        }
         if isinstance(notice, ResultRecorded):
             if self._awaited:
                 self._await_metrics(notice)
@@ -148,7 +160,11 @@ class Observers:
                 self._tell_checkpoint(checkpoint, info)
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
-                _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
+                _log.warning(
+                    "trial %s goes on without a checkpoint that could not be saved: %s",
+                    trial.trial_id,
+                    failure,
+                )
             case KeysReplaced(trial, names):
                 self._tell_of_replaced(trial, names)
             case MetricMissed(trial, metric, value):
@@ -178,7 +194,10 @@ class Observers:
 
     def _tell_checkpoint(self, checkpoint: CheckpointRecord, info: Mapping[str, Any]) -> None:
         if self._callbacks.has("on_checkpoint"):
-            path = trial_directory(self._experiment_path, info["trial"].trial_id) / checkpoint.directory
+            path = (
+                trial_directory(self._experiment_path, info["trial"].trial_id)
+                / checkpoint.directory
+            )
             self._callbacks.call("on_checkpoint", checkpoint=Checkpoint(path), **info)
 
     def _await_metrics(self, notice: ResultRecorded) -> None:
@@ -191,14 +210,20 @@ class Observers:
             "trial %s has never reported %s, and so cannot meet this criterion; it has reported: %s",
             trial.trial_id,
             ", ".join(f"stop[{name!r}]" for name in sorted(self._awaited)),
-            ", ".join(sorted({*own_keys(trial), TRAINING_ITERATION, TIME_TOTAL_S})) if trial.last_result else "nothing",
+            ", ".join(sorted({*own_keys(trial), TRAINING_ITERATION, TIME_TOTAL_S}))
+            if trial.last_result
+            else "nothing",
         )
         self._awaited.clear()
 
     def _refuse_checkpoint(self, asker: str) -> None:
         if asker not in self._vain_askers:
             self._vain_askers.add(asker)
-            _log.warning("callback %s sets should_checkpoint in on_trial_result, which has no effect: %s", asker, self._why_unsavable)
+            _log.warning(
+                "callback %s sets should_checkpoint in on_trial_result, which has no effect: %s",
+                asker,
+                self._why_unsavable,
+            )
 
     def _tell_of_replaced(self, trial: Trial, names: Iterable[str]) -> None:
         news = [name for name in names if name not in self._replaced]
@@ -219,7 +244,11 @@ class Observers:
             )
 
     def _look_for_direction(self, trial: Trial) -> None:
-        if self._metric and self._thresholds and (warning := warning_of_direction(trial, self._metric, self._thresholds)):
+        if (
+            self._metric
+            and self._thresholds
+            and (warning := warning_of_direction(trial, self._metric, self._thresholds))
+        ):
             self._thresholds = {}
             _log.warning("%s", warning)
 
@@ -237,7 +266,11 @@ class Observers:
 
 
 def _tell_of_silence(notice: TrialSilent) -> None:
-    usual = "it has not reported at all yet" if notice.usual_s is None else f"its reports usually come {notice.usual_s:.3g} s apart"
+    usual = (
+        "it has not reported at all yet"
+        if notice.usual_s is None
+        else f"its reports usually come {notice.usual_s:.3g} s apart"
+    )
     _log.warning(
         "trial %s has been silent for %.0f s and may hang: %s; FailureConfig(report_timeout_s=...) has such trials killed and tried again",
         notice.trial.trial_id,

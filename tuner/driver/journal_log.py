@@ -55,7 +55,9 @@ class JournalLog:
         Of a turn that ended in routine only the next record tells, which saves half of the records.
         """
         if isinstance(event, TurnEnded) and event.is_routine:
-            if self._routine_end_s is None:  # of several in a row the first is the one that answered
+            if (
+                self._routine_end_s is None
+            ):  # of several in a row the first is the one that answered
                 self._routine_end_s = at_s
             return
         started_s = perf_counter()
@@ -64,9 +66,13 @@ class JournalLog:
         if spelled:
             self.journal.append_spelled(*spelled, started_s)
         else:
-            self.journal.append(self._body_of(event, at_s, advice, routine_end_s), since_s=started_s)
+            self.journal.append(
+                self._body_of(event, at_s, advice, routine_end_s), since_s=started_s
+            )
 
-    def _body_of(self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None) -> records.Body:
+    def _body_of(
+        self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None
+    ) -> records.Body:
         body = records.encode(event, at_s, advice, self._translate)
         if routine_end_s is not None:
             body[records.ROUTINE_END] = routine_end_s

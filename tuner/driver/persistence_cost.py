@@ -92,5 +92,7 @@ class Accountant:
     def _close_window(self, now_s: float) -> None:
         total = self._total()
         spent_s = total.loop_s + total.thread_s
-        self._worst_share = max(self._worst_share, (spent_s - self._spent_before_s) / (now_s - self._window_start_s))
+        self._worst_share = max(
+            self._worst_share, (spent_s - self._spent_before_s) / (now_s - self._window_start_s)
+        )
         self._window_start_s, self._spent_before_s = now_s, spent_s

@@ -33,7 +33,12 @@ from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.standard_streams import open_standard_streams
 from tuner.execution.pickling import check_secrets, names_of_secrets
-from tuner.execution.trainable import can_be_saved, is_class_trainable, trainable_name, why_unsavable
+from tuner.execution.trainable import (
+    can_be_saved,
+    is_class_trainable,
+    trainable_name,
+    why_unsavable,
+)
 from tuner.journal import completeness, takeover_cleanup
 from tuner.journal.completeness import read_mark
 from tuner.journal.repair import salvage
@@ -47,7 +52,14 @@ from tuner.restore.snapshot_state import usable
 from tuner.spec.config import ResumeConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.environment import EnvironmentRecorder
-from tuner.spec.experiment_directory import Record, check_unused, number_remark, replace_experiment, rewrite_declaration, write_declaration
+from tuner.spec.experiment_directory import (
+    Record,
+    check_unused,
+    number_remark,
+    replace_experiment,
+    rewrite_declaration,
+    write_declaration,
+)
 from tuner.spec.experiment_spec import Plan
 from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
@@ -151,11 +163,15 @@ class Run:
         plan, directory = self._plan, self._directory
         inspect_folder(directory)
         check_secrets(plan.space)
-        plan.check_resources(machine_capacity(plan.run.resources))  # before scheduler and searcher become parts of this experiment
+        plan.check_resources(
+            machine_capacity(plan.run.resources)
+        )  # before scheduler and searcher become parts of this experiment
         plan.connect()
         with (
             self._console.showing_warnings(),
-            contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects, self._environment))) as opened,
+            contextlib.closing(
+                _Shutdown(_make_executor(plan, directory, self._objects, self._environment))
+            ) as opened,
         ):
             self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
@@ -180,22 +196,36 @@ class Run:
             check_unused(self._directory)
             self._remarks.append(number_remark(self._plan, self._directory))
 
-    def _execute_locked(self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock) -> Finished:
+    def _execute_locked(
+        self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock
+    ) -> Finished:
         plan, directory = self._plan, self._directory
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
             _end_leftovers(directory)
-            with rare_garbage_collection():  # half a million objects come into being, and none of them is garbage
+            with (
+                rare_garbage_collection()
+            ):  # half a million objects come into being, and none of them is garbage
                 tail, rebuilt = self._taken_up(self._resumption, configs)
         else:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with (
-            Journal(directory, tail, sync=plan.run.durability, on_segment=lock.note_segment, is_ours=lambda: lock.is_in_place) as journal,
+            Journal(
+                directory,
+                tail,
+                sync=plan.run.durability,
+                on_segment=lock.note_segment,
+                is_ours=lambda: lock.is_in_place,
+            ) as journal,
             CheckpointCleaner(journal) as cleaner,
         ):
             rewrite_declaration(plan, directory, journal.epoch)
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
-            earlier = [(trial.trial_id, kept.index) for trial in rebuilt.state.experiment.trials for kept in trial.checkpoints]
+            earlier = [
+                (trial.trial_id, kept.index)
+                for trial in rebuilt.state.experiment.trials
+                for kept in trial.checkpoints
+            ]
             return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
 
     def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
@@ -212,17 +242,30 @@ class Run:
         if lacks and not is_salvage:
             _log.warning("%s", completeness.explained(lacks, mark))
         tail = recover(directory)
-        tail = tail._replace(epoch=max(tail.epoch, mark.epoch))  # where drivers are missing, none gets the epoch of one of them
+        tail = tail._replace(
+            epoch=max(tail.epoch, mark.epoch)
+        )  # where drivers are missing, none gets the epoch of one of them
         takeover_cleanup.sweep(directory, _recorded_checkpoints(trials, resumption))
         return tail, rebuilt
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
-        experiment, settings, proposer = stage.rebuilt.state.experiment, stage.settings, stage.rebuilt.state.proposer
+        experiment, settings, proposer = (
+            stage.rebuilt.state.experiment,
+            stage.settings,
+            stage.rebuilt.state.proposer,
+        )
         plan, directory = stage.rebuilt.plan, self._directory
         accountant = Accountant()
         insistence = Insistence(plan.run.storage_retry_s)
-        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
-        look = partial(look_at, experiment, directory.name, full_iteration=full_iteration(plan.run.stop, plan.scheduler))
+        log = JournalLog(
+            stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence
+        )
+        look = partial(
+            look_at,
+            experiment,
+            directory.name,
+            full_iteration=full_iteration(plan.run.stop, plan.scheduler),
+        )
         console = self._console
         self._progress = lambda: look(driver.elapsed_s)
         own = [self._policies] if self._policies else []
@@ -233,7 +276,9 @@ class Run:
         # With the inline executor everything happens in one thread, in an order that only the seed determines.
         caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
         suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
-        snapshots = Snapshots(directory, plan, stage.rebuilt.state, suggestions, callbacks, log, accountant)
+        snapshots = Snapshots(
+            directory, plan, stage.rebuilt.state, suggestions, callbacks, log, accountant
+        )
         score = settings.checkpoints.retention.score_attribute
         observers = Observers(
             suggestions,
@@ -272,7 +317,11 @@ class Run:
         is_searching = False
         with Interrupts(request_stop) as interrupts:
             try:
-                with contextlib.nullcontext() if plan.run.executor == "inline" else rare_garbage_collection():
+                with (
+                    contextlib.nullcontext()
+                    if plan.run.executor == "inline"
+                    else rare_garbage_collection()
+                ):
                     self._begin(observers, stage)
                     self._environment.start()
                     self._line.open(stage.executor.wake, request_stop)
@@ -288,12 +337,22 @@ class Run:
                 observers.end_experiment()
                 console.close()
                 self._environment.close()
-            if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
-                console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
+            if self._resumption and num_started == sum(
+                trial.attempt for trial in experiment.trials
+            ):
+                console.print_notice(
+                    "nothing was left to run; to go on, restore with a larger num_samples or a resume_config"
+                )
             rule = self._tell_why_it_ended(experiment, console)
         account = accountant.report()
         _log.info("%s", account)
-        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account, is_searching)
+        return Finished(
+            directory,
+            experiment.trials,
+            exit_code(rule, interrupts.received),
+            account,
+            is_searching,
+        )
 
     def _tell_why_it_ended(self, experiment: Experiment, console: Console) -> str:
         """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.
@@ -305,20 +364,30 @@ class Run:
         how = _how_to_continue(self._directory, self._plan)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
-            raise MetricNotReported(f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}")
+            raise MetricNotReported(
+                f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}"
+            )
         if experiment.misuse:
             raise CannotPause(f"{experiment.misuse}; when this is mended, {how}")
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
-            console.print_notice(f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on")
-        if rule in ("", TIME_BUDGET) and (why := why_undecided(self._plan.scheduler, experiment.trials)):
+            console.print_notice(
+                f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on"
+            )
+        if rule in ("", TIME_BUDGET) and (
+            why := why_undecided(self._plan.scheduler, experiment.trials)
+        ):
             console.print_notice(why)
         if experiment.stop_reason and rule == COMMON_FAILURE:
             again = f"continue with\n    {restore_line(self._directory, self._plan, restart_errored='True')}"
-            console.print_notice(f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}")
-            console.print_notice("FailureConfig(max_common_failures=None) has all trials run whatever they fail with")
+            console.print_notice(
+                f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}"
+            )
+            console.print_notice(
+                "FailureConfig(max_common_failures=None) has all trials run whatever they fail with"
+            )
         if cause := cause_of_interruption(rule):
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule
@@ -337,7 +406,10 @@ class Run:
         for remark in filter(None, self._remarks):
             observers.remark(remark)
         if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
-            _log.warning("%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause", plan.name)
+            _log.warning(
+                "%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause",
+                plan.name,
+            )
         if self._resumption:
             for change in self._resumption.changes:
                 _log.warning("declared otherwise than when the experiment was last run: %s", change)
@@ -362,7 +434,13 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     """
     plan = plan.copy()
     plan.connect()
-    rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
+    rebuilt = rebuild(
+        plan,
+        directory,
+        resumption.settings,
+        usable(plan, directory),
+        ConfigCodec(plan.space, ObjectStore(directory)),
+    )
     return Finished(directory, rebuilt.state.experiment.trials)
 
 
@@ -392,7 +470,11 @@ def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
     named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
     named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
     name = "metric" if plan.tune.metric or not named_by else named_by
-    given = (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...") if name == "metric" else name
+    given = (
+        (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...")
+        if name == "metric"
+        else name
+    )
     return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n{leniency}"
 
 
@@ -418,20 +500,33 @@ class _Shutdown:
         self.executor.shutdown(_SHUTDOWN_S)
 
 
-def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
+def _recorded_checkpoints(
+    trials: Sequence[Trial], resumption: Resumption
+) -> dict[str, set[str] | None]:
     """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
-    return {trial.trial_id: None if resumption.salvage else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials}
+    return {
+        trial.trial_id: None
+        if resumption.salvage
+        else {checkpoint.directory for checkpoint in trial.checkpoints}
+        for trial in trials
+    }
 
 
 def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[[], Costs]:
     """Return what the log files cost: the hooks of their loggers, and the threads that write them."""
-    writers = {id(member.writer): member.writer for member in members if isinstance(member, TrialFileLogger)}.values()
+    writers = {
+        id(member.writer): member.writer
+        for member in members
+        if isinstance(member, TrialFileLogger)
+    }.values()
 
     def costs() -> Costs:
         return Costs(
             loop_s=callbacks.file_logging_s,
             thread_s=sum(writer.thread_cpu_s for writer in writers),
-            num_bytes=sum(member.num_bytes for member in members if isinstance(member, TrialFileLogger)),
+            num_bytes=sum(
+                member.num_bytes for member in members if isinstance(member, TrialFileLogger)
+            ),
         )
 
     return costs
@@ -463,15 +558,26 @@ def rare_garbage_collection() -> Iterator[None]:
 
 def _end_leftovers(directory: Path) -> None:
     for leftover in orphans.end_leftovers(directory):
-        _log.warning("%s was still running, left behind by a trial of a driver that is dead; it has been killed", leftover)
+        _log.warning(
+            "%s was still running, left behind by a trial of a driver that is dead; it has been killed",
+            leftover,
+        )
 
 
-def _make_executor(plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder) -> Executor:
+def _make_executor(
+    plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder
+) -> Executor:
     assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     environ = {orphans.VARIABLE: str(orphans.DriverName.mine(directory))}
-    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ, on_packages=environment.add_packages)
+    return ProcessExecutor(
+        plan.trainable,
+        assign,
+        capacity=plan.run.resources,
+        environ=environ,
+        on_packages=environment.add_packages,
+    )
 
 
 def _explain(defect: BaseException, how: str, interrupts: Interrupts) -> None:
@@ -480,7 +586,12 @@ def _explain(defect: BaseException, how: str, interrupts: Interrupts) -> None:
     Raises:
         SystemExit: If a signal came while the storage took nothing.
     """
-    if isinstance(defect, StorageError) and not isinstance(defect, StorageLost) and interrupts.received and is_script():
+    if (
+        isinstance(defect, StorageError)
+        and not isinstance(defect, StorageLost)
+        and interrupts.received
+        and is_script()
+    ):
         _log.error("%s; %s", defect, " ".join(how.split()))
         raise SystemExit(exit_code("", interrupts.received)) from None
     defect.add_note(how)

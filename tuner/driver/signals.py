@@ -60,10 +60,19 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in POLITE_SIGNALS if _may_take(number)}
+            self._before = {
+                number: signal.signal(number, self._handle)
+                for number in POLITE_SIGNALS
+                if _may_take(number)
+            }
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Put back the handlers that were there before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -78,7 +87,9 @@ class Interrupts:
         self.received = self.received or name
         if self._num_wishes > _MAX_WISHES and name is signal.SIGINT:
             raise KeyboardInterrupt
-        self._request_stop(StopRequested(f"{SIGNAL_PREFIX}{name.name}", is_urgent=self._num_wishes > 1))
+        self._request_stop(
+            StopRequested(f"{SIGNAL_PREFIX}{name.name}", is_urgent=self._num_wishes > 1)
+        )
 
 
 def cause_of_interruption(rule: str) -> str:
@@ -140,7 +151,9 @@ def _leave(code: int) -> None:
     atexit.unregister(_leave)
     atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave it out)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or its reader has gone
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # closed, or its reader has gone
             stream.flush()
     os._exit(code)
 
@@ -148,5 +161,8 @@ def _leave(code: int) -> None:
 def _may_take(number: signal.Signals) -> bool:
     handler = signal.getsignal(number)
     if number in (signal.SIGINT, signal.SIGTERM):
-        return handler not in (signal.SIG_IGN, None)  # None is a handler that C code has installed, which could not be put back
+        return handler not in (
+            signal.SIG_IGN,
+            None,
+        )  # None is a handler that C code has installed, which could not be put back
     return handler is signal.SIG_DFL

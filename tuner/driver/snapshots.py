@@ -88,7 +88,9 @@ class Snapshots:
         self._num_bytes = 0
         self._is_off = not state.can_be_put_down
         if self._is_off:
-            _log.debug("no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal")
+            _log.debug(
+                "no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal"
+            )
         accountant.add_source(self._costs)
 
     def at_rest(self, elapsed_s: float) -> None:
@@ -96,13 +98,19 @@ class Snapshots:
         num_records = self._journal.last_sequence - self._last_sequence
         # A restore lets the searcher compute the suggestions behind the snapshot again.
         is_slow_search = self._suggestions.search_s - self._last_search_s >= _MUCH_SEARCH_S
-        if self._is_off or (num_records < self._min_records and not is_slow_search) or self._is_writing():
+        if (
+            self._is_off
+            or (num_records < self._min_records and not is_slow_search)
+            or self._is_writing()
+        ):
             return
         if self._unpaid_thread_s:
             self._charge_thread()
         now_s = time.perf_counter()
         is_urgent = num_records >= _MANY_RECORDS or is_slow_search
-        if (self._clock.is_due(now_s) or (is_urgent and self._clock.is_affordable(now_s))) and self._is_searcher_at_rest():
+        if (
+            self._clock.is_due(now_s) or (is_urgent and self._clock.is_affordable(now_s))
+        ) and self._is_searcher_at_rest():
             self._take(elapsed_s, is_last=False)
 
     def _is_searcher_at_rest(self) -> bool:
@@ -113,7 +121,11 @@ class Snapshots:
         """Take a last snapshot, at the end or at an interrupt, and wait until it is written."""
         if self._writing:
             self._writing.join()
-        if not self._is_off and self._journal.last_sequence > self._last_sequence and self._is_searcher_at_rest():
+        if (
+            not self._is_off
+            and self._journal.last_sequence > self._last_sequence
+            and self._is_searcher_at_rest()
+        ):
             self._take(elapsed_s, is_last=True)
         if self._writing:
             self._writing.join()
@@ -137,7 +149,10 @@ class Snapshots:
         try:
             rest, words, sequence = self._put_down(elapsed_s)
         except StorageError as error:
-            _log.warning("no snapshot could be taken, which makes a restore slower and nothing else: %s", error)
+            _log.warning(
+                "no snapshot could be taken, which makes a restore slower and nothing else: %s",
+                error,
+            )
             return
         finally:
             ended_s = time.perf_counter()
@@ -145,7 +160,9 @@ class Snapshots:
             self._clock.saved(started_s, ended_s)
             self._put_down_s = ended_s
         self._accountant.num_snapshots += 1
-        self._writing = threading.Thread(target=self._write, args=(rest, words, sequence), name="tuner-snapshot", daemon=True)
+        self._writing = threading.Thread(
+            target=self._write, args=(rest, words, sequence), name="tuner-snapshot", daemon=True
+        )
         self._writing.start()
 
     def _put_down(self, elapsed_s: float) -> tuple[bytes, list[bytes], int]:
@@ -189,14 +206,21 @@ class Snapshots:
 
     def _rest(self, elapsed_s: float) -> bytes:
         """Return all but the trials in words."""
-        parts = {**self._state.put_down(), "callbacks": self._callbacks.get_state(), "identity": self._identity, "elapsed_s": elapsed_s}
+        parts = {
+            **self._state.put_down(),
+            "callbacks": self._callbacks.get_state(),
+            "identity": self._identity,
+            "elapsed_s": elapsed_s,
+        }
         return strict_json.to_bytes(parts, strict_json.opaque)
 
     def _all_words(self) -> list[bytes]:
         """Return the words for all trials; of those that have settled nobody asks again, however many they become."""
         trials = self._state.experiment.trials
         for number in self._unsettled:
-            self._parts[number] = self._known_words(trials[number]) or self._state.words_for(trials[number])
+            self._parts[number] = self._known_words(trials[number]) or self._state.words_for(
+                trials[number]
+            )
         settled = {number for number in self._unsettled if _has_settled(trials[number])}
         self._unsettled = [number for number in self._unsettled if number not in settled]
         for number in settled:
@@ -209,12 +233,17 @@ class Snapshots:
         try:
             write_parts(self._directory, state, sequence)
         except StorageError as error:
-            _log.warning("no snapshot could be written, which makes a restore slower and nothing else: %s", error)
+            _log.warning(
+                "no snapshot could be written, which makes a restore slower and nothing else: %s",
+                error,
+            )
         self._unpaid_thread_s = time.thread_time()
         self._thread_s += self._unpaid_thread_s
 
     def _costs(self) -> Costs:
-        return Costs(self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots)
+        return Costs(
+            self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots
+        )
 
 
 _Holdings = tuple[int, tuple[tuple[str, int], ...], int | None]
@@ -222,7 +251,11 @@ _Holdings = tuple[int, tuple[tuple[str, int], ...], int | None]
 
 def _holdings(trial: Trial) -> _Holdings:
     """Return what may still change of a trial that is over: how many checkpoints it keeps, and who has which of them on lease."""
-    return len(trial.checkpoints), tuple(trial.leases.items()), trial.graft.checkpoint.index if trial.graft else None
+    return (
+        len(trial.checkpoints),
+        tuple(trial.leases.items()),
+        trial.graft.checkpoint.index if trial.graft else None,
+    )
 
 
 def _has_settled(trial: Trial) -> bool:
@@ -244,5 +277,7 @@ def fixed_period_s() -> float | None:
     except ValueError:
         period_s = -1.0
     if not period_s >= 0.0:
-        raise ValueError(f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the adaptive period")
+        raise ValueError(
+            f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the adaptive period"
+        )
     return period_s

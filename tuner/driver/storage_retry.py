@@ -93,7 +93,9 @@ class Insistence:
             code = _code_of(refusal)
             # Waiting for space does not use up the time that is given to other troubles.
             failing_since_s = math.inf if code in _FULL else min(failing_since_s, self._clock())
-            self._wait_or_give_up(refusal, code, started_s if failing_since_s == math.inf else failing_since_s)
+            self._wait_or_give_up(
+                refusal, code, started_s if failing_since_s == math.inf else failing_since_s
+            )
             again = _refusal_of(write)
             if again is None:
                 _log.info("the journal is written again, after %.0f s", self._clock() - started_s)
@@ -107,7 +109,9 @@ class Insistence:
         if now_s >= end_s:
             # Where in our code it came from tells the user nothing: of what led here, the system's own error is enough.
             cause = refusal.__cause__
-            raise StorageError(f"{refusal}; given up after {now_s - since_s:.0f} s") from cause.with_traceback(None) if cause else None
+            raise StorageError(f"{refusal}; given up after {now_s - since_s:.0f} s") from (
+                cause.with_traceback(None) if cause else None
+            )
         next_s = min(now_s + RETRY_PERIOD_S, end_s)
         while self._clock() < next_s and self._request is request:
             self._sleep(min(_SLICE_S, next_s - self._clock()))

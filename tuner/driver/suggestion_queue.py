@@ -105,7 +105,12 @@ class SuggestionQueue:
         wake: Called from the caller's thread when answers can be taken; None where they are there at once.
     """
 
-    def __init__(self, proposer: Proposer, caller: Caller | None = None, wake: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        proposer: Proposer,
+        caller: Caller | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         self._proposer = proposer
         self._caller = caller or ImmediateCaller()
         self._wake = wake
@@ -229,7 +234,10 @@ def _is_refusal(answer: Answer) -> bool:
 
 
 def _refusals(answer: Answer, trial_ids: Sequence[str]) -> list[Answer]:
-    return [SuggestionPostponed(trial_id) if isinstance(answer, SuggestionPostponed) else SearchEnded() for trial_id in trial_ids]
+    return [
+        SuggestionPostponed(trial_id) if isinstance(answer, SuggestionPostponed) else SearchEnded()
+        for trial_id in trial_ids
+    ]
 
 
 def _make(calls: Sequence[Call]) -> None:

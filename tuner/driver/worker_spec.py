@@ -32,7 +32,9 @@ class Assigner:
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
-            config=self._objects.lighten(command.config) if self._plan.run.executor == "process" else command.config,
+            config=self._objects.lighten(command.config)
+            if self._plan.run.executor == "process"
+            else command.config,
             experiment_name=self._directory.name,
             trial_dir=os.fspath(trial_dir),
             experiment_tag=command.experiment_tag,

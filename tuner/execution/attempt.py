@@ -26,7 +26,8 @@ from .preload import imported_since, missing, packages_since
 from .result_fields import AutoFill, counters_of, here
 
 _CANNOT_SAVE = Failure(
-    "NotImplementedError", "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)"
+    "NotImplementedError",
+    "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)",
 )
 
 
@@ -69,7 +70,9 @@ class Attempt:
     latest: ClassVar[Attempt | None] = None
     """The attempt that runs in this process, or ran last: that of threads which training code has started."""
 
-    def __init__(self, assignment: Assignment, channel: Channel, trainable_name: str, *, can_report: bool) -> None:
+    def __init__(
+        self, assignment: Assignment, channel: Channel, trainable_name: str, *, can_report: bool
+    ) -> None:
         """Begin the attempt."""
         self.assignment = assignment
         self.trainable_name = trainable_name
@@ -107,14 +110,20 @@ class Attempt:
             failure: What went wrong, None for nothing.
             stays: Whether the process waits for the next attempt.
         """
-        if os.getpid() != self._pid:  # a child that the training code has forked and that came back from it must not speak for its parent
+        if (
+            os.getpid() != self._pid
+        ):  # a child that the training code has forked and that came back from it must not speak for its parent
             return
         with self._lock:
             self._is_over = True
         ends_well = "stopped" if self.is_told_to_leave else "completed"
         ends_badly = "unsaved" if self._could_not_save else "failed"
         outcome = ends_badly if failure else ends_well
-        told: dict[str, Any] = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
+        told: dict[str, Any] = {
+            "kind": "exited",
+            "outcome": outcome,
+            "failure": as_message(failure) if failure else None,
+        }
         if late := imported_since(self._missing):
             told["late_imports"] = late
         if packages := packages_since(self._num_modules):
@@ -141,7 +150,11 @@ class Attempt:
             self._check_may_report()
             elapsed_s = self._autofill.elapsed_s()
             converted = self._converter.convert(metrics)
-            name = checkpoint_directory_name(self._next_checkpoint) if _is_checkpoint(checkpoint) else None
+            name = (
+                checkpoint_directory_name(self._next_checkpoint)
+                if _is_checkpoint(checkpoint)
+                else None
+            )
             result = self._autofill.fill(converted, elapsed_s, name)
             record = None if checkpoint is None else self._commit_reported(checkpoint, result)
             if name and record is None:
@@ -155,7 +168,9 @@ class Attempt:
                 raise StopTraining(self._verdict)
             self._autofill.resume()
 
-    def submit(self, result: dict[str, Any], write: Callable[[Path], None], replaced: Sequence[str] = ()) -> None:
+    def submit(
+        self, result: dict[str, Any], write: Callable[[Path], None], replaced: Sequence[str] = ()
+    ) -> None:
         """Report the complete result of a class trainable; save where the answer says so.
 
         Args:
@@ -183,15 +198,21 @@ class Attempt:
 
     def _check_may_report(self) -> None:
         if not self.can_report:
-            raise RuntimeError("report is for function trainables; return the metrics from step, and save in save_checkpoint")
+            raise RuntimeError(
+                "report is for function trainables; return the metrics from step, and save in save_checkpoint"
+            )
         if self._is_over:
-            raise RuntimeError(f"trial {self.assignment.trial_id} is over, nothing can be reported any more; join threads before returning")
+            raise RuntimeError(
+                f"trial {self.assignment.trial_id} is over, nothing can be reported any more; join threads before returning"
+            )
         if self._has_unread_answer:
             self._read_answer()
         if self.is_told_to_leave:
             raise StopTraining(self._verdict)
 
-    def _exchange(self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]) -> dict[str, Any]:
+    def _exchange(
+        self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]
+    ) -> dict[str, Any]:
         told = {"kind": "result", "metrics": result, "checkpoint": record}
         self._channel.send({**told, "replaced": list(replaced)} if replaced else told)
         self._has_unread_answer = True
@@ -206,7 +227,9 @@ class Attempt:
         Attempt.latest = self
         return answer
 
-    def _commit_reported(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
+    def _commit_reported(
+        self, checkpoint: Checkpoint, result: dict[str, Any]
+    ) -> dict[str, Any] | None:
         self._channel.send(_SAVING)
         try:
             return self._commit_from(checkpoint, result)
@@ -217,11 +240,20 @@ class Attempt:
     def _commit_from(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
         try:
             with checkpoint.as_directory() as source:
-                directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
+                directory = commit_from(
+                    source,
+                    self.assignment.trial_dir,
+                    self._provenance(result),
+                    sync=self.assignment.sync_checkpoints,
+                )
         except CheckpointError as error:
             if not _is_storage_trouble(error):
                 raise
-            _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", self.assignment.trial_id, error)
+            _log.warning(
+                "trial %s goes on without a checkpoint that could not be saved: %s",
+                self.assignment.trial_id,
+                error,
+            )
             return None
         return self._record(directory, result)
 
@@ -232,11 +264,15 @@ class Attempt:
                 try:
                     write(Path(staging))
                 except Exception:
-                    has_room = _has_room(self.assignment.trial_dir)  # before what was written is deleted
+                    has_room = _has_room(
+                        self.assignment.trial_dir
+                    )  # before what was written is deleted
                     raise
                 self._channel.send(_SAVING)
                 sync = self.assignment.sync_checkpoints
-                directory = commit(staging, self.assignment.trial_dir, self._provenance(result), sync=sync)
+                directory = commit(
+                    staging, self.assignment.trial_dir, self._provenance(result), sync=sync
+                )
         except Exception as error:
             is_needed = self._verdict is Verdict.PAUSE and self.latest_checkpoint_dir is None
             if is_needed or (has_room and not _is_storage_trouble(error)):
@@ -247,7 +283,9 @@ class Attempt:
 
     def _provenance(self, result: dict[str, Any]) -> Provenance:
         index, attempt = self._next_checkpoint, self.assignment.attempt
-        return Provenance(self.assignment.trial_id, attempt, index, result[TRAINING_ITERATION], result)
+        return Provenance(
+            self.assignment.trial_id, attempt, index, result[TRAINING_ITERATION], result
+        )
 
     def _record(self, directory: Path, result: dict[str, Any]) -> dict[str, Any]:
         index = self._next_checkpoint
@@ -310,4 +348,6 @@ def _is_storage_trouble(error: BaseException) -> bool:
 def _is_checkpoint(checkpoint: Checkpoint | None) -> bool:
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint is not None
-    raise TypeError(f"checkpoint must be a Checkpoint, got {checkpoint!r}; write checkpoint=Checkpoint.from_directory(path)")
+    raise TypeError(
+        f"checkpoint must be a Checkpoint, got {checkpoint!r}; write checkpoint=Checkpoint.from_directory(path)"
+    )

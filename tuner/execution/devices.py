@@ -47,11 +47,16 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         return tuple(str(number) for number in range(_num_nvidia_gpus()))
     names = [name.strip() for name in listed.split(",")]
     # CUDA itself ignores what follows the first entry that it cannot use.
-    end = next((index for index, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), len(names))
+    end = next(
+        (index for index, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), len(names)
+    )
     return tuple(names[:end])
 
 
-_LOADS_WITHOUT_THREADS: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_LOADS_WITHOUT_THREADS: Final = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 
 
 def loading_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -63,7 +68,11 @@ def loading_environment(environ: Mapping[str, str] = os.environ) -> dict[str, st
     return {**_LOADS_WITHOUT_THREADS, **environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
 
 
-def worker_environment(resources: Mapping[str, float], gpu_ids: tuple[int, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def worker_environment(
+    resources: Mapping[str, float],
+    gpu_ids: tuple[int, ...],
+    environ: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
     """Return the variables that confine a worker to its share.
 
     Threads follow the trial's CPUs unless the user has set the variable. ``CUDA_VISIBLE_DEVICES`` lists the assigned GPUs. It is
@@ -79,7 +88,9 @@ def worker_environment(resources: Mapping[str, float], gpu_ids: tuple[int, ...],
     variables = {name: environ.get(name) or num_threads for name in THREAD_VARIABLES}
     gpus = visible_gpus(environ)
     if gpu_ids or gpus or _CUDA_VISIBLE_DEVICES in environ:
-        variables[_CUDA_VISIBLE_DEVICES] = ",".join(gpus[gpu] if gpu < len(gpus) else str(gpu) for gpu in gpu_ids)
+        variables[_CUDA_VISIBLE_DEVICES] = ",".join(
+            gpus[gpu] if gpu < len(gpus) else str(gpu) for gpu in gpu_ids
+        )
     return variables
 
 

@@ -36,11 +36,23 @@ def describe(error: BaseException) -> Failure:
         >>> str(describe(ValueError("lr must be positive")))
         'ValueError: lr must be positive'
     """
-    text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
-    bases = tuple(_encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind is not object)
+    text = (
+        f"exited with code {_safe_text(error.code)}"
+        if isinstance(error, SystemExit)
+        else _safe_text(error)
+    )
+    bases = tuple(
+        _encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind is not object
+    )
     trace = _encodable(_traceback(error))
     place = place_in(trace, _PACKAGES)
-    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _shortened(trace), bases, place)
+    return Failure(
+        _encodable(type(error).__name__),
+        _encodable(_one_line(conceal(text))),
+        _shortened(trace),
+        bases,
+        place,
+    )
 
 
 def as_message(failure: Failure) -> dict[str, Any]:
@@ -81,7 +93,11 @@ def _one_line(text: str) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return conceal("".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__))))
+        return conceal(
+            "".join(
+                traceback.format_exception(type(error), error, _users_part(error.__traceback__))
+            )
+        )
     except BaseException:  # noqa: BLE001  (formatting runs code of the exception's own)
         return "the traceback cannot be formatted"
 
@@ -89,7 +105,9 @@ def _traceback(error: BaseException) -> str:
 def _shortened(text: str) -> str:
     if len(text) > MAX_TRACEBACK_LENGTH:
         half = MAX_TRACEBACK_LENGTH // 2
-        text = f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+        text = (
+            f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+        )
     return text
 
 

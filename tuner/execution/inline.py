@@ -41,7 +41,13 @@ class InlineExecutor:
         capacity: Total resources, e.g. ``{"cpu": 4.0}``: how many trials may be under way at once.
     """
 
-    def __init__(self, trainable: Any, assign: Callable[[StartWorker], Assignment], *, capacity: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        trainable: Any,
+        assign: Callable[[StartWorker], Assignment],
+        *,
+        capacity: Mapping[str, float],
+    ) -> None:
         self._trainable = trainable
         self._assign = assign
         self._capacity = dict(capacity)
@@ -80,7 +86,10 @@ class InlineExecutor:
         with self._changed:
             if not self._events:
                 self._begin_turn()
-                self._changed.wait_for(lambda: self._is_awake or bool(self._events and self._running is None), timeout_s)
+                self._changed.wait_for(
+                    lambda: self._is_awake or bool(self._events and self._running is None),
+                    timeout_s,
+                )
             self._is_awake = False
             events, self._events = self._events, []
             return events
@@ -100,7 +109,10 @@ class InlineExecutor:
             while self._workers and time.monotonic() < end_s:
                 self._events.clear()
                 self._begin_turn()
-                self._changed.wait_for(lambda: self._running is None and bool(self._queue or not self._workers), end_s - time.monotonic())
+                self._changed.wait_for(
+                    lambda: self._running is None and bool(self._queue or not self._workers),
+                    end_s - time.monotonic(),
+                )
             self._is_shut = True
             self._workers.clear()
             self._queue.clear()
@@ -145,10 +157,15 @@ class InlineExecutor:
         try:
             assignment = self._assign(worker.command)
         except Exception as error:  # noqa: BLE001  (the driver must not die of one trial)
-            self._tell(worker, {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
+            self._tell(
+                worker,
+                {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))},
+            )
             return
         name = f"{worker.command.trial_id}-{worker.command.attempt}"
-        threading.Thread(target=self._live, args=(worker, _with_own_config(assignment)), name=name, daemon=True).start()
+        threading.Thread(
+            target=self._live, args=(worker, _with_own_config(assignment)), name=name, daemon=True
+        ).start()
 
     def _tell(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         command = worker.command
@@ -172,7 +189,11 @@ class InlineExecutor:
     def _bury(self, worker: _Worker) -> None:
         trial_id, attempt = worker.command.trial_id, worker.command.attempt
         if worker.killed_for is not None:
-            self._events.append(WorkerExited(trial_id, attempt, Outcome.KILLED, Failure("killed", worker.killed_for)))
+            self._events.append(
+                WorkerExited(
+                    trial_id, attempt, Outcome.KILLED, Failure("killed", worker.killed_for)
+                )
+            )
         del self._workers[trial_id, attempt]
         if self._running is worker:
             self._running = None
@@ -181,7 +202,13 @@ class InlineExecutor:
     # ------------------------------------------------------------------------------------------------ in the threads of the trials
 
     def _live(self, worker: _Worker, assignment: Assignment) -> None:
-        run_attempt(self._trainable, assignment, _Seat(functools.partial(self._hear, worker), functools.partial(self._await_turn, worker)))
+        run_attempt(
+            self._trainable,
+            assignment,
+            _Seat(
+                functools.partial(self._hear, worker), functools.partial(self._await_turn, worker)
+            ),
+        )
 
     def _hear(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         with self._changed:

@@ -27,7 +27,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.core.result import AUTO_FILLED, CONFIG, DEFAULT_METRIC, DELIMITER, DONE, SHOULD_CHECKPOINT, SUPPLIED_BY_USER, TRAINING_ITERATION
+from tuner.core.result import (
+    AUTO_FILLED,
+    CONFIG,
+    DEFAULT_METRIC,
+    DELIMITER,
+    DONE,
+    SHOULD_CHECKPOINT,
+    SUPPLIED_BY_USER,
+    TRAINING_ITERATION,
+)
 from tuner.storage import strict_json
 
 from .secrets import conceal
@@ -74,10 +83,14 @@ class Converter:
         if _is_plain(metrics):
             return dict(metrics)
         if not isinstance(metrics, Mapping):
-            raise TypeError(f"metrics must be a dictionary, got {type(metrics).__name__}; report numbers by name, e.g. {{'loss': 0.1}}")
+            raise TypeError(
+                f"metrics must be a dictionary, got {type(metrics).__name__}; report numbers by name, e.g. {{'loss': 0.1}}"
+            )
         self._num_keys = self._size = 0
         converted = self._mapping(metrics, "", 0)
-        for name in [name for name in converted if name in RESERVED or name.startswith(CONFIG + DELIMITER)]:
+        for name in [
+            name for name in converted if name in RESERVED or name.startswith(CONFIG + DELIMITER)
+        ]:
             del converted[name]
             self.note_replaced(name)
         for name in SUPPLIED_BY_USER.intersection(converted):
@@ -100,18 +113,24 @@ class Converter:
     def _refuse_oversized(self, converted: dict[str, Any]) -> None:
         size = len(strict_json.dumps(converted)) if self._size > _SIZE_WORTH_MEASURING else 0
         if size > MAX_SIZE_BYTES:
-            raise ValueError(f"a result may take at most {MAX_SIZE_BYTES} bytes as JSON, got {size}; write the details to a file instead")
+            raise ValueError(
+                f"a result may take at most {MAX_SIZE_BYTES} bytes as JSON, got {size}; write the details to a file instead"
+            )
 
     def _mapping(self, mapping: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
         converted: dict[str, Any] = {}
         origins: dict[str, Any] = {}
         self._num_keys += len(mapping)
         if self._num_keys > MAX_KEYS:
-            raise ValueError(f"a result may hold at most {MAX_KEYS} names, got {self._num_keys}; write the details to a file instead")
+            raise ValueError(
+                f"a result may hold at most {MAX_KEYS} names, got {self._num_keys}; write the details to a file instead"
+            )
         for key, value in mapping.items():
             name = _text(key if isinstance(key, str) else str(key))
             if name in converted:
-                raise ValueError(f"the names {origins[name]!r} and {key!r} both become {path + name!r}; rename one of them")
+                raise ValueError(
+                    f"the names {origins[name]!r} and {key!r} both become {path + name!r}; rename one of them"
+                )
             origins[name] = key
             self._size += len(name) + 6
             converted[name] = self._value(value, path + name, depth + 1)
@@ -140,12 +159,16 @@ class Converter:
     def _sequence(self, values: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any]:
         # Looking at the length first keeps a list of a million numbers from being converted only to be refused.
         if self._size + 2 * len(values) > MAX_SIZE_BYTES:
-            raise ValueError(f"{path!r} holds {len(values)} values, more than fit into a result; write them to a file instead")
+            raise ValueError(
+                f"{path!r} holds {len(values)} values, more than fit into a result; write them to a file instead"
+            )
         return [self._value(value, path, depth + 1) for value in values]
 
     def _refuse_deep(self, path: str, depth: int) -> None:
         if depth > MAX_DEPTH or self._size > 4 * MAX_SIZE_BYTES:
-            raise ValueError(f"{path[:MAX_REPR_LENGTH]!r} is too deep or too large for a result, or holds itself; report a summary instead")
+            raise ValueError(
+                f"{path[:MAX_REPR_LENGTH]!r} is too deep or too large for a result, or holds itself; report a summary instead"
+            )
 
     def _foreign(self, value: Any, path: str, depth: int) -> Any:
         """Convert what is not one of Python's own values."""
@@ -154,22 +177,37 @@ class Converter:
         except Exception:  # noqa: BLE001  (a foreign type may raise anything; its repr is still worth keeping)
             plain = value
         if plain is value:
-            what = "an integer beyond 64 bits" if isinstance(value, int) else f"of type {type(value).__name__}, which is no number"
+            what = (
+                "an integer beyond 64 bits"
+                if isinstance(value, int)
+                else f"of type {type(value).__name__}, which is no number"
+            )
             self._warn(path, f"is {what}; its repr is kept")
             return _short_repr(value)
         if isinstance(plain, dict):
-            self._warn(path, f"has {math.prod(plain['shape'])} elements; only its shape, type and extremes are kept")
+            self._warn(
+                path,
+                f"has {math.prod(plain['shape'])} elements; only its shape, type and extremes are kept",
+            )
         return self._value(plain, path, depth + 1)
 
     def _warn(self, path: str, what: str) -> None:
         if path not in self._warned:
             self._warned.add(path)
-            warnings.warn(f"the reported value {path!r} {what}; report a number or a short list to silence this", stacklevel=2)
+            warnings.warn(
+                f"the reported value {path!r} {what}; report a number or a short list to silence this",
+                stacklevel=2,
+            )
 
 
-def note_replaced_iteration(converter: Converter, converted: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+def note_replaced_iteration(
+    converter: Converter, converted: Mapping[str, Any], result: Mapping[str, Any]
+) -> None:
     """Take note if a reported ``training_iteration`` is not that of the result, since it does not grow."""
-    if TRAINING_ITERATION in converted and converted[TRAINING_ITERATION] != result[TRAINING_ITERATION]:
+    if (
+        TRAINING_ITERATION in converted
+        and converted[TRAINING_ITERATION] != result[TRAINING_ITERATION]
+    ):
         converter.note_replaced(TRAINING_ITERATION)
 
 
@@ -183,18 +221,35 @@ def as_metrics(value: Any) -> Any:
     if isinstance(value, (dict, Mapping)):
         return value
     plain = _from_array(value)
-    return {DEFAULT_METRIC: plain} if isinstance(plain, (int, float)) and not isinstance(plain, bool) else value
+    return (
+        {DEFAULT_METRIC: plain}
+        if isinstance(plain, (int, float)) and not isinstance(plain, bool)
+        else value
+    )
 
 
 def _is_plain(metrics: Any) -> bool:
     """Return whether this is a flat dictionary that needs no conversion, as nearly every result is."""
-    if type(metrics) is not dict or len(metrics) > MAX_KEYS // 10 or not AUTO_FILLED.isdisjoint(metrics):
+    if (
+        type(metrics) is not dict
+        or len(metrics) > MAX_KEYS // 10
+        or not AUTO_FILLED.isdisjoint(metrics)
+    ):
         return False
     for key, value in metrics.items():
-        if type(key) is not str or not key.isascii() or len(key) > MAX_REPR_LENGTH or DELIMITER in key:
+        if (
+            type(key) is not str
+            or not key.isascii()
+            or len(key) > MAX_REPR_LENGTH
+            or DELIMITER in key
+        ):
             return False
         kind = type(value)
-        if kind is not float and kind is not bool and (kind is not int or not -_MAX_INT <= value < _MAX_INT):
+        if (
+            kind is not float
+            and kind is not bool
+            and (kind is not int or not -_MAX_INT <= value < _MAX_INT)
+        ):
             return False
     return True
 
@@ -203,8 +258,12 @@ def _check_supplied(name: str, value: Any) -> None:
     if name in (DONE, SHOULD_CHECKPOINT):
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, got {value!r}")
-    elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}; leave it out to have it filled in")
+    elif (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
+    ):
+        raise ValueError(
+            f"{name} must be a finite number of at least 0, got {value!r}; leave it out to have it filled in"
+        )
 
 
 def _refuse_ambiguous(converted: dict[str, Any]) -> None:
@@ -212,7 +271,9 @@ def _refuse_ambiguous(converted: dict[str, Any]) -> None:
     for parts in _leaf_paths(converted, ()):
         joined = DELIMITER.join(parts)
         if joined in seen:
-            raise ValueError(f"{_nested(seen[joined])} and {_nested(parts)} both become {joined!r} in tables; rename one of them")
+            raise ValueError(
+                f"{_nested(seen[joined])} and {_nested(parts)} both become {joined!r} in tables; rename one of them"
+            )
         seen[joined] = parts
 
 
@@ -227,7 +288,11 @@ def _leaf_paths(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[
 def _nested(parts: tuple[str, ...]) -> str:
     """Return a path as one would write it, e.g. ``{'a': {'b'}}``."""
     *outer, last = parts
-    return "".join(f"{{{name!r}: " for name in outer) + (f"{{{last!r}}}" if outer else repr(last)) + "}" * len(outer)
+    return (
+        "".join(f"{{{name!r}: " for name in outer)
+        + (f"{{{last!r}}}" if outer else repr(last))
+        + "}" * len(outer)
+    )
 
 
 def _from_array(value: Any) -> Any:

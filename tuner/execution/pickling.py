@@ -71,22 +71,37 @@ def check_secrets(space: Mapping[str, Any]) -> None:
         ValueError: If it lacks some; names the variables.
     """
     if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
-        raise ValueError(f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first")
+        raise ValueError(
+            f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first"
+        )
 
 
 def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
     """Return the names of the environment variables that a search space takes secrets from."""
-    return {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
+    return {
+        leaf.name
+        for _, value in _values_of(space)
+        for _, leaf in leaves(value)
+        if isinstance(leaf, Secret)
+    }
 
 
 def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for path, leaf in every_leaf(space):
-        place = "config" + "".join(f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path)
+        place = "config" + "".join(
+            f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path
+        )
         match leaf:
             case Categorical(categories):
-                yield from ((f"{place}, category {number},", category) for number, category in enumerate(categories))
+                yield from (
+                    (f"{place}, category {number},", category)
+                    for number, category in enumerate(categories)
+                )
             case dict() if is_grid(leaf):
-                yield from ((f"{place}, grid value {number},", value) for number, value in enumerate(leaf[GRID_KEY]))
+                yield from (
+                    (f"{place}, grid value {number},", value)
+                    for number, value in enumerate(leaf[GRID_KEY])
+                )
             case Domain() | SampleFrom():
                 continue
             case _:
@@ -96,10 +111,14 @@ def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _check_portable(place: str, value: Any) -> None:
     try:
         # Large arrays pass by unread, and nothing is kept: what matters is whether it can be done.
-        cloudpickle.Pickler(_Sink(), protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None).dump(value)
+        cloudpickle.Pickler(
+            _Sink(), protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None
+        ).dump(value)
     except Exception as error:
         path, culprit = _culprit(value, "", {id(value)})
-        inside = f" holds {path!r} ({_type_name(culprit)}), which" if path else f" ({_type_name(value)})"
+        inside = (
+            f" holds {path!r} ({_type_name(culprit)}), which" if path else f" ({_type_name(value)})"
+        )
         raise TypeError(
             f"{place}{inside} cannot be carried to a worker process ({error}); create it inside the training function"
         ) from error
@@ -188,13 +207,19 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name in sorted(_global_names(function.__code__)):
         if name in function.__globals__:
             yield name, function.__globals__[name]
-    yield from ((f".__defaults__[{index}]", part) for index, part in enumerate(function.__defaults__ or ()))
-    yield from ((f".__kwdefaults__[{key!r}]", part) for key, part in (function.__kwdefaults__ or {}).items())
+    yield from (
+        (f".__defaults__[{index}]", part) for index, part in enumerate(function.__defaults__ or ())
+    )
+    yield from (
+        (f".__kwdefaults__[{key!r}]", part) for key, part in (function.__kwdefaults__ or {}).items()
+    )
     yield from ((f".{name}", part) for name, part in vars(function).items())
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    names = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    names = {
+        str(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"
+    }
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     return names.union(*map(_global_names, inner))
 
@@ -240,7 +265,11 @@ def _given_parameters(trainable: Any) -> Any:
     if not isinstance(trainable, types.FunctionType):
         return getattr(trainable, "given_parameters", None)
     bound = dict(_captured(trainable)).get("bound")  # see `calling.bind`
-    return [bound.keywords, _given_parameters(bound.func)] if isinstance(bound, functools.partial) else None
+    return (
+        [bound.keywords, _given_parameters(bound.func)]
+        if isinstance(bound, functools.partial)
+        else None
+    )
 
 
 def _pickled_size(value: Any) -> int | None:
@@ -256,4 +285,8 @@ def _name(trainable: Any) -> str:
 
 def _type_name(value: Any) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )

@@ -31,7 +31,9 @@ class PlacementGroupFactory(Mapping[str, float]):
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
         if not bundles:
-            raise ValueError("bundles must hold at least one bundle, got none; the first is for the trial itself and may be empty")
+            raise ValueError(
+                "bundles must hold at least one bundle, got none; the first is for the trial itself and may be empty"
+            )
         if strategy not in _STRATEGIES:
             raise ValueError(f"strategy must be one of {', '.join(_STRATEGIES)}, got {strategy!r}")
         self._bundles = tuple(checked_bundle(bundle) for bundle in bundles)
@@ -48,7 +50,10 @@ class PlacementGroupFactory(Mapping[str, float]):
     @property
     def bundles(self) -> list[dict[str, float]]:
         """Resources of each bundle, without those of which it asks for nothing, and without the first where that is empty."""
-        shown = [{_spelt(name): amount for name, amount in bundle.items() if amount} for bundle in self._bundles]
+        shown = [
+            {_spelt(name): amount for name, amount in bundle.items() if amount}
+            for bundle in self._bundles
+        ]
         return shown if shown[0] else shown[1:]
 
     @property
@@ -99,10 +104,18 @@ def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
     """
     checked: dict[str, float] = {}
     for name, amount in bundle.items():
-        if isinstance(amount, bool) or not isinstance(amount, numbers.Real) or not 0 <= amount < math.inf:
-            raise ValueError(f"resource {name!r} must be a finite number of at least 0, got {amount!r}")
+        if (
+            isinstance(amount, bool)
+            or not isinstance(amount, numbers.Real)
+            or not 0 <= amount < math.inf
+        ):
+            raise ValueError(
+                f"resource {name!r} must be a finite number of at least 0, got {amount!r}"
+            )
         standard = name.lower() if name.lower() in ("cpu", "gpu") else name
         if standard in checked:
-            raise ValueError(f"resource {standard!r} is asked for twice in {dict(bundle)}; CPU and cpu are the same")
+            raise ValueError(
+                f"resource {standard!r} is asked for twice in {dict(bundle)}; CPU and cpu are the same"
+            )
         checked[standard] = float(amount)
     return checked

@@ -39,8 +39,13 @@ def packages_since(num_modules: int) -> dict[str, str]:
     with contextlib.suppress(RuntimeError):  # another thread is importing
         new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - num_modules))
         names = {name.partition(".")[0] for name in new} - sys.stdlib_module_names - _OWN
-        versions = {name: getattr(sys.modules.get(name), "__dict__", {}).get("__version__") for name in names}
-        return {name: version if isinstance(version, str) else "" for name, version in versions.items()}
+        versions = {
+            name: getattr(sys.modules.get(name), "__dict__", {}).get("__version__")
+            for name in names
+        }
+        return {
+            name: version if isinstance(version, str) else "" for name, version in versions.items()
+        }
     return {}
 
 

@@ -40,5 +40,11 @@ def get_trainable(name: str) -> Any:
     if name in _registered:
         return _registered[name]
     close = difflib.get_close_matches(str(name), _registered)
-    known = f"did you mean {' or '.join(map(repr, close))}" if close else f"registered are {sorted(_registered) or 'none'}"
-    raise ValueError(f"no trainable is registered as {name!r}; {known}; call register_trainable({name!r}, trainable) first")
+    known = (
+        f"did you mean {' or '.join(map(repr, close))}"
+        if close
+        else f"registered are {sorted(_registered) or 'none'}"
+    )
+    raise ValueError(
+        f"no trainable is registered as {name!r}; {known}; call register_trainable({name!r}, trainable) first"
+    )

@@ -89,14 +89,22 @@ class RecordedExecutor(VirtualExecutor):
 
     def _employ(self, command: StartWorker) -> VirtualWorker:
         curve = self._curves[command.trial_id]
-        return _Worker(command, curve, curve.start_s if command.attempt == 1 else self._restart_s, self._leave_s, self._save_s)
+        return _Worker(
+            command,
+            curve,
+            curve.start_s if command.attempt == 1 else self._restart_s,
+            self._leave_s,
+            self._save_s,
+        )
 
 
 @final
 class _Worker(VirtualWorker):
     """One attempt: a curve, and how far along it the attempt has come."""
 
-    def __init__(self, command: StartWorker, curve: Curve, start_s: float, leave_s: float, save_s: float) -> None:
+    def __init__(
+        self, command: StartWorker, curve: Curve, start_s: float, leave_s: float, save_s: float
+    ) -> None:
         super().__init__(command)
         self._curve = curve
         self._start_s = start_s
@@ -129,7 +137,11 @@ class _Worker(VirtualWorker):
 
     def duration_s(self) -> float:
         """Return what was recorded."""
-        return self._curve.points[self._position].took_s if self._position < len(self._curve.points) else self._curve.exit_s
+        return (
+            self._curve.points[self._position].took_s
+            if self._position < len(self._curve.points)
+            else self._curve.exit_s
+        )
 
     def advance(self, elapsed_s: float) -> bool:
         """Go to the next result, or to the failure behind the last one."""
@@ -145,7 +157,9 @@ class _Worker(VirtualWorker):
         result = dict(point.metrics)
         if key.TIME_TOTAL_S in result:
             result[key.TIME_SINCE_RESTORE] = result[key.TIME_TOTAL_S] - self._time_before_s
-        result[key.ITERATIONS_SINCE_RESTORE] = _iteration_of_metrics(result) - self._resumed_iteration
+        result[key.ITERATIONS_SINCE_RESTORE] = (
+            _iteration_of_metrics(result) - self._resumed_iteration
+        )
         return result, self.save() if point.has_checkpoint else None
 
     def save(self) -> CheckpointRecord:
@@ -153,7 +167,12 @@ class _Worker(VirtualWorker):
         index = self._next_checkpoint
         self._next_checkpoint += 1
         metrics = self._curve.points[self._position - 1].metrics
-        return CheckpointRecord(index, _iteration_of_metrics(metrics), float(metrics.get(key.TIME_TOTAL_S, 0.0)), counters_of(metrics))
+        return CheckpointRecord(
+            index,
+            _iteration_of_metrics(metrics),
+            float(metrics.get(key.TIME_TOTAL_S, 0.0)),
+            counters_of(metrics),
+        )
 
 
 def _iteration_of(point: CurvePoint) -> int:

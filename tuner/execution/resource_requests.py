@@ -63,8 +63,12 @@ def _total(request: Any) -> dict[str, float]:
         case Mapping():
             total = checked_bundle(request)
         case _:
-            raise TypeError(f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; e.g. {{'cpu': 1, 'gpu': 0.5}}")
+            raise TypeError(
+                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; e.g. {{'cpu': 1, 'gpu': 0.5}}"
+            )
     gpus = total.get("gpu", 0.0)
     if gpus > 1 and gpus != int(gpus):
-        raise ValueError(f"gpu must be at most 1 or a whole number, got {gpus}; only one GPU can be shared by fractions")
+        raise ValueError(
+            f"gpu must be at most 1 or a whole number, got {gpus}; only one GPU can be shared by fractions"
+        )
     return total

@@ -13,7 +13,10 @@ from typing import Any
 
 from tuner.core import result as key
 
-_COUNTED = ((key.TIMESTEPS_THIS_ITER, key.TIMESTEPS_TOTAL), (key.EPISODES_THIS_ITER, key.EPISODES_TOTAL))
+_COUNTED = (
+    (key.TIMESTEPS_THIS_ITER, key.TIMESTEPS_TOTAL),
+    (key.EPISODES_THIS_ITER, key.EPISODES_TOTAL),
+)
 _TOTALS = frozenset(total for _, total in _COUNTED)
 
 
@@ -115,7 +118,9 @@ class AutoFill:
         """Return the training time since `resume`, in seconds."""
         return self._clock() - self._mark_s
 
-    def fill(self, metrics: Mapping[str, Any], elapsed_s: float, checkpoint_dir_name: str | None = None) -> dict[str, Any]:
+    def fill(
+        self, metrics: Mapping[str, Any], elapsed_s: float, checkpoint_dir_name: str | None = None
+    ) -> dict[str, Any]:
         """Return the next result: the metrics first, then the keys of the engine. It does not count before `count`.
 
         Args:
@@ -174,7 +179,12 @@ def next_iteration(metrics: Mapping[str, Any], latest: int) -> int:
         (4, 10, 4)
     """
     reported = metrics.get(key.TRAINING_ITERATION)
-    if isinstance(reported, bool) or not isinstance(reported, (int, float)) or not latest < reported < math.inf or reported % 1:
+    if (
+        isinstance(reported, bool)
+        or not isinstance(reported, (int, float))
+        or not latest < reported < math.inf
+        or reported % 1
+    ):
         return latest + 1
     return int(reported)
 

@@ -30,9 +30,13 @@ def _revealed_in(node: Any, place: str) -> Any:
         case Secret(name):
             return _value_of(node, name, place)
         case dict() if type(node) is dict:
-            return {key: _revealed_in(part, f"{place}[{_quoted(key)}]") for key, part in node.items()}
+            return {
+                key: _revealed_in(part, f"{place}[{_quoted(key)}]") for key, part in node.items()
+            }
         case list() | tuple() if type(node) in (list, tuple):
-            return type(node)(_revealed_in(part, f"{place}[{index}]") for index, part in enumerate(node))
+            return type(node)(
+                _revealed_in(part, f"{place}[{index}]") for index, part in enumerate(node)
+            )
         case _:
             return node
 
@@ -40,7 +44,9 @@ def _revealed_in(node: Any, place: str) -> Any:
 def _value_of(secret: Secret, name: str, place: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        raise LookupError(f"{place} is the environment variable {name!r}, which is not set; set it where the experiment is started")
+        raise LookupError(
+            f"{place} is the environment variable {name!r}, which is not set; set it where the experiment is started"
+        )
     if len(value) >= _MIN_LENGTH:
         _revealed[value] = secret
     return value

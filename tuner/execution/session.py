@@ -24,10 +24,25 @@ from .messages import Assignment
 from .metric_conversion import as_metrics
 from .placement import PlacementGroupFactory
 from .secrets import revealed
-from .trainable import Trainable, is_class_trainable, read_checkpoint, trainable_name, write_checkpoint
+from .trainable import (
+    Trainable,
+    is_class_trainable,
+    read_checkpoint,
+    trainable_name,
+    write_checkpoint,
+)
 from .trainable_call import call_function
 
-__all__ = ["Channel", "StopTraining", "TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report", "run_attempt"]
+__all__ = [
+    "Channel",
+    "StopTraining",
+    "TuneContext",
+    "checkpoint_dir",
+    "get_checkpoint",
+    "get_context",
+    "report",
+    "run_attempt",
+]
 
 SLOW_SETUP_S = 10.0
 _log = logging.getLogger(__name__)
@@ -63,7 +78,10 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> Non
 
 @functools.cache
 def _warn_of_no_trial() -> None:
-    warnings.warn("report was called outside a trial and does nothing; pass the function to Tuner to record results", stacklevel=3)
+    warnings.warn(
+        "report was called outside a trial and does nothing; pass the function to Tuner to record results",
+        stacklevel=3,
+    )
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -105,7 +123,9 @@ def get_context() -> TuneContext:
     """
     attempt = current_attempt()
     if attempt is None:
-        raise RuntimeError("get_context was called outside a trial; call it in the function that Tuner runs, or pass what it would tell")
+        raise RuntimeError(
+            "get_context was called outside a trial; call it in the function that Tuner runs, or pass what it would tell"
+        )
     return TuneContext(attempt.assignment, attempt.trainable_name)
 
 
@@ -180,7 +200,9 @@ def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Tra
     attempt = Attempt(assignment, channel, trainable_name(trainable), can_report=not is_class)
     if not is_class:
         return _run(attempt, functools.partial(_run_function, trainable, attempt))
-    return _run(attempt, functools.partial(_run_class, functools.partial(_set_up, trainable), attempt))
+    return _run(
+        attempt, functools.partial(_run_class, functools.partial(_set_up, trainable), attempt)
+    )
 
 
 def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) -> Trainable | None:
@@ -247,7 +269,9 @@ def _refuse_awaitable(returned: Any) -> None:
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
-        raise TypeError("the training function returned an awaitable, and nobody awaits it; run it with asyncio.run inside the function")
+        raise TypeError(
+            "the training function returned an awaitable, and nobody awaits it; run it with asyncio.run inside the function"
+        )
 
 
 def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Trainable | None:
@@ -258,8 +282,14 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
     while not (is_done or attempt.is_told_to_leave):
         result = trainable.train()
         is_done = result[DONE]
-        attempt.submit(result, functools.partial(write_checkpoint, trainable), trainable.take_replaced())
-    if attempt.may_stay and not is_done and type(trainable).reset_config is not Trainable.reset_config:
+        attempt.submit(
+            result, functools.partial(write_checkpoint, trainable), trainable.take_replaced()
+        )
+    if (
+        attempt.may_stay
+        and not is_done
+        and type(trainable).reset_config is not Trainable.reset_config
+    ):
         return trainable
     trainable.stop()
     return None
@@ -271,6 +301,8 @@ def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:
     took_s = time.monotonic() - began_s
     if took_s > SLOW_SETUP_S:
         _log.info(
-            "setup of trial %s took %.1f s; load what all trials share once and pass it with with_parameters", trainable.trial_id, took_s
+            "setup of trial %s took %.1f s; load what all trials share once and pass it with with_parameters",
+            trainable.trial_id,
+            took_s,
         )
     return trainable

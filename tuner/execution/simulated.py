@@ -51,13 +51,17 @@ class SimulatedExecutor(VirtualExecutor):
         ([4.0], 60.0)
     """
 
-    def __init__(self, curves: Curves, *, capacity: Mapping[str, float], duration_s: Duration = 1.0) -> None:
+    def __init__(
+        self, curves: Curves, *, capacity: Mapping[str, float], duration_s: Duration = 1.0
+    ) -> None:
         super().__init__(capacity)
         self._curves = curves
         self._duration_s = duration_s
 
     def _employ(self, command: StartWorker) -> VirtualWorker:
-        autofill = AutoFill(command.trial_id, _NOWHERE, clock=self.clock, wall_clock=self.clock, date=_utc_date)
+        autofill = AutoFill(
+            command.trial_id, _NOWHERE, clock=self.clock, wall_clock=self.clock, date=_utc_date
+        )
         return _Worker(command, autofill, self._curves, self._duration_s)
 
 
@@ -65,7 +69,9 @@ class SimulatedExecutor(VirtualExecutor):
 class _Worker(VirtualWorker):
     """One attempt: its curve and how far it has come."""
 
-    def __init__(self, command: StartWorker, autofill: AutoFill, curves: Curves, duration_s: Duration) -> None:
+    def __init__(
+        self, command: StartWorker, autofill: AutoFill, curves: Curves, duration_s: Duration
+    ) -> None:
         super().__init__(command)
         self._autofill = autofill
         self._curves = curves
@@ -93,7 +99,9 @@ class _Worker(VirtualWorker):
         if callable(duration_s):
             duration_s = duration_s(dict(self.command.config), self._autofill.iteration + 1)
         if not 0 <= duration_s < math.inf:
-            raise ValueError(f"duration_s must be a finite number of at least 0, got {duration_s!r}")
+            raise ValueError(
+                f"duration_s must be a finite number of at least 0, got {duration_s!r}"
+            )
         return duration_s
 
     def advance(self, elapsed_s: float) -> bool:
@@ -114,14 +122,18 @@ class _Worker(VirtualWorker):
         """Return a record of a checkpoint at the latest result."""
         index = self._next_checkpoint
         self._next_checkpoint += 1
-        return CheckpointRecord(index, self._autofill.iteration, self._autofill.time_total_s, counters_of(self._result))
+        return CheckpointRecord(
+            index, self._autofill.iteration, self._autofill.time_total_s, counters_of(self._result)
+        )
 
     def end(self) -> None:
         """Let go of the curve."""
         super().end()
         close = getattr(self._curve, "close", None)
         if close:
-            with contextlib.suppress(Exception):  # the clean-up of a generator is the user's code, and nobody waits for it any more
+            with contextlib.suppress(
+                Exception
+            ):  # the clean-up of a generator is the user's code, and nobody waits for it any more
                 close()
         self._curve = iter(())
 

@@ -69,7 +69,9 @@ class Trainable(ABC):
     given_parameters: ClassVar[Mapping[str, Any]] = {}
     """Set by `with_parameters`."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, *, assignment: Assignment | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, *, assignment: Assignment | None = None
+    ) -> None:
         self.config: dict[str, Any] = dict(config or {})
         self._assignment = assignment
         self._logdir: str | None = None
@@ -79,10 +81,15 @@ class Trainable(ABC):
         self._num_saved = 0
         self._assigned_iteration: tuple[Any, int] = (0, 0)
         if assignment is not None:
-            self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
+            self._autofill.restore(
+                assignment.iteration, assignment.time_total_s, assignment.counters
+            )
         self.setup(copy.deepcopy(self.config), **self.given_parameters)
         if self.iteration:
-            self._assigned_iteration = (0, 0)  # what setup begins with does not hold where a checkpoint is loaded next
+            self._assigned_iteration = (
+                0,
+                0,
+            )  # what setup begins with does not hold where a checkpoint is loaded next
 
     # ------------------------------------------------------------------------------------------------ for users to override
 
@@ -102,7 +109,9 @@ class Trainable(ABC):
             The metrics, possibly none. ``done: True`` ends the trial, ``should_checkpoint: True`` saves it at this iteration.
         """
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | os.PathLike[str] | None:
+    def save_checkpoint(
+        self, checkpoint_dir: str
+    ) -> dict[str, Any] | str | os.PathLike[str] | None:
         """Write the state of the training.
 
         Args:
@@ -111,7 +120,9 @@ class Trainable(ABC):
         Returns:
             None or `checkpoint_dir`, or a dictionary, which is then pickled in the place of files.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be saved; implement save_checkpoint and load_checkpoint")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be saved; implement save_checkpoint and load_checkpoint"
+        )
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Take the state back.
@@ -119,7 +130,9 @@ class Trainable(ABC):
         Args:
             checkpoint: The dictionary that `save_checkpoint` returned, else a directory with the files it wrote, at another place.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be restored; implement save_checkpoint and load_checkpoint")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be restored; implement save_checkpoint and load_checkpoint"
+        )
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Continue with another configuration in the same process.
@@ -203,7 +216,9 @@ class Trainable(ABC):
         metrics = self.step()
         elapsed_s = self._autofill.elapsed_s()
         if not isinstance(metrics, Mapping):
-            raise TypeError(f"step must return a dictionary of metrics, got {type(metrics).__name__}; return {{}} where there are none")
+            raise TypeError(
+                f"step must return a dictionary of metrics, got {type(metrics).__name__}; return {{}} where there are none"
+            )
         converted = self._converter.convert(metrics)
         self._last_result = self._autofill.fill(converted, elapsed_s)
         note_replaced_iteration(self._converter, converted, self._last_result)
@@ -224,7 +239,9 @@ class Trainable(ABC):
         directory = Path(checkpoint_dir or Path(self.logdir, f"checkpoint_{self._num_saved:06d}"))
         make_folder(directory)
         write_checkpoint(self, directory)
-        provenance = Provenance(self.trial_id, 0, self._num_saved, self.iteration, self._last_result)
+        provenance = Provenance(
+            self.trial_id, 0, self._num_saved, self.iteration, self._last_result
+        )
         write_manifest(directory, contents_of(directory), provenance, sync=False)
         self._num_saved += 1
         return Checkpoint.from_directory(directory)
@@ -235,13 +252,21 @@ class Trainable(ABC):
         Args:
             checkpoint: The checkpoint, or its directory.
         """
-        source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.from_directory(checkpoint)
+        source = (
+            checkpoint
+            if isinstance(checkpoint, Checkpoint)
+            else Checkpoint.from_directory(checkpoint)
+        )
         with source.as_directory() as directory:
             read_checkpoint(self, directory)
-            with contextlib.suppress(CheckpointError):  # files of the user's own, without a manifest: nothing is known of their origin
+            with contextlib.suppress(
+                CheckpointError
+            ):  # files of the user's own, without a manifest: nothing is known of their origin
                 manifest = read_manifest(directory)
                 counted = manifest.metrics
-                self._count_from(manifest.iteration, float(counted.get(TIME_TOTAL_S, 0.0)), counters_of(counted))
+                self._count_from(
+                    manifest.iteration, float(counted.get(TIME_TOTAL_S, 0.0)), counters_of(counted)
+                )
 
     def reset(self, new_config: Mapping[str, Any]) -> bool:
         """Start over with another configuration, as far as `reset_config` can; counts begin again at 0."""
@@ -305,7 +330,9 @@ def is_class_trainable(trainable: Any) -> bool:
 
 def can_be_saved(trainable: Any) -> bool:
     """Return whether this is a class trainable that can save itself when it is asked to."""
-    return is_class_trainable(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
+    return (
+        is_class_trainable(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
+    )
 
 
 def why_unsavable(trainable: Any) -> str:
@@ -313,7 +340,11 @@ def why_unsavable(trainable: Any) -> str:
     name = trainable_name(trainable)
     if not is_class_trainable(trainable):
         return f"{name} is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it"
-    return "" if can_be_saved(trainable) else f"{name} has no save_checkpoint; implement save_checkpoint and load_checkpoint"
+    return (
+        ""
+        if can_be_saved(trainable)
+        else f"{name} has no save_checkpoint; implement save_checkpoint and load_checkpoint"
+    )
 
 
 def trainable_name(trainable: Any) -> str:
@@ -354,7 +385,9 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     if isinstance(trainable, type) or not callable(trainable):
         check_trainable(trainable)
     if "config" in parameters:
-        raise TypeError("config cannot be given with with_parameters: each trial gets its own; choose another name")
+        raise TypeError(
+            "config cannot be given with with_parameters: each trial gets its own; choose another name"
+        )
     check_call(trainable, trainable_name(trainable), *with_config(trainable, None, parameters))
     return bind(trainable, parameters)
 
@@ -362,8 +395,12 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
 def derive(trainable: Any, **attributes: Any) -> Any:
     """Return a trainable that acts and is called like this one but has other attributes."""
     if is_class_trainable(trainable):
-        names = {name: getattr(trainable, name) for name in _ABOUT_A_CLASS if hasattr(trainable, name)}
-        return types.new_class(trainable.__name__, (trainable,), exec_body=lambda body: body.update(names | attributes))
+        names = {
+            name: getattr(trainable, name) for name in _ABOUT_A_CLASS if hasattr(trainable, name)
+        }
+        return types.new_class(
+            trainable.__name__, (trainable,), exec_body=lambda body: body.update(names | attributes)
+        )
     bound = bind(trainable, {})
     vars(bound).update(attributes)
     return bound
@@ -378,10 +415,16 @@ def check_trainable(trainable: Any) -> None:
     name = trainable_name(trainable)
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise TypeError(f"a class trainable must derive from Trainable, got {name}; derive it, or pass a function of the configuration")
+            raise TypeError(
+                f"a class trainable must derive from Trainable, got {name}; derive it, or pass a function of the configuration"
+            )
         if inspect.isabstract(trainable):
-            raise TypeError(f"{name} must implement step, which is abstract; it is called once for each iteration")
+            raise TypeError(
+                f"{name} must implement step, which is abstract; it is called once for each iteration"
+            )
     elif not callable(trainable):
-        raise TypeError(f"trainable must be a function of the configuration or a subclass of Trainable, got {trainable!r:.80}")
+        raise TypeError(
+            f"trainable must be a function of the configuration or a subclass of Trainable, got {trainable!r:.80}"
+        )
     else:
         check_function(trainable, name)

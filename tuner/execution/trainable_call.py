@@ -31,9 +31,15 @@ def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callabl
     return train
 
 
-def with_config(function: Callable[..., Any], config: Any, parameters: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_config(
+    function: Callable[..., Any], config: Any, parameters: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the named arguments with which `function` is to be called."""
-    return ((), {"config": config, **parameters}) if _takes_config_by_name(function) else ((config,), dict(parameters))
+    return (
+        ((), {"config": config, **parameters})
+        if _takes_config_by_name(function)
+        else ((config,), dict(parameters))
+    )
 
 
 def check_function(function: Callable[..., Any], name: str) -> None:
@@ -43,8 +49,13 @@ def check_function(function: Callable[..., Any], name: str) -> None:
         TypeError: If it cannot, is ambiguous about which argument that is, or is asynchronous.
     """
     called = getattr(function, "__call__", function)  # noqa: B004  (what is asked is how it is called, not whether it can be)
-    if any(inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code) for code in (function, called)):
-        raise TypeError(f"{name} is asynchronous, and training blocks; pass a plain function that runs it with asyncio.run")
+    if any(
+        inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
+        for code in (function, called)
+    ):
+        raise TypeError(
+            f"{name} is asynchronous, and training blocks; pass a plain function that runs it with asyncio.run"
+        )
     if not _takes_config_by_name(function) and _num_positional(function) > 1:
         raise TypeError(
             f"{name} must take the configuration as an argument config or as its only positional one, got {_shown(function)}; "
@@ -53,7 +64,9 @@ def check_function(function: Callable[..., Any], name: str) -> None:
     check_call(function, name, *with_config(function, None, {}))
 
 
-def check_call(function: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+def check_call(
+    function: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> None:
     """Check that a function takes these arguments.
 
     Raises:
@@ -86,7 +99,10 @@ def _takes_config_by_name(function: Callable[..., Any]) -> bool:
 def _num_positional(function: Callable[..., Any]) -> int:
     signature = _signature(function)
     arguments = signature.parameters.values() if signature else ()
-    return sum(argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD) for argument in arguments)
+    return sum(
+        argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+        for argument in arguments
+    )
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

@@ -59,7 +59,9 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
         case "exited":
             return _exited(trial_id, attempt, message)
         case kind:
-            raise _malformed("kind", "one of started, result, saving, saved, save_failed, exited", kind)
+            raise _malformed(
+                "kind", "one of started, result, saving, saved, save_failed, exited", kind
+            )
 
 
 def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerExited:
@@ -80,8 +82,12 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
         raise _malformed(TRAINING_ITERATION, "at least 1", 0)
     checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
     text = message.get("text")
-    replaced = tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
-    return ResultReported(trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"", replaced)
+    replaced = (
+        tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
+    )
+    return ResultReported(
+        trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"", replaced
+    )
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
@@ -99,9 +105,17 @@ def _failure(message: Mapping[str, Any]) -> Failure:
     fields = _mapping(message, "failure")
     kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
     bases, place = fields.get("bases", []), fields.get("place", "")
-    if all(isinstance(part, str) for part in (kind, text, traceback, place)) and _is_list_of_strings(bases):
-        return Failure(str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases), str(place))
-    raise _malformed("failure", "an object with the strings kind, message, traceback and place, and the list of strings bases", fields)
+    if all(
+        isinstance(part, str) for part in (kind, text, traceback, place)
+    ) and _is_list_of_strings(bases):
+        return Failure(
+            str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases), str(place)
+        )
+    raise _malformed(
+        "failure",
+        "an object with the strings kind, message, traceback and place, and the list of strings bases",
+        fields,
+    )
 
 
 def _is_list_of_strings(value: Any) -> bool:

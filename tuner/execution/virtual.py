@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
-from tuner.core.events import CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointSaved,
+    Event,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.trial import CheckpointRecord, Failure, Verdict
 
 from .failures import describe
@@ -147,10 +154,14 @@ class VirtualExecutor(ABC):
         if self._events:
             return
         if until_s == math.inf:
-            raise RuntimeError("no simulated trial is running, so that waiting would never end; start or answer one, or pass a timeout")
+            raise RuntimeError(
+                "no simulated trial is running, so that waiting would never end; start or answer one, or pass a timeout"
+            )
         self._now_s = until_s
 
-    def _after(self, delay_s: float, worker: VirtualWorker, happen: Callable[[VirtualWorker], None]) -> None:
+    def _after(
+        self, delay_s: float, worker: VirtualWorker, happen: Callable[[VirtualWorker], None]
+    ) -> None:
         heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), worker, happen))
 
     def _start(self, command: StartWorker) -> None:
@@ -187,7 +198,9 @@ class VirtualExecutor(ABC):
             self._exit(worker, Outcome.FAILED, worker.failure)
             return
         worker.is_waiting = True
-        self._events.append(ResultReported(worker.command.trial_id, worker.command.attempt, *worker.report()))
+        self._events.append(
+            ResultReported(worker.command.trial_id, worker.command.attempt, *worker.report())
+        )
 
     def _answer(self, command: AnswerReport) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
@@ -214,7 +227,9 @@ class VirtualExecutor(ABC):
     def _leave(self, worker: VirtualWorker) -> None:
         self._exit(worker, Outcome.STOPPED)
 
-    def _exit(self, worker: VirtualWorker, outcome: Outcome, failure: Failure | None = None) -> None:
+    def _exit(
+        self, worker: VirtualWorker, outcome: Outcome, failure: Failure | None = None
+    ) -> None:
         trial_id, attempt = worker.command.trial_id, worker.command.attempt
         del self._workers[trial_id, attempt]
         worker.end()

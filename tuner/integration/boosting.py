@@ -30,16 +30,22 @@ class Rounds:
 
     __slots__ = ("_filename", "_frequency", "_latest", "_postprocess", "_selection")
 
-    def __init__(self, metrics: Metrics, filename: str, frequency: int, postprocess: Postprocessing | None) -> None:
+    def __init__(
+        self, metrics: Metrics, filename: str, frequency: int, postprocess: Postprocessing | None
+    ) -> None:
         if frequency < 0:
-            raise ValueError(f"frequency must be at least 0 (0 is off), got {frequency!r}; it is counted in rounds of boosting")
+            raise ValueError(
+                f"frequency must be at least 0 (0 is off), got {frequency!r}; it is counted in rounds of boosting"
+            )
         self._selection = Selection(metrics)
         self._filename = check_filename(filename)
         self._frequency = frequency
         self._postprocess = postprocess
         self._latest: dict[str, Any] = {}
 
-    def report(self, offered: Mapping[str, Any], model: Any, num_rounds: int, *, is_last: bool = False) -> bool:
+    def report(
+        self, offered: Mapping[str, Any], model: Any, num_rounds: int, *, is_last: bool = False
+    ) -> bool:
         """Report a round, and save the model if that is due.
 
         Args:

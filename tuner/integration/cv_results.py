@@ -39,8 +39,13 @@ def cv_results(grid: ResultGrid, num_splits: int, with_train_scores: bool) -> di
     table["trial_id"] = np.array([result.trial_id for result in results])
     for part in ("test", "train") if with_train_scores else ("test",):
         for score in _scores(results, part):
-            table |= {f"split{number}_{score}": _column(results, f"split{number}_{score}") for number in range(num_splits)}
-            table |= {f"{kind}_{score}": _column(results, f"{kind}_{score}") for kind in ("mean", "std")}
+            table |= {
+                f"split{number}_{score}": _column(results, f"split{number}_{score}")
+                for number in range(num_splits)
+            }
+            table |= {
+                f"{kind}_{score}": _column(results, f"{kind}_{score}") for kind in ("mean", "std")
+            }
             if part == "test":
                 table[f"rank_{score}"] = _ranks(table["num_splits"], table[f"mean_{score}"])
     return table
@@ -62,7 +67,14 @@ def _masked(results: Sequence[Result], name: str) -> np.ma.MaskedArray[Any, Any]
 
 def _scores(results: Sequence[Result], part: str) -> list[str]:
     prefix = f"mean_{part}_"
-    return list(dict.fromkeys(name.removeprefix("mean_") for result in results for name in result.metrics if name.startswith(prefix)))
+    return list(
+        dict.fromkeys(
+            name.removeprefix("mean_")
+            for result in results
+            for name in result.metrics
+            if name.startswith(prefix)
+        )
+    )
 
 
 def _ranks(num_splits: npt.NDArray[Any], means: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
@@ -72,7 +84,10 @@ def _ranks(num_splits: npt.NDArray[Any], means: npt.NDArray[np.float64]) -> npt.
         >>> _ranks(np.array([3, 1, 3, 3]), np.array([0.5, 0.9, 0.7, 0.5])).tolist()
         [2, 4, 1, 2]
     """
-    keys = [(-folds, math.inf if math.isnan(mean) else -mean) for folds, mean in zip(num_splits, means, strict=True)]
+    keys = [
+        (-folds, math.inf if math.isnan(mean) else -mean)
+        for folds, mean in zip(num_splits, means, strict=True)
+    ]
     best_first = sorted(keys)
     first = {key: rank for rank, key in reversed(list(enumerate(best_first, 1)))}
     return np.array([first[key] for key in keys], dtype=np.int32)

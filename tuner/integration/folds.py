@@ -51,7 +51,9 @@ class Folds:
     def run(self, estimator: Any, X: Any, y: Any, splits: Splits) -> dict[str, float]:  # noqa: N803  (scikit-learn's name)
         """Evaluate the folds that no checkpoint knows, report after each, and return what was reported last."""
         saved = latest_file(self.checkpoint) if self.checkpoint else None
-        folds: list[dict[str, Any]] = [] if saved is None else json.loads(saved.read_text(encoding="utf-8"))
+        folds: list[dict[str, Any]] = (
+            [] if saved is None else json.loads(saved.read_text(encoding="utf-8"))
+        )
         for split in splits[len(folds) :]:
             folds.append(self._evaluate(estimator, X, y, split))
             self._report(folds)
@@ -62,7 +64,12 @@ class Folds:
         if name is None:
             report(summary(folds))
         else:
-            report_saved(summary(folds), lambda directory: (directory / name).write_text(json.dumps(folds), encoding="utf-8"))
+            report_saved(
+                summary(folds),
+                lambda directory: (directory / name).write_text(
+                    json.dumps(folds), encoding="utf-8"
+                ),
+            )
 
     def _evaluate(self, estimator: Any, X: Any, y: Any, split: tuple[Any, Any]) -> dict[str, Any]:  # noqa: N803
         def evaluate(given: Any) -> dict[str, float]:
@@ -78,13 +85,19 @@ class Folds:
             return evaluate(estimator)
         except Exception as error:  # noqa: BLE001  (a configuration with which an estimator cannot be fitted is a bad one, not the end)
             warnings.warn(
-                f"a fit has failed and scores {self.error_score}: {type(error).__name__}: {error}", FitFailedWarning, stacklevel=2
+                f"a fit has failed and scores {self.error_score}: {type(error).__name__}: {error}",
+                FitFailedWarning,
+                stacklevel=2,
             )
             return self._failed(f"{type(error).__name__}: {error}")
 
     def _failed(self, error: str) -> dict[str, Any]:
         parts = ("test", "train") if self.return_train_score else ("test",)
-        scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorer_names(self.scoring)}
+        scores = {
+            f"{part}_{name}": float(self.error_score)
+            for part in parts
+            for name in scorer_names(self.scoring)
+        }
         return {"fit_time": 0.0, "score_time": 0.0, **scores, ERROR: error}
 
 
@@ -98,7 +111,10 @@ def summary(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reported: dict[str, Any] = {}
     for name in dict.fromkeys(name for fold in folds for name in fold if name != ERROR):
         values = [fold.get(name, math.nan) for fold in folds]
-        reported[f"mean_{name}"], reported[f"std_{name}"] = float(np.mean(values)), float(np.std(values))
+        reported[f"mean_{name}"], reported[f"std_{name}"] = (
+            float(np.mean(values)),
+            float(np.std(values)),
+        )
         if not name.endswith("_time"):
             reported |= {f"split{number}_{name}": value for number, value in enumerate(values)}
     errors = [fold[ERROR] for fold in folds if ERROR in fold]
@@ -117,7 +133,11 @@ def check_splitter(cv: Any) -> None:
     Raises:
         ValueError: If chance decides without a seed.
     """
-    if hasattr(cv, "split") and getattr(cv, "shuffle", True) and not isinstance(getattr(cv, "random_state", 0), numbers.Integral):
+    if (
+        hasattr(cv, "split")
+        and getattr(cv, "shuffle", True)
+        and not isinstance(getattr(cv, "random_state", 0), numbers.Integral)
+    ):
         raise ValueError(
             f"cv must split the same way in each trial, got {type(cv).__name__} with random_state={getattr(cv, 'random_state', None)!r}; "
             "give it a number, e.g. random_state=0"
@@ -126,12 +146,18 @@ def check_splitter(cv: Any) -> None:
 
 def scorer_of(estimator: Any, scoring: Any) -> Any:
     """Return a scorer: a function of estimator, data and targets that returns a score, or several by name."""
-    return check_scoring(estimator, sorted(scoring) if isinstance(scoring, set | frozenset) else scoring)
+    return check_scoring(
+        estimator, sorted(scoring) if isinstance(scoring, set | frozenset) else scoring
+    )
 
 
 def scores_of(scored: Any) -> dict[str, float]:
     """Return what a scorer has returned by name, one score as ``"score"``."""
-    return {name: float(value) for name, value in scored.items()} if isinstance(scored, Mapping) else {"score": float(scored)}
+    return (
+        {name: float(value) for name, value in scored.items()}
+        if isinstance(scored, Mapping)
+        else {"score": float(scored)}
+    )
 
 
 def scorer_names(scoring: Any) -> list[str]:
@@ -141,6 +167,11 @@ def scorer_names(scoring: Any) -> list[str]:
         >>> scorer_names(None), scorer_names("accuracy"), scorer_names(["accuracy", "f1"])
         (['score'], ['score'], ['accuracy', 'f1'])
     """
-    if scoring is None or isinstance(scoring, str) or callable(scoring) or not isinstance(scoring, Iterable):
+    if (
+        scoring is None
+        or isinstance(scoring, str)
+        or callable(scoring)
+        or not isinstance(scoring, Iterable)
+    ):
         return ["score"]
     return list(scoring)

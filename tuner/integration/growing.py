@@ -49,7 +49,9 @@ class State:
             return 0
         saved = cls.read(path)
         parameters = estimator.get_params(deep=False)
-        vars(estimator).update({name: value for name, value in vars(saved.estimator).items() if name not in parameters})
+        vars(estimator).update(
+            {name: value for name, value in vars(saved.estimator).items() if name not in parameters}
+        )
         return saved.num_done
 
 
@@ -74,7 +76,9 @@ def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -
     """
     if grows is None and hasattr(estimator, "partial_fit"):
         known = {"classes": classes} if is_classifier(estimator) else {}
-        return lambda X, y, done, given: estimator.partial_fit(X, y, **(known if done == 1 else {}), **given)  # noqa: N803
+        return lambda X, y, done, given: estimator.partial_fit(  # noqa: N803
+            X, y, **(known if done == 1 else {}), **given
+        )
     parameters = estimator.get_params(deep=False)
     counted = grows or ("n_estimators" if "n_estimators" in parameters else "max_iter")
     if "warm_start" not in parameters or counted not in parameters:

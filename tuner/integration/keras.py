@@ -14,7 +14,15 @@ from tuner.execution.session import StopTraining, report
 from tuner.storage.checkpoints import Checkpoint
 
 from .learning_rates import ratio
-from .reporting import Metrics, Selection, check_filename, file_in, latest_directory, report_saved, saved_file
+from .reporting import (
+    Metrics,
+    Selection,
+    check_filename,
+    file_in,
+    latest_directory,
+    report_saved,
+    saved_file,
+)
 
 _BACKENDS: Final = ("torch", "jax", "tensorflow")
 
@@ -22,7 +30,9 @@ try:
     import keras
 except ImportError as error:
     if error.name == "keras":
-        raise ImportError('tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"') from error
+        raise ImportError(
+            'tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"'
+        ) from error
     if str(error.name).partition(".")[0] not in _BACKENDS:
         raise
     installed = [name for name in _BACKENDS if importlib.util.find_spec(name)]
@@ -31,15 +41,24 @@ except ImportError as error:
         if installed
         else 'install one, e.g. by pip install "tuner-hpo[torch]", and set the environment variable KERAS_BACKEND=torch'
     )
-    raise ImportError(f"Keras is installed, but cannot be imported with its backend ({error}); {remedy}", name=error.name) from error
+    raise ImportError(
+        f"Keras is installed, but cannot be imported with its backend ({error}); {remedy}",
+        name=error.name,
+    ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 MODEL = "model.keras"
 PROGRESS: Final = "progress.json"
 """How far training had come, and with which learning rate it was configured."""
-_WHOLE: Final = ("epoch_begin", "epoch_end", *(f"{phase}_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end")))
-_BATCHES: Final = tuple(f"{phase}_batch_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end"))
+_WHOLE: Final = (
+    "epoch_begin",
+    "epoch_end",
+    *(f"{phase}_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end")),
+)
+_BATCHES: Final = tuple(
+    f"{phase}_batch_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end")
+)
 
 _configured_rates: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 """The learning rates that optimizers had before they took over the state of a checkpoint."""
@@ -80,7 +99,9 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if not filename.endswith(".keras"):
-            raise ValueError(f"filename must end in '.keras', got {filename!r}; it is by the ending that Keras knows what to write")
+            raise ValueError(
+                f"filename must end in '.keras', got {filename!r}; it is by the ending that Keras knows what to write"
+            )
         self._checkpoint_on = _hooks("checkpoint_on", checkpoint_on)
         self._report_on = _hooks("report_metrics_on", report_metrics_on) | self._checkpoint_on
         self._selection = Selection(metrics)
@@ -146,7 +167,9 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
 
 
 def _hook(when: str) -> Any:
-    def hook(self: TuneReportCheckpointCallback, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
+    def hook(
+        self: TuneReportCheckpointCallback, *arguments: Any, logs: Mapping[str, Any] | None = None
+    ) -> None:
         self._hear(when, *arguments, logs=logs)
 
     hook.__doc__ = f"See Keras's ``on_{when}``."

@@ -16,7 +16,10 @@ _SCALED: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 
 def configured(optimizers: Iterable[Any]) -> list[list[float]]:
     """Return the learning rates, before any schedule, of each group of PyTorch optimizers."""
-    return [[float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups] for optimizer in optimizers]
+    return [
+        [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        for optimizer in optimizers
+    ]
 
 
 def ratio(now: float, then: float) -> float:
@@ -29,7 +32,9 @@ def ratio(now: float, then: float) -> float:
     return now / then if then else 1.0
 
 
-def rescale(optimizers: Sequence[Any], schedules: Iterable[Any], ratios: Sequence[Sequence[float]]) -> None:
+def rescale(
+    optimizers: Sequence[Any], schedules: Iterable[Any], ratios: Sequence[Sequence[float]]
+) -> None:
     """Scale the learning rates of PyTorch optimizers, and the schedules that go on from them.
 
     Args:
@@ -41,13 +46,18 @@ def rescale(optimizers: Sequence[Any], schedules: Iterable[Any], ratios: Sequenc
         for group, factor in zip(optimizer.param_groups, factors, strict=True):
             group.update({name: group[name] * factor for name in _SCALED if name in group})
         for schedule in schedules:
-            if getattr(schedule, "optimizer", None) in (optimizer, getattr(optimizer, "optimizer", optimizer)):
+            if getattr(schedule, "optimizer", None) in (
+                optimizer,
+                getattr(optimizer, "optimizer", optimizer),
+            ):
                 _rescale_schedule(schedule, factors)
 
 
 def _rescale_schedule(schedule: Any, factors: Sequence[float]) -> None:
     for name in ("base_lrs", "_last_lr"):
         if rates := getattr(schedule, name, None):
-            setattr(schedule, name, [rate * factor for rate, factor in zip(rates, factors, strict=True)])
+            setattr(
+                schedule, name, [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+            )
     for part in getattr(schedule, "_schedulers", ()):  # of a SequentialLR or ChainedScheduler
         _rescale_schedule(part, factors)

@@ -15,7 +15,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "lightgbm":
         raise
-    raise ImportError('tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "tuner-hpo[lightgbm]"') from error
+    raise ImportError(
+        'tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "tuner-hpo[lightgbm]"'
+    ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
@@ -95,7 +97,9 @@ class TuneReportCheckpointCallback:
         with saved_file(checkpoint, filename) as path:
             text = path.read_text(encoding="utf-8")
         # One model is written as lines, those of a cross-validation as JSON.
-        return CVBooster().model_from_string(text) if text.startswith("{") else Booster(model_str=text)
+        return (
+            CVBooster().model_from_string(text) if text.startswith("{") else Booster(model_str=text)
+        )
 
     def __call__(self, env: Any) -> None:
         """Report the round; `env` is LightGBM's ``CallbackEnv``."""
@@ -104,7 +108,9 @@ class TuneReportCheckpointCallback:
             return
         num_rounds = env.iteration + 1
         is_last = self._checkpoint_at_end and num_rounds == env.end_iteration
-        self._rounds.report(_metrics_of(env.evaluation_result_list), env.model, num_rounds, is_last=is_last)
+        self._rounds.report(
+            _metrics_of(env.evaluation_result_list), env.model, num_rounds, is_last=is_last
+        )
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
@@ -118,8 +124,12 @@ class TuneReportCallback(TuneReportCheckpointCallback):
         Ray Tune has taken it away.
     """
 
-    def __init__(self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None) -> None:
-        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)
+    def __init__(
+        self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None
+    ) -> None:
+        super().__init__(
+            metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn
+        )
 
 
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
@@ -156,7 +166,9 @@ def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
 
 def _first_rounds(model: Booster, num_rounds: int) -> Booster | None:
     # Of no round at all LightGBM would write out every one.
-    return Booster(model_str=model.model_to_string(num_iteration=num_rounds)) if num_rounds else None
+    return (
+        Booster(model_str=model.model_to_string(num_iteration=num_rounds)) if num_rounds else None
+    )
 
 
 def _metrics_of(evaluations: Any) -> dict[str, Any]:

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from tuner.callbacks.trackers.mlflow_logger import EXPERIMENT_TAG, TRIAL_TAG, MLflowLoggerCallback, find_or_make_experiment, legal_name
+from tuner.callbacks.trackers.mlflow_logger import (
+    EXPERIMENT_TAG,
+    TRIAL_TAG,
+    MLflowLoggerCallback,
+    find_or_make_experiment,
+    legal_name,
+)
 from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
 from tuner.callbacks.trackers.tracker import need_library
 
@@ -72,11 +78,21 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
     client = mlflow.MlflowClient()
     name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if not experiment_id and name:
-        experiment_id = _experiment_of(client, name, artifact_location, may_make=create_experiment_if_not_exists)
+        experiment_id = _experiment_of(
+            client, name, artifact_location, may_make=create_experiment_if_not_exists
+        )
     experiment_id = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID") or "0"
     mlflow.set_experiment(experiment_id=experiment_id)
-    _begin(mlflow, client, experiment_id, run_name, {legal_name(str(key)): str(value) for key, value in (tags or {}).items()})
-    _log_params(mlflow, client, {legal_name(key): str(value) for key, value in flat_config(config).items()})
+    _begin(
+        mlflow,
+        client,
+        experiment_id,
+        run_name,
+        {legal_name(str(key)): str(value) for key, value in (tags or {}).items()},
+    )
+    _log_params(
+        mlflow, client, {legal_name(key): str(value) for key, value in flat_config(config).items()}
+    )
     return mlflow  # type: ignore[no-any-return]
 
 
@@ -98,24 +114,38 @@ def _experiment_of(client: Any, name: str, artifact_location: str | None, *, may
     return find_or_make_experiment(client, name, artifact_location)
 
 
-def _begin(mlflow: Any, client: Any, experiment_id: str, run_name: str | None, tags: dict[str, str]) -> None:
+def _begin(
+    mlflow: Any, client: Any, experiment_id: str, run_name: str | None, tags: dict[str, str]
+) -> None:
     if mlflow.active_run():
         mlflow.end_run()
     trial = current_trial_run()
     if trial is None:
         mlflow.start_run(run_name=run_name, tags=tags)
         return
-    tags |= {TRIAL_TAG: trial.trial_id, "experiment_name": trial.experiment_name, EXPERIMENT_TAG: trial.experiment_id}
+    tags |= {
+        TRIAL_TAG: trial.trial_id,
+        "experiment_name": trial.experiment_name,
+        EXPERIMENT_TAG: trial.experiment_id,
+    }
     condition = f"tags.`{EXPERIMENT_TAG}` = '{trial.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"
     if found := client.search_runs([experiment_id], condition, max_results=1):
         mlflow.start_run(run_id=found[0].info.run_id, tags=tags)
     else:
         mlflow.start_run(run_name=run_name or trial.trial_id, tags=tags)
-    atexit.register(mlflow.end_run)  # MLflow's own is lost where the training code's modules were loaded before the trial's process began
+    atexit.register(
+        mlflow.end_run
+    )  # MLflow's own is lost where the training code's modules were loaded before the trial's process began
 
 
 def _log_params(mlflow: Any, client: Any, params: dict[str, str]) -> None:
     """Log the parameters; what an exploit has changed of them becomes tags, since MLflow never changes a parameter."""
     logged = client.get_run(mlflow.active_run().info.run_id).data.params
     mlflow.log_params({name: value for name, value in params.items() if name not in logged})
-    mlflow.set_tags({f"config/{name}": value for name, value in params.items() if logged.get(name, value) != value})
+    mlflow.set_tags(
+        {
+            f"config/{name}": value
+            for name, value in params.items()
+            if logged.get(name, value) != value
+        }
+    )

@@ -74,7 +74,9 @@ class TuneReportCheckpointCallback:
         self._rates_then: list[list[float]] = []
 
     @classmethod
-    def get_model(cls, checkpoint: Checkpoint, module_class: Any, filename: str = CHECKPOINT, **options: Any) -> Any:
+    def get_model(
+        cls, checkpoint: Checkpoint, module_class: Any, filename: str = CHECKPOINT, **options: Any
+    ) -> Any:
         """Return the module that the callback has saved in a checkpoint, with its weights.
 
         Args:
@@ -88,7 +90,9 @@ class TuneReportCheckpointCallback:
             TypeError: If there is no checkpoint.
             FileNotFoundError: If it holds no such file.
         """
-        with saved_file(checkpoint, filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None) as path:
+        with saved_file(
+            checkpoint, filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None
+        ) as path:
             return module_class.load_from_checkpoint(path, **options)
 
     @property
@@ -119,21 +123,32 @@ class TuneReportCheckpointCallback:
 
     def _change_rates(self, trainer: Any) -> None:
         then, self._rates_then = self._rates_then, []
-        if [len(groups) for groups in then] != [len(groups) for groups in self._rates] or then == self._rates:
+        if [len(groups) for groups in then] != [
+            len(groups) for groups in self._rates
+        ] or then == self._rates:
             return
-        ratios = [[learning_rates.ratio(*pair) for pair in zip(*groups, strict=True)] for groups in zip(self._rates, then, strict=True)]
+        ratios = [
+            [learning_rates.ratio(*pair) for pair in zip(*groups, strict=True)]
+            for groups in zip(self._rates, then, strict=True)
+        ]
         schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
         learning_rates.rescale(trainer.optimizers, schedules, ratios)
 
     def _report(self, trainer: Any) -> None:
-        metrics = self._selection.of({name: value.item() for name, value in trainer.callback_metrics.items()})
+        metrics = self._selection.of(
+            {name: value.item() for name, value in trainer.callback_metrics.items()}
+        )
         if not metrics:
             return
         if not trainer.is_global_zero:
             if self._save_checkpoints:
-                trainer.save_checkpoint(self._filename)  # all ranks have to take part; it is the first that writes
+                trainer.save_checkpoint(
+                    self._filename
+                )  # all ranks have to take part; it is the first that writes
         elif self._save_checkpoints:
-            report_saved(metrics, lambda directory: trainer.save_checkpoint(directory / self._filename))
+            report_saved(
+                metrics, lambda directory: trainer.save_checkpoint(directory / self._filename)
+            )
         else:
             report(metrics)
 
@@ -189,7 +204,9 @@ def _import_one() -> str:
                 raise
         else:
             return name
-    raise ImportError('tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip install "tuner-hpo[lightning]"')
+    raise ImportError(
+        'tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip install "tuner-hpo[lightning]"'
+    )
 
 
 @functools.cache
@@ -199,11 +216,15 @@ def _derived(cls: Any, bases: tuple[type, ...]) -> Any:
         return cls
     heard = type("Heard", (), {hook: _heard(hook) for hook in _hook_names(bases)})
     named = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(cls.__name__, (cls, heard, *bases), named | {"__reduce__": _reduce, "_written": cls})
+    return type(
+        cls.__name__, (cls, heard, *bases), named | {"__reduce__": _reduce, "_written": cls}
+    )
 
 
 def _heard(hook: str) -> Callable[..., None]:
-    def heard(self: TuneReportCheckpointCallback, trainer: Any, *arguments: Any, **_options: Any) -> None:
+    def heard(
+        self: TuneReportCheckpointCallback, trainer: Any, *arguments: Any, **_options: Any
+    ) -> None:
         self.hear(hook.removeprefix("on_"), trainer, *arguments)
 
     return heard

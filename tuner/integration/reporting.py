@@ -50,7 +50,10 @@ class Selection:
             return dict(offered)
         for source in self._missing(offered).difference(self._told):
             self._told.add(source)
-            warnings.warn(f"{_no_such(source, offered)} It is left out of results until it is there", stacklevel=3)
+            warnings.warn(
+                f"{_no_such(source, offered)} It is left out of results until it is there",
+                stacklevel=3,
+            )
         return {name: offered[source] for name, source in self._names.items() if source in offered}
 
     def all_of(self, offered: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +98,9 @@ def check_filename(filename: str) -> str:
         ValueError: If it is empty, or the path of another place.
     """
     if not filename or PurePath(filename).name != filename:
-        raise ValueError(f"filename must name a file within the checkpoint's directory, got {filename!r}; leave directories out")
+        raise ValueError(
+            f"filename must name a file within the checkpoint's directory, got {filename!r}; leave directories out"
+        )
     return filename
 
 
@@ -152,7 +157,9 @@ def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
     if older is not None and not path.exists() and (directory / older).exists():
         return directory / older
     if not path.exists():
-        raise FileNotFoundError(f"checkpoint {directory} holds no {filename!r}; name the filename that the callback was given")
+        raise FileNotFoundError(
+            f"checkpoint {directory} holds no {filename!r}; name the filename that the callback was given"
+        )
     return path
 
 
@@ -165,6 +172,8 @@ def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) 
         FileNotFoundError: If the checkpoint holds no such file.
     """
     if not isinstance(checkpoint, Checkpoint):
-        raise TypeError(f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None where a trial has saved nothing")
+        raise TypeError(
+            f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None where a trial has saved nothing"
+        )
     with checkpoint.as_directory() as directory:
         yield file_in(Path(directory), filename, older)

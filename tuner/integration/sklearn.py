@@ -17,7 +17,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "sklearn":
         raise
-    raise ImportError('tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "tuner-hpo[sklearn]"') from error
+    raise ImportError(
+        'tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "tuner-hpo[sklearn]"'
+    ) from error
 
 from .folds import FOLDS, Folds, check_splitter, scorer_of, scores_of, splits_of
 from .growing import State, grower
@@ -79,14 +81,28 @@ def fit_and_report(
         >>> result.metrics["training_iteration"], result.metrics["score"] > 0.6
         (4, True)
     """
-    _check_counts(num_steps=(num_steps, 1), step_size=(step_size, 1), checkpoint_frequency=(checkpoint_frequency, 0))
-    step = grower(estimator, step_size=step_size, grows=grows, classes=np.unique(y) if classes is None and y is not None else classes)
+    _check_counts(
+        num_steps=(num_steps, 1),
+        step_size=(step_size, 1),
+        checkpoint_frequency=(checkpoint_frequency, 0),
+    )
+    step = grower(
+        estimator,
+        step_size=step_size,
+        grows=grows,
+        classes=np.unique(y) if classes is None and y is not None else classes,
+    )
     for done in range(State.load(latest_file(ESTIMATOR), estimator) + 1, num_steps + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a step is not meant to converge
             step(X, y, done, fit_params)
         scores = scores_of(scorer_of(estimator, scoring)(estimator, *validation))
-        _report(scores, State(estimator, done) if checkpoint_frequency and done % checkpoint_frequency == 0 else None)
+        _report(
+            scores,
+            State(estimator, done)
+            if checkpoint_frequency and done % checkpoint_frequency == 0
+            else None,
+        )
     return estimator
 
 
@@ -176,4 +192,6 @@ def cross_validate_and_report(
     """
     check_splitter(cv)
     splits = splits_of(estimator, X, y, cv=cv, groups=groups)
-    return Folds(scoring=scoring, fit_params=fit_params or {}, checkpoint=FOLDS).run(estimator, X, y, splits)
+    return Folds(scoring=scoring, fit_params=fit_params or {}, checkpoint=FOLDS).run(
+        estimator, X, y, splits
+    )

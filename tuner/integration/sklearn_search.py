@@ -190,7 +190,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _fit_best(self, X: Any, y: Any, fit_params: Mapping[str, Any]) -> None:  # noqa: N803  (scikit-learn's name)
         began_s = time.monotonic()
-        self.best_estimator_ = _with(self.estimator, self.best_params_).fit(*((X,) if y is None else (X, y)), **fit_params)
+        self.best_estimator_ = _with(self.estimator, self.best_params_).fit(
+            *((X,) if y is None else (X, y)), **fit_params
+        )
         self.refit_time_ = time.monotonic() - began_s
 
     def _ranked_score(self) -> str:
@@ -198,16 +200,26 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not self.multimetric_:
             return "score"
         if self.refit not in self.scoring:
-            raise ValueError(f"refit must name the scorer that decides, one of {', '.join(map(repr, self.scoring))}, got {self.refit!r}")
+            raise ValueError(
+                f"refit must name the scorer that decides, one of {', '.join(map(repr, self.scoring))}, got {self.refit!r}"
+            )
         return str(self.refit)
 
     def _folds(self, fit_params: Mapping[str, Any]) -> Folds:
-        scoring = sorted(self.scoring) if isinstance(self.scoring, set | frozenset) else self.scoring
+        scoring = (
+            sorted(self.scoring) if isinstance(self.scoring, set | frozenset) else self.scoring
+        )
         return Folds(scoring, fit_params, self.return_train_score, self.error_score, FOLDS)
 
     @contextlib.contextmanager
-    def _experiment(self, data: tuple[Any, Any, Any, Splits, Folds], ranked: str) -> Iterator[ResultGrid]:
-        with tempfile.TemporaryDirectory() if self.storage_path is None else contextlib.nullcontext(self.storage_path) as directory:
+    def _experiment(
+        self, data: tuple[Any, Any, Any, Splits, Folds], ranked: str
+    ) -> Iterator[ResultGrid]:
+        with (
+            tempfile.TemporaryDirectory()
+            if self.storage_path is None
+            else contextlib.nullcontext(self.storage_path) as directory
+        ):
             yield Tuner(
                 with_parameters(_evaluate, data=data),
                 param_space=_space(self.param_distributions),
@@ -220,12 +232,16 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                     max_concurrent_trials=None if self.n_jobs in (None, -1) else self.n_jobs,
                     time_budget_s=self.time_budget_s,
                     duplicates="skip",
-                    seed=None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31)),
+                    seed=None
+                    if self.random_state is None
+                    else int(check_random_state(self.random_state).randint(2**31)),
                 ),
                 run_config=RunConfig(
                     name=self._experiment_name(data),
                     storage_path=directory,
-                    failure_config=FailureConfig(fail_fast=self.error_score == "raise", max_common_failures=None),
+                    failure_config=FailureConfig(
+                        fail_fast=self.error_score == "raise", max_common_failures=None
+                    ),
                     verbose=min(self.verbose, MOST_VERBOSE),
                     durability="process" if self.storage_path is None else "group",
                     executor=self.executor,
@@ -238,7 +254,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.storage_path is None:
             return type(self.estimator).__name__
         *searched, folds = data
-        scoring = getattr(folds.scoring, "__qualname__", repr(folds.scoring))  # a function's repr tells where in memory it lies
+        scoring = getattr(
+            folds.scoring, "__qualname__", repr(folds.scoring)
+        )  # a function's repr tells where in memory it lies
         digest = joblib.hash((searched, dict(folds.fit_params), scoring, folds.return_train_score))
         return f"{type(self.estimator).__name__}-{digest[:12]}"
 
@@ -252,12 +270,21 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         return float(scored[self.refit] if self.multimetric_ else scored)
 
     predict = _delegated("predict", "Return what the best estimator predicts.")
-    predict_proba = _delegated("predict_proba", "Return the probabilities that the best estimator predicts.")
-    predict_log_proba = _delegated("predict_log_proba", "Return the logarithms of the probabilities that the best estimator predicts.")
-    decision_function = _delegated("decision_function", "Return the best estimator's decision function.")
+    predict_proba = _delegated(
+        "predict_proba", "Return the probabilities that the best estimator predicts."
+    )
+    predict_log_proba = _delegated(
+        "predict_log_proba",
+        "Return the logarithms of the probabilities that the best estimator predicts.",
+    )
+    decision_function = _delegated(
+        "decision_function", "Return the best estimator's decision function."
+    )
     score_samples = _delegated("score_samples", "Return the best estimator's score of each sample.")
     transform = _delegated("transform", "Return what the best estimator makes of the data.")
-    inverse_transform = _delegated("inverse_transform", "Return the data of which the best estimator would have made these.")
+    inverse_transform = _delegated(
+        "inverse_transform", "Return the data of which the best estimator would have made these."
+    )
 
     @property
     def classes_(self) -> Any:
@@ -269,7 +296,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     def n_features_in_(self) -> int:
         """How many features the data have."""
         if not hasattr(self, "best_estimator_"):
-            raise AttributeError(f"{type(self).__name__} has no n_features_in_ before it is fitted; call fit first")
+            raise AttributeError(
+                f"{type(self).__name__} has no n_features_in_ before it is fitted; call fit first"
+            )
         return int(self.best_estimator_.n_features_in_)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -279,7 +308,10 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         for name in ("estimator_type", "classifier_tags", "regressor_tags", "transformer_tags"):
             setattr(tags, name, copy.deepcopy(getattr(inner, name)))
-        tags.input_tags.pairwise, tags.input_tags.sparse = inner.input_tags.pairwise, inner.input_tags.sparse
+        tags.input_tags.pairwise, tags.input_tags.sparse = (
+            inner.input_tags.pairwise,
+            inner.input_tags.sparse,
+        )
         return tags
 
 
@@ -291,7 +323,9 @@ def _evaluate(config: dict[str, Any], data: tuple[Any, Any, Any, Splits, Folds])
 
 def _with(estimator: Any, parameters: Mapping[str, Any]) -> Any:
     # Parameters may be estimators themselves, which must not be fitted twice.
-    return clone(estimator).set_params(**{name: clone(value, safe=False) for name, value in parameters.items()})
+    return clone(estimator).set_params(
+        **{name: clone(value, safe=False) for name, value in parameters.items()}
+    )
 
 
 def _space(distributions: Any) -> dict[str, Any]:
@@ -304,12 +338,17 @@ def _space(distributions: Any) -> dict[str, Any]:
 
 def _domain(name: str, distribution: Any) -> Any:
     if isinstance(distribution, list | tuple | np.ndarray):
-        return choice([value.item() if isinstance(value, np.generic) else value for value in distribution])
+        return choice(
+            [value.item() if isinstance(value, np.generic) else value for value in distribution]
+        )
     if hasattr(distribution, "rvs"):
         raise TypeError(
             f"{name!r} has a distribution of SciPy's, which no searcher can learn from; use words such as tune.loguniform instead"
         )
-    if not isinstance(distribution, Domain | Mapping) and type(distribution).__module__.partition(".")[0] != "searchers":
+    if (
+        not isinstance(distribution, Domain | Mapping)
+        and type(distribution).__module__.partition(".")[0] != "searchers"
+    ):
         raise TypeError(
             f"{name!r} must be a search-space word or a list of values, got {distribution!r:.200}; put a single value into a list"
         )
@@ -331,12 +370,20 @@ def _refuse_failure(grid: ResultGrid, error_score: Any) -> None:
             raise result.error
     first = next((result for result in grid), None)
     if first is None:
-        raise ValueError("no configuration was tried; give the search more time, or a larger n_iter")
-    if all(result.error or ERROR in result.metrics for result in grid) and not any(map(_has_score, grid)):
+        raise ValueError(
+            "no configuration was tried; give the search more time, or a larger n_iter"
+        )
+    if all(result.error or ERROR in result.metrics for result in grid) and not any(
+        map(_has_score, grid)
+    ):
         raise ValueError(
             f"all fits have failed, the first with {first.metrics.get(ERROR, first.error)}; error_score='raise' ends at the first"
         )
 
 
 def _has_score(result: Result) -> bool:
-    return any(math.isfinite(value) for name, value in result.metrics.items() if name.startswith("mean_test_"))
+    return any(
+        math.isfinite(value)
+        for name, value in result.metrics.items()
+        if name.startswith("mean_test_")
+    )

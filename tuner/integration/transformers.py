@@ -96,7 +96,10 @@ class TuneReportCheckpointCallback(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the evaluation, unless the trainer is about to save, or about to find out whether it does."""
         self._is_unreported = True
-        saves = self._save_checkpoints and (control.should_save or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best")
+        saves = self._save_checkpoints and (
+            control.should_save
+            or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best"
+        )
         if not (self._is_fitting and saves):
             self._report_rest(state, control)
 
@@ -106,7 +109,13 @@ class TuneReportCheckpointCallback(TrainerCallback):
             return
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
         settings = {"learning_rate": args.learning_rate}
-        self._report(state, control, lambda metrics: report_saved(metrics, lambda directory: _copy(saved, directory, settings)))
+        self._report(
+            state,
+            control,
+            lambda metrics: report_saved(
+                metrics, lambda directory: _copy(saved, directory, settings)
+            ),
+        )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report an evaluation that was not good enough to be saved."""
@@ -133,7 +142,9 @@ class TuneReportCheckpointCallback(TrainerCallback):
         self._is_unreported = False
         if self._stop or not state.is_world_process_zero:
             return
-        offered = {name: value for log in state.log_history for name, value in log.items()} | {"step": state.global_step}
+        offered = {name: value for log in state.log_history for name, value in log.items()} | {
+            "step": state.global_step
+        }
         try:
             send(self._selection.of(offered))
         except StopTraining as stop:

@@ -16,7 +16,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "xgboost":
         raise
-    raise ImportError('tuner.integration.xgboost needs XGBoost, which is not installed; pip install "tuner-hpo[xgboost]"') from error
+    raise ImportError(
+        'tuner.integration.xgboost needs XGBoost, which is not installed; pip install "tuner-hpo[xgboost]"'
+    ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
@@ -104,8 +106,12 @@ class TuneReportCheckpointCallback(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
         """Report the round; see XGBoost's ``TrainingCallback``."""
-        num_rounds = model.num_boosted_rounds() if hasattr(model, "num_boosted_rounds") else epoch + 1
-        self._is_saved = self._rounds.report(_latest(evals_log, keep_pairs=self._has_pairs), model, num_rounds)
+        num_rounds = (
+            model.num_boosted_rounds() if hasattr(model, "num_boosted_rounds") else epoch + 1
+        )
+        self._is_saved = self._rounds.report(
+            _latest(evals_log, keep_pairs=self._has_pairs), model, num_rounds
+        )
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -126,8 +132,12 @@ class TuneReportCallback(TuneReportCheckpointCallback):
         Ray Tune has taken it away.
     """
 
-    def __init__(self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None) -> None:
-        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)
+    def __init__(
+        self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None
+    ) -> None:
+        super().__init__(
+            metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn
+        )
 
 
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:

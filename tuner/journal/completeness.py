@@ -81,7 +81,9 @@ class Mark:
         """
         if self.boot_id and self.boot_id == (boot_id() if now is None else now):
             return False
-        return self.durability == "process" or (self.durability == "group" and lost_s <= _POWER_CUT_S)
+        return self.durability == "process" or (
+            self.durability == "group" and lost_s <= _POWER_CUT_S
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,11 @@ class Witness:
         """Return whether the journal, if it knows this of the trial, lacks something; None where it does not know the trial."""
         if known is None:
             return True
-        return self.iteration > known.iteration if self.index is None else self.index >= known.next_checkpoint + _MAX_AHEAD
+        return (
+            self.iteration > known.iteration
+            if self.index is None
+            else self.index >= known.next_checkpoint + _MAX_AHEAD
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,9 @@ def read_mark(experiment: Path) -> Mark:
     noted, note = declaration.get(MARK), read_note(experiment)
     noted = noted if isinstance(noted, Mapping) else {}
     settings = declaration.get("run_config")
-    durability = noted.get("durability") or (settings.get("durability") if isinstance(settings, Mapping) else None)
+    durability = noted.get("durability") or (
+        settings.get("durability") if isinstance(settings, Mapping) else None
+    )
     return Mark(
         max(_whole(noted.get("epoch")), _whole(note.get("epoch"))),
         _whole(note.get("segment")),
@@ -180,7 +188,9 @@ def _whole(number: Any) -> int:
 def _seconds(result: Mapping[str, Any]) -> float:
     seconds = result.get(TIME_TOTAL_S)
     try:
-        return float(seconds) if isinstance(seconds, (int, float)) and not math.isnan(seconds) else 0.0
+        return (
+            float(seconds) if isinstance(seconds, (int, float)) and not math.isnan(seconds) else 0.0
+        )
     except OverflowError:
         return math.inf
 
@@ -207,14 +217,20 @@ def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_D
     for path in snapshot_files.paths(experiment, disk):
         if int(path.stem) <= tail.sequence:
             break
-        with suppress(OSError, ValueError, KeyError, TypeError, StorageError):  # one that is damaged tells nothing
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, StorageError
+        ):  # one that is damaged tells nothing
             snapshot_files.load(path, disk)
-            lacks.append(Lack(f"{layout.SNAPSHOT}/{path.name} was taken behind record {int(path.stem)}"))
+            lacks.append(
+                Lack(f"{layout.SNAPSHOT}/{path.name} was taken behind record {int(path.stem)}")
+            )
             break
     return lacks
 
 
-def lacking_results(experiment: Path, trials: Iterable[Trial], *, has_segment: bool = True, disk: Disk = LOCAL_DISK) -> list[Lack]:
+def lacking_results(
+    experiment: Path, trials: Iterable[Trial], *, has_segment: bool = True, disk: Disk = LOCAL_DISK
+) -> list[Lack]:
     """Return what the journal lacks by the files of trials that may go on, and of those that it does not know.
 
     Args:
@@ -224,7 +240,9 @@ def lacking_results(experiment: Path, trials: Iterable[Trial], *, has_segment: b
         disk: Where the journal lies.
     """
     known = {trial.trial_id: None if _is_over(trial) else Known.of(trial) for trial in trials}
-    if not any(witness.contradicts(known.get(witness.trial_id)) for witness in witnesses(experiment, known)):
+    if not any(
+        witness.contradicts(known.get(witness.trial_id)) for witness in witnesses(experiment, known)
+    ):
         return []
     # What a trial had done before it began anew, its state does not tell.
     whole = known_by(read(experiment, disk=disk))
@@ -232,7 +250,9 @@ def lacking_results(experiment: Path, trials: Iterable[Trial], *, has_segment: b
     return compared(witnesses(experiment, looked_at), whole, has_segment=has_segment)
 
 
-def compared(found: Iterable[Witness], known: Mapping[str, Known], *, has_segment: bool = True) -> list[Lack]:
+def compared(
+    found: Iterable[Witness], known: Mapping[str, Known], *, has_segment: bool = True
+) -> list[Lack]:
     """Return what the journal lacks by the files of trials.
 
     Args:
@@ -244,9 +264,24 @@ def compared(found: Iterable[Witness], known: Mapping[str, Known], *, has_segmen
     for witness in found:
         trial = known.get(witness.trial_id)
         if witness.contradicts(trial):
-            knows = f"{trial.iteration} is the last that it knows" if trial else "it does not know the trial"
-            lost_s = max(witness.time_total_s - (trial.time_total_s if trial else 0.0), 0.0) if has_segment else math.inf
-            lacks.append(Lack(f"{witness.path} is of iteration {witness.iteration} ({knows})", lost_s, witness, trial is not None))
+            knows = (
+                f"{trial.iteration} is the last that it knows"
+                if trial
+                else "it does not know the trial"
+            )
+            lost_s = (
+                max(witness.time_total_s - (trial.time_total_s if trial else 0.0), 0.0)
+                if has_segment
+                else math.inf
+            )
+            lacks.append(
+                Lack(
+                    f"{witness.path} is of iteration {witness.iteration} ({knows})",
+                    lost_s,
+                    witness,
+                    trial is not None,
+                )
+            )
     return lacks
 
 
@@ -287,7 +322,11 @@ def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[W
     """
     names: list[str] = []
     with suppress(OSError), os.scandir(experiment) as entries:
-        names = sorted(entry.name for entry in entries if layout.is_trial(entry.name) and entry.is_dir(follow_symlinks=False))
+        names = sorted(
+            entry.name
+            for entry in entries
+            if layout.is_trial(entry.name) and entry.is_dir(follow_symlinks=False)
+        )
     for trial_id in names:
         of_trial = known.get(trial_id, Known(next_checkpoint=-_MAX_AHEAD))
         if of_trial is not None:
@@ -305,14 +344,25 @@ def _witnesses_of(experiment: Path, trial_id: str, next_checkpoint: int) -> Iter
             if index >= next_checkpoint + _MAX_AHEAD:
                 with suppress(CheckpointError):
                     manifest = read_manifest(folder / name)
-                    if (manifest.trial_id, manifest.index) == (trial_id, index):  # else the user has put it there
-                        yield Witness(trial_id, f"{trial_id}/{name}", _whole(manifest.iteration), _seconds(manifest.metrics), index)
+                    if (manifest.trial_id, manifest.index) == (
+                        trial_id,
+                        index,
+                    ):  # else the user has put it there
+                        yield Witness(
+                            trial_id,
+                            f"{trial_id}/{name}",
+                            _whole(manifest.iteration),
+                            _seconds(manifest.metrics),
+                            index,
+                        )
 
 
 def remains_in(experiment: Path) -> str:
     """Return what tells that there was an experiment in a directory that has neither declaration nor journal, empty for nothing."""
     found = next((witness.path for witness in witnesses(experiment, {})), "")
-    return found or next((path.relative_to(experiment).as_posix() for path in snapshot_files.paths(experiment)), "")
+    return found or next(
+        (path.relative_to(experiment).as_posix() for path in snapshot_files.paths(experiment)), ""
+    )
 
 
 def _last_row(path: Path) -> Mapping[str, Any]:
@@ -335,7 +385,12 @@ def _last_row(path: Path) -> Mapping[str, Any]:
 
 
 def checked_end(
-    experiment: Path, mark: Mark, *, is_salvage: bool = False, disk: Disk = LOCAL_DISK, now: str | None = None
+    experiment: Path,
+    mark: Mark,
+    *,
+    is_salvage: bool = False,
+    disk: Disk = LOCAL_DISK,
+    now: str | None = None,
 ) -> tuple[Tail, list[Lack]]:
     """Return where a journal ends, and what it lacks by its mark and the snapshots; snapshots that it lacks the records of are removed.
 
@@ -391,7 +446,11 @@ def settled(
     lacks = lacking_results(experiment, trials, has_segment=tail.epoch > 0, disk=disk)
     if is_salvage:
         if kept := set_aside(experiment, lacks):
-            _log.warning("kept aside, since the journal of %s knows nothing of it: %s", experiment, ", ".join(kept))
+            _log.warning(
+                "kept aside, since the journal of %s knows nothing of it: %s",
+                experiment,
+                ", ".join(kept),
+            )
     elif not all(mark.allows(lack.lost_s, now) for lack in lacks):
         raise incomplete(experiment, lacks, tail)
     else:
@@ -408,7 +467,9 @@ def _discard(experiment: Path, lacks: Iterable[Lack]) -> None:
             else:
                 checkpoints.delete(experiment / witness.path)
         except OSError as cause:
-            raise StorageError(f"{experiment / witness.path} tells more than the journal and cannot be removed: {cause}") from cause
+            raise StorageError(
+                f"{experiment / witness.path} tells more than the journal and cannot be removed: {cause}"
+            ) from cause
 
 
 def check(experiment: Path) -> None:
@@ -430,7 +491,9 @@ def unexplained(experiment: Path) -> list[Lack]:
     """
     mark, end = read_mark(experiment), find_end(experiment)
     known = known_by(read(experiment))
-    lacks = lacking_records(experiment, mark, end) + compared(witnesses(experiment, known), known, has_segment=end.tail.epoch > 0)
+    lacks = lacking_records(experiment, mark, end) + compared(
+        witnesses(experiment, known), known, has_segment=end.tail.epoch > 0
+    )
     return [lack for lack in lacks if not mark.allows(lack.lost_s)]
 
 
@@ -462,10 +525,14 @@ def _listed(lacks: Sequence[Lack]) -> str:
     largest: dict[str, Lack] = {}
     for number, lack in enumerate(lacks):
         name = lack.witness.trial_id if lack.witness else str(number)
-        if name not in largest or (lack.witness and lack.witness.iteration > _iteration(largest[name])):
+        if name not in largest or (
+            lack.witness and lack.witness.iteration > _iteration(largest[name])
+        ):
             largest[name] = lack
     named = [lack.what for lack in largest.values()]
-    return ", ".join(named[:_NUM_NAMED]) + (f", and of {len(named) - _NUM_NAMED} trials more" if len(named) > _NUM_NAMED else "")
+    return ", ".join(named[:_NUM_NAMED]) + (
+        f", and of {len(named) - _NUM_NAMED} trials more" if len(named) > _NUM_NAMED else ""
+    )
 
 
 def _iteration(lack: Lack) -> int:
@@ -493,10 +560,16 @@ def set_aside(experiment: Path, lacks: Iterable[Lack]) -> list[str]:
             if witness.index is not None:
                 kept.append(_renamed(experiment, witness.path))
             else:
-                names = [name for name in (layout.RESULTS, layout.PROGRESS) if (experiment / witness.trial_id / name).is_file()]
+                names = [
+                    name
+                    for name in (layout.RESULTS, layout.PROGRESS)
+                    if (experiment / witness.trial_id / name).is_file()
+                ]
                 kept += [_copied(experiment, f"{witness.trial_id}/{name}") for name in names]
     except OSError as cause:
-        raise StorageError(f"what contradicts the journal of {experiment} cannot be kept aside: {cause}") from cause
+        raise StorageError(
+            f"what contradicts the journal of {experiment} cannot be kept aside: {cause}"
+        ) from cause
     return kept
 
 

@@ -31,7 +31,9 @@ class Happened:
     advice: Sequence[Advice] = ()
 
 
-def happened(directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk = LOCAL_DISK) -> Iterator[Happened]:
+def happened(
+    directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk = LOCAL_DISK
+) -> Iterator[Happened]:
     """Yield all that has happened to an experiment, in a form that `Experiment.handle` takes.
 
     Args:
@@ -47,7 +49,9 @@ def happened(directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk
     for body in read(directory, after, disk):
         try:
             if not records.is_event(body):
-                elapsed_s = max(elapsed_s, records.stamp_of(body))  # not even behind the mark of an end does time go back
+                elapsed_s = max(
+                    elapsed_s, records.stamp_of(body)
+                )  # not even behind the mark of an end does time go back
                 yield Happened(None, elapsed_s)
                 continue
             if records.ROUTINE_END in body:

@@ -73,7 +73,12 @@ class Walk:
         """
         for offset, line in _lines(data):
             found = checked(line)
-            if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
+            if (
+                end is not None
+                and self.tail is not None
+                and offset
+                and self.tail.sequence + 1 >= end
+            ):
                 numbers = _NUMBERS.match(found[0]) if found else None
                 self.superseded = Superseded(path, offset, int(numbers[2]) if numbers else None)
                 return
@@ -91,18 +96,26 @@ class Walk:
         if end is None:
             self.torn_at = None if data else 0
         elif self.tail is None or self.tail.sequence + 1 < end:
-            raise _damaged(path, len(data), f"it ends before record {end}, with which the next segment begins")
+            raise _damaged(
+                path, len(data), f"it ends before record {end}, with which the next segment begins"
+            )
 
     def _take_header(self, path: Path, body: bytes) -> None:
         try:
             header = strict_json.loads(body)
             if header.get("k") != HEADER:
                 raise _damaged(path, 0, "its first line is no header")
-            version, (sequence, crc), epoch = int(header["v"]), map(int, header["previous"]), int(header["e"])
+            version, (sequence, crc), epoch = (
+                int(header["v"]),
+                map(int, header["previous"]),
+                int(header["e"]),
+            )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
             raise _damaged(path, 0, f"its header is not as it was written ({cause!r})") from cause
         if version > FORMAT:
-            raise StorageError(f"{path} was written by a newer version (format {version}, known is {FORMAT}); open it with that one")
+            raise StorageError(
+                f"{path} was written by a newer version (format {version}, known is {FORMAT}); open it with that one"
+            )
         previous = Tail(sequence, crc, epoch)
         if path.stem != f"{sequence + 1:020d}":
             raise _damaged(path, 0, f"its header says that it begins with record {sequence + 1}")
@@ -123,7 +136,9 @@ class Walk:
         """
         last = self.tail or START
         if (last.sequence, last.crc) != (previous.sequence, previous.crc):
-            raise _damaged(path, 0, f"it does not follow record {last.sequence} of the segment before it")
+            raise _damaged(
+                path, 0, f"it does not follow record {last.sequence} of the segment before it"
+            )
         if previous.epoch < last.epoch:
             raise _two_drivers(path, 0, last.epoch, previous.epoch)
         behind = self.superseded
@@ -137,7 +152,9 @@ class Walk:
             raise _damaged(path, offset, "a line is no record")
         sequence, epoch = int(numbers[1]), int(numbers[2])
         if sequence != last.sequence + 1:
-            raise _damaged(path, offset, f"record {last.sequence + 1} is missing, there stands {sequence}")
+            raise _damaged(
+                path, offset, f"record {last.sequence + 1} is missing, there stands {sequence}"
+            )
         if epoch < last.epoch:
             raise _two_drivers(path, offset, last.epoch, epoch)
         self.tail = Tail(sequence, crc, epoch)
@@ -163,14 +180,22 @@ def _is_good_line_behind(data: bytes, offset: int) -> bool:
 
 def _damaged(path: Path, offset: int, what: str) -> DamagedJournal:
     remedy = "restore the file from a backup, or have Tuner.restore(..., salvage=True) mend what can be mended"
-    return DamagedJournal(f"journal {path} is damaged at byte {offset}: {what}; {remedy}", str(path), offset)
+    return DamagedJournal(
+        f"journal {path} is damaged at byte {offset}: {what}; {remedy}", str(path), offset
+    )
 
 
 def _two_drivers(path: Path, offset: int, later: int, earlier: int) -> DamagedJournal:
-    return _damaged(path, offset, f"driver {earlier} wrote behind driver {later}, so the file lock of {path.parent} did not hold")
+    return _damaged(
+        path,
+        offset,
+        f"driver {earlier} wrote behind driver {later}, so the file lock of {path.parent} did not hold",
+    )
 
 
-def read(experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_DISK) -> Iterator[dict[str, Any]]:
+def read(
+    experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_DISK
+) -> Iterator[dict[str, Any]]:
     """Yield the records of an experiment's journal in order, marks included.
 
     A torn end is passed over in silence, since it may be a line that a driver is just writing; whoever takes the journal over calls
@@ -189,7 +214,9 @@ def read(experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_
         try:
             yield strict_json.loads(body)
         except ValueError as cause:
-            raise DamagedJournal(f"a record of journal {journal_directory(experiment)} is no JSON, {body[:40]!r}...: {cause}") from cause
+            raise DamagedJournal(
+                f"a record of journal {journal_directory(experiment)} is no JSON, {body[:40]!r}...: {cause}"
+            ) from cause
 
 
 def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[bytes]:
@@ -207,7 +234,9 @@ def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iter
                 yield body
 
 
-def backwards(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Iterator[tuple[Path, Iterator[tuple[int, bytes]]]]:
+def backwards(
+    experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK
+) -> Iterator[tuple[Path, Iterator[tuple[int, bytes]]]]:
     """Yield the segments that are there at the first question, the last one first, and of each the offset and body of each record.
 
     Args:
@@ -235,7 +264,11 @@ def backwards(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> It
 def _check_begins(first: tuple[int, Path], after: int) -> None:
     number, path = first
     if number > after + 1:
-        raise _damaged(path, 0, f"records {after + 1} to {number - 1}, which stood in a segment before it, are missing")
+        raise _damaged(
+            path,
+            0,
+            f"records {after + 1} to {number - 1}, which stood in a segment before it, are missing",
+        )
 
 
 def _content(path: Path, disk: Disk) -> bytes:
@@ -286,7 +319,9 @@ def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk =
         if walk.tail is not None:
             return End(walk.tail, torn, (path, data[: walk.torn_at]))
     if expected:
-        raise DamagedJournal(f"journal {directory} is empty, but record {expected} was written; restore its files from a backup")
+        raise DamagedJournal(
+            f"journal {directory} is empty, but record {expected} was written; restore its files from a backup"
+        )
     return End(START, torn, None)
 
 
@@ -317,7 +352,9 @@ def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = 
     return end.tail
 
 
-def _superseded_before(experiment: str | os.PathLike[str], end: End, disk: Disk) -> Superseded | None:
+def _superseded_before(
+    experiment: str | os.PathLike[str], end: End, disk: Disk
+) -> Superseded | None:
     """Return what the segment before the last one holds behind its start, None unless the last one holds no record.
 
     Raises:
@@ -325,7 +362,11 @@ def _superseded_before(experiment: str | os.PathLike[str], end: End, disk: Disk)
     """
     if not end.last or int(end.last[0].stem) != end.tail.sequence + 1:
         return None
-    before = [path for first, path in segments_in(journal_directory(experiment), disk) if first <= end.tail.sequence]
+    before = [
+        path
+        for first, path in segments_in(journal_directory(experiment), disk)
+        if first <= end.tail.sequence
+    ]
     if not before:
         return None
     walk = Walk()
@@ -338,7 +379,9 @@ def _superseded_before(experiment: str | os.PathLike[str], end: End, disk: Disk)
     return walk.superseded
 
 
-def _check_reaches(expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool) -> None:
+def _check_reaches(
+    expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool
+) -> None:
     if tail is None and has_more:
         return
     if (tail or START).sequence < expected:

@@ -41,7 +41,14 @@ from tuner.core.events import (
 from tuner.core.policies import Advice, StopAll
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
-from tuner.core.trial_json import Translate, checkpoint_fields, exploit_fields, exploit_from, failure_fields, failure_from
+from tuner.core.trial_json import (
+    Translate,
+    checkpoint_fields,
+    exploit_fields,
+    exploit_from,
+    failure_fields,
+    failure_from,
+)
 from tuner.errors import StorageError
 from tuner.storage import lines
 
@@ -91,7 +98,9 @@ _EXITED_FORMS: Final = _forms(b'"k":"exited","id":"%b","a":%d,"outcome":"%b","fa
 _TURN_FORMS: Final = _forms(b'"k":"turn"')
 
 
-def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict) -> Body:
+def encode(
+    event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict
+) -> Body:
     """Return the record of an event.
 
     Args:
@@ -106,7 +115,9 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate:
     return body
 
 
-def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> tuple[Form, tuple[Any, ...]] | None:
+def spelled(
+    event: Event, stamp: float, routine_end_s: float | None = None
+) -> tuple[Form, tuple[Any, ...]] | None:
     """Return the record of an event on which nothing was decided as a form and what stands in it, where it is one of the frequent ones.
 
     It says the same as what `encode` returns, and is made in a fraction of the time; the metrics of a result stay as the worker has
@@ -123,16 +134,37 @@ def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> t
     """
     # All in one function, since between two reports the processor's caches belong to the workers, and a call costs more than what it does.
     latest_s = stamp if routine_end_s is None else stamp + routine_end_s
-    if latest_s.__class__ is not float or latest_s - latest_s != 0.0:  # a NumPy scalar, of which the repr is no number, or not finite
+    if (
+        latest_s.__class__ is not float or latest_s - latest_s != 0.0
+    ):  # a NumPy scalar, of which the repr is no number, or not finite
         return None
     values: tuple[Any, ...]
     try:
-        if event.__class__ is ResultReported and event.text and not event.checkpoint and event.trial_id.isalnum():
-            forms, values = _RESULT_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.text)
+        if (
+            event.__class__ is ResultReported
+            and event.text
+            and not event.checkpoint
+            and event.trial_id.isalnum()
+        ):
+            forms, values = (
+                _RESULT_FORMS,
+                (stamp, event.trial_id.encode("ascii"), event.attempt, event.text),
+            )
         elif event.__class__ is WorkerStarted and event.trial_id.isalnum():
-            forms, values = _STARTED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.pid)
+            forms, values = (
+                _STARTED_FORMS,
+                (stamp, event.trial_id.encode("ascii"), event.attempt, event.pid),
+            )
         elif event.__class__ is WorkerExited and not event.failure and event.trial_id.isalnum():
-            forms, values = _EXITED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.outcome.value.encode())
+            forms, values = (
+                _EXITED_FORMS,
+                (
+                    stamp,
+                    event.trial_id.encode("ascii"),
+                    event.attempt,
+                    event.outcome.value.encode(),
+                ),
+            )
         elif event.__class__ is TurnEnded and not event.is_routine:
             forms, values = _TURN_FORMS, (stamp,)
         else:
@@ -142,7 +174,9 @@ def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> t
     return (forms[0], values) if routine_end_s is None else (forms[1], (*values, routine_end_s))
 
 
-def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -> tuple[Event, Sequence[Advice]]:
+def with_configs(
+    event: Event, advice: Sequence[Advice], translate: Translate
+) -> tuple[Event, Sequence[Advice]]:
     """Return event and advice with the configurations in them brought back from JSON values."""
     if isinstance(event, TrialSuggested):
         event = replace(event, config=translate(event.config))
@@ -153,7 +187,11 @@ def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -
 
 def _with_config(said: Advice, translate: Translate) -> Advice:
     decision = said.decision
-    return replace(said, decision=replace(decision, config=translate(decision.config))) if isinstance(decision, Exploit) else said
+    return (
+        replace(said, decision=replace(decision, config=translate(decision.config)))
+        if isinstance(decision, Exploit)
+        else said
+    )
 
 
 def mark(kind: str, stamp: float, **facts: Any) -> Body:
@@ -169,7 +207,13 @@ def is_event(body: Mapping[str, Any]) -> bool:
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
-            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": checkpoint_fields(checkpoint) if checkpoint else None}
+            return {
+                "k": RESULT,
+                "id": trial_id,
+                "a": attempt,
+                "m": metrics,
+                "c": checkpoint_fields(checkpoint) if checkpoint else None,
+            }
         case TurnEnded(is_routine):
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
@@ -195,7 +239,12 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
         case CheckpointSaved(trial_id, attempt, checkpoint):
             return {"k": SAVED, "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
         case CheckpointFailed(trial_id, attempt, failure):
-            return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": failure_fields(failure)}
+            return {
+                "k": "save_failed",
+                "id": trial_id,
+                "a": attempt,
+                "failure": failure_fields(failure),
+            }
         case CheckpointLost(trial_id, index, why):
             return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
@@ -207,10 +256,19 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
         case ResumeRequested(trial_id):
             return {"k": "resume_requested", "id": trial_id}
         case TrialForked(trial_id, donor_id, changes, resources, checkpoint):
-            fork = {"donor": donor_id, "changes": dict(changes), "resources": dict(resources), "checkpoint": checkpoint}
+            fork = {
+                "donor": donor_id,
+                "changes": dict(changes),
+                "resources": dict(resources),
+                "checkpoint": checkpoint,
+            }
             return {"k": "forked", "id": trial_id, **fork}
         case DriverRestarted(settings, unfinished, errored, finished):
-            resume = {"unfinished": unfinished.value, "errored": errored.value, "finished": finished.value}
+            resume = {
+                "unfinished": unfinished.value,
+                "errored": errored.value,
+                "finished": finished.value,
+            }
             return {"k": "restarted", "settings": settings.as_fields(), **resume}
         case _:
             assert_never(event)
@@ -273,10 +331,16 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
     kind = body.get("k")
     event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
     if event_of is None:
-        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version can read")
+        raise StorageError(
+            f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version can read"
+        )
     try:
         _check_types(body)
-        return event_of(body), stamp_of(body), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
+        return (
+            event_of(body),
+            stamp_of(body),
+            tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ())),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise StorageError(
             f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r:.200}); a newer version wrote it, or it "
@@ -312,7 +376,9 @@ def _result(body: Mapping[str, Any]) -> Event:
 
 
 def _suggested(body: Mapping[str, Any]) -> Event:
-    return TrialSuggested(body["id"], body["config"], body["resources"], body["tag"], _failure(body["failure"]))
+    return TrialSuggested(
+        body["id"], body["config"], body["resources"], body["tag"], _failure(body["failure"])
+    )
 
 
 def _exited(body: Mapping[str, Any]) -> Event:
@@ -370,7 +436,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "trial_stop_requested": lambda body: TrialStopRequested(body["id"]),
     "pause_requested": lambda body: PauseRequested(body["id"]),
     "resume_requested": lambda body: ResumeRequested(body["id"]),
-    "forked": lambda body: TrialForked(body["id"], body["donor"], body["changes"], body["resources"], body["checkpoint"]),
+    "forked": lambda body: TrialForked(
+        body["id"], body["donor"], body["changes"], body["resources"], body["checkpoint"]
+    ),
     "restarted": lambda body: DriverRestarted(
         ExperimentSettings.from_fields(body["settings"]),
         ResumeType(body["unfinished"]),

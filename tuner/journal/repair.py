@@ -72,7 +72,11 @@ def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salv
                 return Salvaged(tuple(mended), damage, _cut(experiment, path, offset, disk))
         except OSError as cause:
             raise StorageError(f"the damage in journal {path} cannot be mended: {cause}") from cause
-        _log.warning("journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is lost", path, offset)
+        _log.warning(
+            "journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is lost",
+            path,
+            offset,
+        )
         mended.append(damage)
     return Salvaged(tuple(mended))
 
@@ -92,8 +96,14 @@ def _mend(path: Path, offset: int, disk: Disk) -> bool:
     """Turn back the one bit whose flipping explains what is wrong at this byte, if there is one."""
     data = disk.read(path)
     line_end = data.find(b"\n", offset)
-    stretch_end = data.find(b"\n", line_end + 1) + 1 or len(data)  # a line break may have come into the line, or have gone from it
-    if line_end < 0 or stretch_end - offset > _MENDABLE_BYTES or body_of(data[offset:line_end]) is not None:
+    stretch_end = data.find(b"\n", line_end + 1) + 1 or len(
+        data
+    )  # a line break may have come into the line, or have gone from it
+    if (
+        line_end < 0
+        or stretch_end - offset > _MENDABLE_BYTES
+        or body_of(data[offset:line_end]) is not None
+    ):
         return False
     stretch = bytearray(data[offset:stretch_end])
     for position in range(len(stretch)):
@@ -132,11 +142,15 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
     data = disk.read(path)
     kept = data[:offset]
     if not (kept.count(b"\n") > 1 or segments.index(path)):
-        raise DamagedJournal(f"journal {path} is damaged at byte {offset}, and no record stands before that; restore it from a backup")
+        raise DamagedJournal(
+            f"journal {path} is damaged at byte {offset}, and no record stands before that; restore it from a backup"
+        )
     lost = Counter(_trials_of(data[offset:]))
     for segment in behind:
         lost.update(_trials_of(disk.read(segment)))
-    for segment in reversed(behind):  # the last first, so that what a crash leaves is cut again at the same place
+    for segment in reversed(
+        behind
+    ):  # the last first, so that what a crash leaves is cut again at the same place
         disk.rename(segment, _aside(segment, disk))
     if kept:
         _replace(path, data, kept, disk)
@@ -147,7 +161,10 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
         "journal %s is damaged at byte %d and was cut there; what lay behind it is kept beside it and done again: %s",
         path,
         offset,
-        ", ".join(f"{number} results of trial {trial_id}" for trial_id, number in sorted(lost.items())) or "no results",
+        ", ".join(
+            f"{number} results of trial {trial_id}" for trial_id, number in sorted(lost.items())
+        )
+        or "no results",
     )
     return dict(lost)
 
@@ -164,5 +181,8 @@ def _aside(path: Path, disk: Disk) -> Path:
     taken = set()
     with suppress(OSError):
         taken = set(disk.names(path.parent))
-    names = (f"{ASIDE_PREFIX}{path.name}" + (f".{number}" if number else "") for number in range(len(taken) + 1))
+    names = (
+        f"{ASIDE_PREFIX}{path.name}" + (f".{number}" if number else "")
+        for number in range(len(taken) + 1)
+    )
     return path.with_name(next(name for name in names if name not in taken))

@@ -31,7 +31,9 @@ _DECODED_AT_ONCE: Final = 64
 """To decode so many records in one piece takes half the time of one by one; of more, memory becomes the limit."""
 
 
-def rows(experiment: str | os.PathLike[str], trial_ids: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+def rows(
+    experiment: str | os.PathLike[str], trial_ids: Collection[str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield records of results and of checkpoints saved after them, those of all attempts, in their order, in one pass over the journal.
 
     Args:
@@ -46,12 +48,20 @@ def rows(experiment: str | os.PathLike[str], trial_ids: Collection[str] | None =
         joined = b"[" + b",".join(some) + b"]"
         try:
             # One float that is not finite makes decoding slow for everything beside it.
-            yield from [strict_json.loads(body) for body in some] if b"$" in joined else strict_json.loads(joined)
+            yield from (
+                [strict_json.loads(body) for body in some]
+                if b"$" in joined
+                else strict_json.loads(joined)
+            )
         except ValueError as cause:
-            raise DamagedJournal(f"a record of the journal in {os.fspath(experiment)!r} is no JSON: {cause}") from cause
+            raise DamagedJournal(
+                f"a record of the journal in {os.fspath(experiment)!r} is no JSON: {cause}"
+            ) from cause
 
 
-def _bodies_of_rows(experiment: str | os.PathLike[str], trial_ids: Collection[str] | None) -> Iterator[bytes]:
+def _bodies_of_rows(
+    experiment: str | os.PathLike[str], trial_ids: Collection[str] | None
+) -> Iterator[bytes]:
     wanted = None if trial_ids is None else {trial_id.encode() for trial_id in trial_ids}
     for body in verified(experiment, 0, LOCAL_DISK):
         if (match := _ROW_OF.match(body)) and (wanted is None or match[1] in wanted):
@@ -135,7 +145,10 @@ class ResultIndex:
             DamagedJournal: If one has changed since it was found.
         """
         self._go_back_to(trial_id)
-        places, sizes = self._places.get(trial_id, array("Q")), self._sizes.get(trial_id, array("L"))
+        places, sizes = (
+            self._places.get(trial_id, array("Q")),
+            self._sizes.get(trial_id, array("L")),
+        )
         with ExitStack() as opened:
             files: dict[int, int] = {}
             for place, size_bytes in zip(reversed(places), reversed(sizes), strict=True):
@@ -149,11 +162,15 @@ class ResultIndex:
         try:
             return open_regular(self._segments[number])
         except OSError as cause:
-            raise StorageError(f"journal {self._segments[number]} cannot be read: {cause}") from cause
+            raise StorageError(
+                f"journal {self._segments[number]} cannot be read: {cause}"
+            ) from cause
 
     def _read(self, descriptor: int, number: int, offset: int, size_bytes: int) -> dict[str, Any]:
         body = body_of(os.pread(descriptor, size_bytes + 9, offset))
         if body is None:
-            raise DamagedJournal(f"journal {self._segments[number]} was changed at byte {offset} while it was read; read it again")
+            raise DamagedJournal(
+                f"journal {self._segments[number]} was changed at byte {offset} while it was read; read it again"
+            )
         record: dict[str, Any] = strict_json.loads(body)
         return record

@@ -89,7 +89,12 @@ class MemoryRows:
         return self._configs.get(trial_id, ())
 
     def _reported(self, trial_id: str) -> Iterator[tuple[int, None, Mapping[str, Any]]]:
-        return zip(self._branches.get(trial_id) or repeat(0), repeat(None), self._results.get(trial_id, ()), strict=False)
+        return zip(
+            self._branches.get(trial_id) or repeat(0),
+            repeat(None),
+            self._results.get(trial_id, ()),
+            strict=False,
+        )
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
         return current(self._reported(trial_id))
@@ -104,13 +109,20 @@ class JournalRows:
         histories: See `histories_of`.
     """
 
-    def __init__(self, experiment_path: str | os.PathLike[str], histories: Mapping[str, History] | None = None) -> None:
+    def __init__(
+        self,
+        experiment_path: str | os.PathLike[str],
+        histories: Mapping[str, History] | None = None,
+    ) -> None:
         self._path = experiment_path
         self._histories = histories or {}
         self._index: ResultIndex | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JournalRows, (self._path, self._histories)  # the index is made anew where it is needed
+        return JournalRows, (
+            self._path,
+            self._histories,
+        )  # the index is made anew where it is needed
 
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results.
@@ -132,7 +144,9 @@ class JournalRows:
             DamagedJournal: If records are missing or do not verify.
         """
         if are_few:
-            records: Iterable[Mapping[str, Any]] = itertools.chain.from_iterable(map(self._records, trial_ids))
+            records: Iterable[Mapping[str, Any]] = itertools.chain.from_iterable(
+                map(self._records, trial_ids)
+            )
         else:
             records = journal_rows(self._path, trial_ids)
         return _reported(records, self._histories)
@@ -187,13 +201,19 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
     }
 
 
-def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
+def _counted(
+    records: Iterable[Mapping[str, Any]], history: History
+) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
     """Yield what `current` takes of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
     latest = history.superseded
     for record in records:
         attempt, metrics = record["a"], record["m"]
         if attempt >= max(latest, history.superseded + 1):
-            yield history.branch_of(attempt), _beginning(metrics) if attempt > latest else None, metrics
+            yield (
+                history.branch_of(attempt),
+                _beginning(metrics) if attempt > latest else None,
+                metrics,
+            )
             latest = attempt
 
 
@@ -203,7 +223,9 @@ def _beginning(first: Mapping[str, Any]) -> int | None:
     return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
 
 
-def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]) -> Iterator[Reported]:
+def _reported(
+    records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]
+) -> Iterator[Reported]:
     """Yield what records of results and saved checkpoints tell, as `_counted`; each result once it can no longer get a checkpoint."""
     latest: dict[str, int] = {}
     held: dict[str, Reported] = {}
@@ -214,14 +236,21 @@ def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, Hist
             continue
         if record["k"] != RESULT:
             if latest.get(trial_id) == attempt:
-                held[trial_id][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(record["c"]["index"])
+                held[trial_id][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
+                    record["c"]["index"]
+                )
             continue
         if trial_id in held:
             yield held[trial_id]
         metrics = record["m"]
         resumed = _beginning(metrics) if latest.get(trial_id) != attempt else None
         latest[trial_id] = attempt
-        held[trial_id] = trial_id, history.branch_of(attempt) if history.grafted else 0, resumed, metrics
+        held[trial_id] = (
+            trial_id,
+            history.branch_of(attempt) if history.grafted else 0,
+            resumed,
+            metrics,
+        )
     yield from held.values()
 
 
@@ -232,7 +261,9 @@ def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> lis
         results: All that one trial reported, in that order, each behind its branch and where its attempt began, see `surviving`.
     """
     reported = list(results)
-    places = surviving((branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported)
+    places = surviving(
+        (branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported
+    )
     return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
 
 
@@ -260,5 +291,9 @@ def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int
     return places
 
 
-def _configs_of(rows: Sequence[tuple[int, Row]], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
-    return [configs[min(branch, len(configs) - 1)] for branch, _ in rows] if len(configs) > 1 else None
+def _configs_of(
+    rows: Sequence[tuple[int, Row]], configs: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]] | None:
+    return (
+        [configs[min(branch, len(configs) - 1)] for branch, _ in rows] if len(configs) > 1 else None
+    )

@@ -70,7 +70,13 @@ def header_line(first: int, previous: Tail, epoch: int) -> bytes:
         previous: The record before that.
         epoch: Epoch of the driver that writes it.
     """
-    header = {"k": HEADER, "v": FORMAT, "e": epoch, "first": first, "previous": [previous.sequence, previous.crc]}
+    header = {
+        "k": HEADER,
+        "v": FORMAT,
+        "e": epoch,
+        "first": first,
+        "previous": [previous.sequence, previous.crc],
+    }
     return line_of(strict_json.to_bytes(header))
 
 
@@ -86,7 +92,9 @@ class Segment:
         sync: Bring file and name to the platter at once.
     """
 
-    def __init__(self, directory: Path, first: int, content: bytes, disk: Disk, *, sync: bool) -> None:
+    def __init__(
+        self, directory: Path, first: int, content: bytes, disk: Disk, *, sync: bool
+    ) -> None:
         self.first = first
         self.path = segment_path(directory, first)
         self.size_bytes = 0
@@ -95,7 +103,9 @@ class Segment:
         # Under a temporary name first: a segment never exists without its header, and one that is replaced never vanishes.
         temporary = temporary_sibling(self.path)
         self._descriptor = disk.create(temporary)
-        disk.hold(self._descriptor)  # so that another driver finds this one even where the lock file was deleted
+        disk.hold(
+            self._descriptor
+        )  # so that another driver finds this one even where the lock file was deleted
         try:
             self.write(content)
             if sync:
@@ -117,7 +127,10 @@ class Segment:
         try:
             taken = self._disk.write(self._descriptor, data)
             if taken != len(data):
-                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken")  # noqa: TRY301
+                raise OSError(  # noqa: TRY301
+                    errno.ENOSPC,
+                    f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken",
+                )
         except BaseException:
             with suppress(OSError):  # then it is tried again before the next write
                 self._cut_back()

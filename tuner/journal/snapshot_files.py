@@ -42,7 +42,12 @@ class Snapshot:
 
 
 def write(
-    experiment: str | os.PathLike[str], state: Mapping[str, Any], last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK
+    experiment: str | os.PathLike[str],
+    state: Mapping[str, Any],
+    last_sequence: int,
+    *,
+    sync: bool = True,
+    disk: Disk = LOCAL_DISK,
 ) -> Path:
     """Write a snapshot, and remove all but the newest two.
 
@@ -59,11 +64,22 @@ def write(
     Raises:
         StorageError: If it cannot be written; the older ones are untouched then.
     """
-    return write_parts(experiment, [strict_json.to_bytes(dict(state), strict_json.opaque)], last_sequence, sync=sync, disk=disk)
+    return write_parts(
+        experiment,
+        [strict_json.to_bytes(dict(state), strict_json.opaque)],
+        last_sequence,
+        sync=sync,
+        disk=disk,
+    )
 
 
 def write_parts(
-    experiment: str | os.PathLike[str], state: Sequence[bytes], last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK
+    experiment: str | os.PathLike[str],
+    state: Sequence[bytes],
+    last_sequence: int,
+    *,
+    sync: bool = True,
+    disk: Disk = LOCAL_DISK,
 ) -> Path:
     """Write a snapshot whose state is JSON text already, in parts; see `write`."""
     directory = Path(experiment) / layout.SNAPSHOT
@@ -81,7 +97,9 @@ def write_parts(
     return path
 
 
-def discard_after(experiment: str | os.PathLike[str], sequence: int, disk: Disk = LOCAL_DISK) -> None:
+def discard_after(
+    experiment: str | os.PathLike[str], sequence: int, disk: Disk = LOCAL_DISK
+) -> None:
     """Remove the snapshots that contain records behind this one, which the journal has lost: others will get their numbers.
 
     That happens where nothing is synced, and the power fails.
@@ -95,7 +113,9 @@ def discard_after(experiment: str | os.PathLike[str], sequence: int, disk: Disk 
         try:
             disk.remove(path)
         except OSError as cause:
-            raise StorageError(f"snapshot {path} tells more than the journal and cannot be removed: {cause}; delete it") from cause
+            raise StorageError(
+                f"snapshot {path} tells more than the journal and cannot be removed: {cause}; delete it"
+            ) from cause
 
 
 def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Snapshot | None:
@@ -114,7 +134,11 @@ def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> 
         try:
             return load(path, disk)
         except (OSError, ValueError, KeyError, TypeError) as cause:
-            warnings.warn(f"snapshot {path} is damaged ({cause}); going on from an older state", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"snapshot {path} is damaged ({cause}); going on from an older state",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     return None
 
 
@@ -127,7 +151,9 @@ def load(path: Path, disk: Disk = LOCAL_DISK) -> Snapshot:
     """
     body = strict_json.unseal(disk.read(path))
     if body["format"] > FORMAT:
-        raise StorageError(f"snapshot {path} was written by a newer version (format {body['format']}); open it with that one")
+        raise StorageError(
+            f"snapshot {path} was written by a newer version (format {body['format']}); open it with that one"
+        )
     if path.stem != f"{body['last_sequence']:020d}":
         raise ValueError(f"it contains records up to {body['last_sequence']}")
     return Snapshot(body["last_sequence"], body["state"])
@@ -136,7 +162,9 @@ def load(path: Path, disk: Disk = LOCAL_DISK) -> Snapshot:
 def paths(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> list[Path]:
     """Return the snapshots, newest first."""
     directory = Path(experiment) / layout.SNAPSHOT
-    return sorted((directory / name for name in disk.names(directory) if _NAME.fullmatch(name)), reverse=True)
+    return sorted(
+        (directory / name for name in disk.names(directory) if _NAME.fullmatch(name)), reverse=True
+    )
 
 
 @final
@@ -159,7 +187,9 @@ class SnapshotClock:
 
     def __init__(self, start_s: float, fixed_period_s: float | None = None) -> None:
         if fixed_period_s is not None and not fixed_period_s >= 0:
-            raise ValueError(f"fixed_period_s must be at least 0, got {fixed_period_s}; None leaves the period to the cost of a save")
+            raise ValueError(
+                f"fixed_period_s must be at least 0, got {fixed_period_s}; None leaves the period to the cost of a save"
+            )
         self._fixed_period_s = fixed_period_s
         self._last_end_s = start_s
         self._paid_off_s = start_s
@@ -189,4 +219,6 @@ class SnapshotClock:
 
     def worked(self, started_s: float, ended_s: float) -> None:
         """Take note of work on a save that is not finished: it has to be paid off, and the save stays due."""
-        self._paid_off_s = max(self._paid_off_s, started_s) + (1 + QUIET_FACTOR) * (ended_s - started_s)
+        self._paid_off_s = max(self._paid_off_s, started_s) + (1 + QUIET_FACTOR) * (
+            ended_s - started_s
+        )

@@ -30,7 +30,9 @@ def rest_after(duration_s: float, usual_s: float) -> float:
         >>> round(rest_after(0.001, 0.001), 6), round(rest_after(0.01, 0.001), 6), round(rest_after(0.01, 0.01), 6)
         (0.04, 0.022, 0.19)
     """
-    return max(SYNC_WINDOW_S - _SLACK_S - 2 * duration_s, usual_s / _MAX_SYNC_SHARE - duration_s, 0.0)
+    return max(
+        SYNC_WINDOW_S - _SLACK_S - 2 * duration_s, usual_s / _MAX_SYNC_SHARE - duration_s, 0.0
+    )
 
 
 @final

@@ -20,7 +20,9 @@ from .reader import read
 _log = logging.getLogger("tuner")
 
 
-def sweep(experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]) -> list[Path]:
+def sweep(
+    experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]
+) -> list[Path]:
     """Remove what died before it was finished, or before the journal came to know of it.
 
     These are staging directories and temporary files, and checkpoints that were renamed but never recorded, or superseded but not yet
@@ -34,9 +36,15 @@ def sweep(experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[
         What was removed.
     """
     directory = Path(experiment)
-    removed = [path for name in ("", *layout.SWEPT) for path in _swept(os.fspath(directory / name), None)]
+    removed = [
+        path for name in ("", *layout.SWEPT) for path in _swept(os.fspath(directory / name), None)
+    ]
     with os.scandir(directory) as entries:
-        trials = sorted(entry.name for entry in entries if entry.name in recorded and entry.is_dir(follow_symlinks=False))
+        trials = sorted(
+            entry.name
+            for entry in entries
+            if entry.name in recorded and entry.is_dir(follow_symlinks=False)
+        )
     for trial_id in trials:
         removed += _swept(layout.trial_path(directory, trial_id), recorded[trial_id])
     return removed
@@ -83,7 +91,11 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
     directory = Path(experiment)
     check_ours(directory)
     entries = sorted(directory.iterdir())
-    own = [path for path in entries if layout.is_own(path.name) and path.name not in (layout.LOCK, layout.DECLARATION)]
+    own = [
+        path
+        for path in entries
+        if layout.is_own(path.name) and path.name not in (layout.LOCK, layout.DECLARATION)
+    ]
     try:
         for path in own:
             if path.is_dir() and not path.is_symlink():
@@ -92,7 +104,9 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
                 path.unlink()
         (directory / layout.DECLARATION).unlink()
     except OSError as cause:
-        raise StorageError(f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest yourself") from cause
+        raise StorageError(
+            f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest yourself"
+        ) from cause
     return [path.name for path in entries if not layout.is_own(path.name)]
 
 
@@ -116,7 +130,11 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
 def _withdraw(directory: Path) -> None:
     journal = journal_directory(directory)
     checkpoints.sweep(directory)
-    for path in (*journal.glob("*"), directory / layout.ENVIRONMENT, directory / layout.DECLARATION):
+    for path in (
+        *journal.glob("*"),
+        directory / layout.ENVIRONMENT,
+        directory / layout.DECLARATION,
+    ):
         path.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         journal.rmdir()

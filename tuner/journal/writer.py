@@ -32,7 +32,17 @@ from .result_index import ResultIndex, rows
 from .segments import START, Segment, Tail, header_line
 from .syncer import SYNC_WINDOW_S, Syncer
 
-__all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
+__all__ = [
+    "START",
+    "Journal",
+    "JournalStatistics",
+    "ResultIndex",
+    "SyncPolicy",
+    "Tail",
+    "read",
+    "recover",
+    "rows",
+]
 
 SEGMENT_BYTES: Final = 32 << 20
 _BODY: Final = HEAD + b"%b"
@@ -143,9 +153,15 @@ class Journal:
                 disk.sync_directory(self._directory.parent)
             self._segment = self._new_segment(self._written)
         except OSError as cause:
-            raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
+            raise StorageError(
+                f"no journal can be written in {self._directory}: {cause}"
+            ) from cause
         self._tell_of_segment()
-        self._syncer = Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
+        self._syncer = (
+            Syncer(self.sync_in_background)
+            if self.policy is SyncPolicy.GROUP and has_syncer
+            else None
+        )
 
     @property
     def last_sequence(self) -> int:
@@ -229,12 +245,20 @@ class Journal:
         if self._loss is None:
             found = self._segment.whereabouts()
             if not found.is_in_place:
-                what = "was deleted" if found.is_deleted else f"was moved to {found.path}" if found.path else "cannot be reached any more"
+                what = (
+                    "was deleted"
+                    if found.is_deleted
+                    else f"was moved to {found.path}"
+                    if found.path
+                    else "cannot be reached any more"
+                )
                 text = f"journal {self._segment.path} {what} while the experiment was running; nothing is acknowledged from now on"
                 self._loss = StorageLost(text, is_deleted=found.is_deleted, moved_to=found.path)
             elif self._is_ours and not self._is_ours():
                 text = "was deleted or replaced while the experiment was running, and no longer keeps other drivers out"
-                self._loss = StorageLost(f"the lock file of {self._directory.parent} {text}; nothing is acknowledged from now on")
+                self._loss = StorageLost(
+                    f"the lock file of {self._directory.parent} {text}; nothing is acknowledged from now on"
+                )
         if self._loss:
             raise self._loss
 
@@ -243,7 +267,11 @@ class Journal:
         if self._is_rotation_due or segment.size_bytes >= self._segment_bytes:
             self._begin_segment()
             segment = self._segment
-        lines, last, size_bytes = b"".join(self._staged), (self._sequence, self._crc), segment.size_bytes
+        lines, last, size_bytes = (
+            b"".join(self._staged),
+            (self._sequence, self._crc),
+            segment.size_bytes,
+        )
         # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
         self._unsynced.append((last, lines))
         try:
@@ -283,7 +311,9 @@ class Journal:
         try:
             self._begin_segment()
         except OSError as cause:
-            raise StorageError(f"no new segment can be begun in {self._directory}: {cause}") from cause
+            raise StorageError(
+                f"no new segment can be begun in {self._directory}: {cause}"
+            ) from cause
         finally:
             self.statistics.driver_s += perf_counter() - started_s
 
@@ -311,18 +341,31 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self.close()
         except StorageError as refusal:
             if error is None:
                 raise
-            error.add_note(str(refusal))  # what made the user leave counts, not what followed from it
+            error.add_note(
+                str(refusal)
+            )  # what made the user leave counts, not what followed from it
 
     def _new_segment(self, previous: tuple[int, int], lines: bytes = b"") -> Segment:
         first = previous[0] + 1
         header = header_line(first, Tail(*previous), self.epoch)
-        return Segment(self._directory, first, header + lines, self._disk, sync=self.policy is not SyncPolicy.PROCESS)
+        return Segment(
+            self._directory,
+            first,
+            header + lines,
+            self._disk,
+            sync=self.policy is not SyncPolicy.PROCESS,
+        )
 
     def _begin_segment(self) -> None:
         # A segment that was begun in vain may lie there; what is written before another takes its place would not be read.
@@ -372,7 +415,9 @@ class Journal:
         if not self._is_condemned:
             return
         with self._file_lock:
-            segment = self._new_segment(self._synced, b"".join(lines for _, lines in self._unsynced))
+            segment = self._new_segment(
+                self._synced, b"".join(lines for _, lines in self._unsynced)
+            )
             self._segment.close()
             self._segment = segment
             self._settle(self._written)

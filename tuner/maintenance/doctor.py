@@ -69,7 +69,13 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         is_deep: Read the contents of all checkpoints and stored arrays, and compare them with what was written; else only names and
             sizes of a checkpoint's files are compared.
     """
-    findings = [*_folder(experiment), *_declaration(experiment), *_driver(experiment), *_journal(experiment), *_snapshots(experiment)]
+    findings = [
+        *_folder(experiment),
+        *_declaration(experiment),
+        *_driver(experiment),
+        *_journal(experiment),
+        *_snapshots(experiment),
+    ]
     if is_deep:
         findings += _objects(experiment)
     lacks = list(_lacks(experiment))
@@ -79,7 +85,13 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         return [*findings, *lacks]  # why, they tell already
     # What an incomplete journal does not know is no leftover.
     leftovers = lacks or _leftovers(stored)
-    return [*findings, *_checkpoints(stored, is_deep=is_deep), *leftovers, *_space(stored), *_outlook(stored)]
+    return [
+        *findings,
+        *_checkpoints(stored, is_deep=is_deep),
+        *leftovers,
+        *_space(stored),
+        *_outlook(stored),
+    ]
 
 
 def _folder(experiment: Path) -> Iterator[Finding]:
@@ -113,7 +125,11 @@ def _driver(experiment: Path) -> Iterator[Finding]:
     if owner is not None:
         yield Finding("lock", Level.OK, f"driven by {owner}")
     elif left := read_owner(experiment):
-        yield Finding("lock", Level.OK, f"free; its last driver, {left}, was killed, and whoever restores it may begin at once")
+        yield Finding(
+            "lock",
+            Level.OK,
+            f"free; its last driver, {left}, was killed, and whoever restores it may begin at once",
+        )
     else:
         yield Finding("lock", Level.OK, "free")
 
@@ -129,10 +145,19 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         return
     yield Finding("journal", Level.OK, f"{num_records} records, all of them verified")
     if torn_at is not None and driver_of(experiment) is None:
-        yield Finding("journal", Level.OK, f"its last line was cut off when the driver died, at byte {torn_at}; a restore cuts it off")
+        yield Finding(
+            "journal",
+            Level.OK,
+            f"its last line was cut off when the driver died, at byte {torn_at}; a restore cuts it off",
+        )
     for aside in sorted(journal_directory(experiment).glob(f"{ASIDE_PREFIX}*")):
         remedy = "delete it when you do not want to look into it any more"
-        yield Finding("journal", Level.WARNING, f"{aside.name} was set aside when a damaged journal was salvaged", remedy)
+        yield Finding(
+            "journal",
+            Level.WARNING,
+            f"{aside.name} was set aside when a damaged journal was salvaged",
+            remedy,
+        )
 
 
 def _lacks(experiment: Path) -> Iterator[Finding]:
@@ -166,7 +191,9 @@ def _snapshots(experiment: Path) -> Iterator[Finding]:
         except (OSError, ValueError, KeyError, TypeError, StorageError) as damage:
             if path.exists():  # else its driver has just removed it
                 remedy = "delete it: the journal still holds everything"
-                yield Finding("snapshot", Level.WARNING, f"{path.name} is damaged: {damage}", remedy)
+                yield Finding(
+                    "snapshot", Level.WARNING, f"{path.name} is damaged: {damage}", remedy
+                )
         else:
             yield Finding("snapshot", Level.OK, f"{path.name} is whole")
     if not paths:
@@ -178,7 +205,9 @@ def _objects(experiment: Path) -> Iterator[Finding]:
         try:
             decoded(str(path))
         except (OSError, ValueError, StorageError) as damage:
-            remedy = "restore the file from a backup; trials whose configuration names it cannot go on"
+            remedy = (
+                "restore the file from a backup; trials whose configuration names it cannot go on"
+            )
             yield Finding("objects", Level.ERROR, f"{path.name} is damaged: {damage}", remedy)
 
 
@@ -190,30 +219,55 @@ def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding
             try:
                 verify(path, with_hashes=is_deep)
             except (CheckpointError, OSError) as damage:
-                if driver_of(stored.path) is None or path.exists():  # a driver deletes what is superseded
+                if (
+                    driver_of(stored.path) is None or path.exists()
+                ):  # a driver deletes what is superseded
                     yield _damaged(trial, record, str(damage))
             else:
                 num_whole += 1
-    how = "read and compared" if is_deep else "names and sizes compared; --deep compares the contents"
+    how = (
+        "read and compared" if is_deep else "names and sizes compared; --deep compares the contents"
+    )
     yield Finding("checkpoints", Level.OK, f"{num_whole} are whole ({how})")
 
 
 def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
     what = f"{trial.trial_id}/{record.directory}: {damage}"
     if record.index not in needed(trial):
-        return Finding("checkpoints", Level.WARNING, what, "restore it from a backup if you want it; nothing goes on from it")
+        return Finding(
+            "checkpoints",
+            Level.WARNING,
+            what,
+            "restore it from a backup if you want it; nothing goes on from it",
+        )
     earlier = [other for other in trial.checkpoints if other.index < record.index]
-    then = f"from {earlier[-1].directory}, of iteration {earlier[-1].iteration}" if earlier else "from the beginning"
+    then = (
+        f"from {earlier[-1].directory}, of iteration {earlier[-1].iteration}"
+        if earlier
+        else "from the beginning"
+    )
     who = "the trial that is to go on from it" if record.index in trial.leased else "the trial"
-    return Finding("checkpoints", Level.ERROR, what, f"restore it from a backup, or let {who} go on {then}, as a restore does by itself")
+    return Finding(
+        "checkpoints",
+        Level.ERROR,
+        what,
+        f"restore it from a backup, or let {who} go on {then}, as a restore does by itself",
+    )
 
 
 def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
     usage = usage_of(stored, Keep(), is_driven=driver_of(stored.path) is not None)
     if usage.leftovers:
-        names = ", ".join(path.relative_to(stored.path).as_posix() for path in list(usage.leftovers)[:3])
+        names = ", ".join(
+            path.relative_to(stored.path).as_posix() for path in list(usage.leftovers)[:3]
+        )
         what = f"{len(usage.leftovers)} unfinished or unrecorded files are left over: {names}"
-        yield Finding("leftovers", Level.WARNING, what, f"tuner prune {stored.path} --yes removes them, and so does a restore")
+        yield Finding(
+            "leftovers",
+            Level.WARNING,
+            what,
+            f"tuner prune {stored.path} --yes removes them, and so does a restore",
+        )
 
 
 def _space(stored: StoredExperiment) -> Iterator[Finding]:
@@ -232,6 +286,10 @@ def _outlook(stored: StoredExperiment) -> Iterator[Finding]:
     num_left = sum(not is_over(trial) for trial in stored.experiment.trials)
     if state is State.INTERRUPTED:
         command = f"tuner resume {stored.path}"
-        yield Finding("experiment", Level.OK, f"interrupted, {num_left} of its trials are not over; {command} prints how to continue it")
+        yield Finding(
+            "experiment",
+            Level.OK,
+            f"interrupted, {num_left} of its trials are not over; {command} prints how to continue it",
+        )
     else:
         yield Finding("experiment", Level.OK, str(state))

@@ -56,7 +56,9 @@ def prune(experiment: Path, keep: Keep) -> Pruned:
         tail = recover(experiment)
         stored = read_stored(experiment)
         usage = usage_of(stored, keep, is_driven=False)
-        with Journal(experiment, tail, sync=SyncPolicy.STRICT, on_segment=lock.note_segment) as journal:
+        with Journal(
+            experiment, tail, sync=SyncPolicy.STRICT, on_segment=lock.note_segment
+        ) as journal:
             _write_down(journal, stored, usage.superseded)
         return _delete(stored, usage)
 
@@ -80,7 +82,9 @@ def _delete(stored: StoredExperiment, usage: Usage) -> Pruned:
             refused.append(f"{one.path}: {refusal}")
     gone = {(one.trial_id, one.record.index) for one in usage.superseded}
     recorded = {
-        trial.trial_id: {kept.directory for kept in trial.checkpoints if (trial.trial_id, kept.index) not in gone}
+        trial.trial_id: {
+            kept.directory for kept in trial.checkpoints if (trial.trial_id, kept.index) not in gone
+        }
         for trial in stored.experiment.trials
     }
     return Pruned(usage, [*removed, *takeover_cleanup.sweep(stored.path, recorded)], refused)

@@ -79,7 +79,11 @@ def plan_rerun(
     meant = _meant(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
     require_own_checkpoints(meant, path)
-    criterion, why = (stop, "") if stop is not None else _criterion(record, meant, trainable, stored.experiment.trials)
+    criterion, why = (
+        (stop, "")
+        if stop is not None
+        else _criterion(record, meant, trainable, stored.experiment.trials)
+    )
     given = {
         "callbacks": None,
         "stop": criterion,
@@ -92,7 +96,9 @@ def plan_rerun(
     absent: list[Absent] = []
     run = argument_codec.constructed_config(record.parts["run_config"], "run_config", given, absent)
     if absent:
-        raise ValueError(f"what {str(path)!r} could only describe cannot be restored: {', '.join(map(str, absent))}; use Tuner with it")
+        raise ValueError(
+            f"what {str(path)!r} could only describe cannot be restored: {', '.join(map(str, absent))}; use Tuner with it"
+        )
     objective = (record.text.get("metric"), record.text.get("mode"))
     metric, mode = objective if all(isinstance(part, str) for part in objective) else (None, None)
     changes_directory = record.parts["tune_config"].get("chdir_to_trial_dir")
@@ -109,9 +115,16 @@ def plan_rerun(
     if resources_for(trainable, meant.config) != dict(meant.resources):
         trainable = with_resources(trainable, dict(meant.resources))
     plan = make_plan(trainable, meant.config, tune, run)
-    rerun = Rerun(str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id))
+    rerun = Rerun(
+        str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id)
+    )
     rows = JournalRows(path, histories_of([meant])).of(meant.trial_id)
-    return Repetition(replace(plan, rerun=rerun, remark=""), meant.trial_id, rows, [*why.splitlines(), *_changes(record, path, plan)])
+    return Repetition(
+        replace(plan, rerun=rerun, remark=""),
+        meant.trial_id,
+        rows,
+        [*why.splitlines(), *_changes(record, path, plan)],
+    )
 
 
 def require_own_checkpoints(trial: Trial, path: Path) -> None:
@@ -136,27 +149,39 @@ def _meant(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
     wanted = f"t{int(trial):05d}" if str(trial).isdecimal() else str(trial)
     if wanted not in by_id:
         listed = ", ".join(list(by_id)[:_MAX_SHOWN]) + (", ..." if len(by_id) > _MAX_SHOWN else "")
-        raise ValueError(f"trial must be the id or the number of a trial in {str(path)!r}, got {trial!r}; there are {listed or 'none'}")
+        raise ValueError(
+            f"trial must be the id or the number of a trial in {str(path)!r}, got {trial!r}; there are {listed or 'none'}"
+        )
     return by_id[wanted]
 
 
-def _criterion(record: Record, trial: Trial, trainable: Any, trials: Sequence[Trial]) -> tuple[Any, str]:
+def _criterion(
+    record: Record, trial: Trial, trainable: Any, trials: Sequence[Trial]
+) -> tuple[Any, str]:
     """Return when the trial ends without its scheduler, and what the user is told of it.
 
     That is where training ends that is not stopped early. Where nothing shows that it ever does, as after a time budget that no trial has
     outlived, it ends at the iteration that it had reached; one that failed gets one more, to fail again.
     """
     absent: list[Absent] = []
-    stop = argument_codec.constructed(record.parts["run_config"].get("stop"), "run_config.stop", absent)
+    stop = argument_codec.constructed(
+        record.parts["run_config"].get("stop"), "run_config.stop", absent
+    )
     is_lost = bool(absent)
-    scheduler = argument_codec.constructed(record.parts["tune_config"].get("scheduler"), "tune_config.scheduler", absent)
+    scheduler = argument_codec.constructed(
+        record.parts["tune_config"].get("scheduler"), "tune_config.scheduler", absent
+    )
     scheduler = scheduler if isinstance(scheduler, Scheduler) else FIFOScheduler()
     full = full_iteration(None if is_lost else stop, scheduler)
     if full is not None:
         limit = MaximumIterationStopper(full)
         return (limit if is_lost else CombinedStopper(stopper_from(stop), limit)), ""
     has_end = any(one.ending is Ending.COMPLETED for one in trials) or trial.status is Status.ERROR
-    if has_end and not is_lost and (isinstance(scheduler, FIFOScheduler) or not is_class_trainable(trainable)):
+    if (
+        has_end
+        and not is_lost
+        and (isinstance(scheduler, FIFOScheduler) or not is_class_trainable(trainable))
+    ):
         return stop, ""
     has_failed = trial.status is Status.ERROR
     end = max(1, trial.iteration + has_failed)
@@ -168,7 +193,9 @@ def _criterion(record: Record, trial: Trial, trainable: Any, trials: Sequence[Tr
 def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:
     """Yield what is not as it was when the trial was trained."""
     now = fingerprint.fingerprint(plan.trainable, plan.name)
-    yield from (f"changed since: {change}" for change in fingerprint.differences(record.trainable, now))
+    yield from (
+        f"changed since: {change}" for change in fingerprint.differences(record.trainable, now)
+    )
     if sessions := read_environments(path):
         yield from environment.differences(sessions[-1], environment.environment_now())
 
@@ -186,20 +213,41 @@ def compared(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
     """
     num_common = min(len(recorded), len(again))
     if not num_common:
-        return ["there are no results to compare with those that were recorded" if recorded else "no results were recorded to compare with"]
+        return [
+            "there are no results to compare with those that were recorded"
+            if recorded
+            else "no results were recorded to compare with"
+        ]
     then, now = ([flat_metrics(row) for row in rows[:num_common]] for rows in (recorded, again))
-    names = [name for name in dict.fromkeys(name for row in (*then, *now) for name in row) if name not in AUTO_FILLED]
+    names = [
+        name
+        for name in dict.fromkeys(name for row in (*then, *now) for name in row)
+        if name not in AUTO_FILLED
+    ]
     lines, same = [], []
     for name in names:
-        index = next((index for index in range(num_common) if not _is_same(then[index].get(name), now[index].get(name))), None)
+        index = next(
+            (
+                index
+                for index in range(num_common)
+                if not _is_same(then[index].get(name), now[index].get(name))
+            ),
+            None,
+        )
         if index is None:
             same.append(name)
         else:
-            lines.append(f"{name} differs from result {index + 1} on: {now[index].get(name)} instead of {then[index].get(name)}")
+            lines.append(
+                f"{name} differs from result {index + 1} on: {now[index].get(name)} instead of {then[index].get(name)}"
+            )
     if same:
-        lines.append(f"{', '.join(same)} {'is' if len(same) == 1 else 'are'} the same in {num_common} of {len(recorded)} recorded results")
+        lines.append(
+            f"{', '.join(same)} {'is' if len(same) == 1 else 'are'} the same in {num_common} of {len(recorded)} recorded results"
+        )
     if (num_more := len(again) - len(recorded)) > 0:
-        lines.append(f"{num_more} more result{'s' if num_more > 1 else ''} than {'were' if num_more > 1 else 'was'} recorded")
+        lines.append(
+            f"{num_more} more result{'s' if num_more > 1 else ''} than {'were' if num_more > 1 else 'was'} recorded"
+        )
     return lines
 
 

@@ -87,7 +87,11 @@ def experiments_under(root: Path, max_depth: int = _MAX_DEPTH) -> Iterator[Path]
 def _folders(root: Path) -> list[Path]:
     try:
         with os.scandir(root) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."))
+            return sorted(
+                Path(entry.path)
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+            )
     except OSError:
         return []
 
@@ -95,6 +99,9 @@ def _folders(root: Path) -> list[Path]:
 def _changed_at(path: Path) -> float:
     """Return when the journal was last written to; of one that is not there, when the directory was."""
     try:
-        return max((file.stat().st_mtime for file in journal_directory(path).iterdir()), default=path.stat().st_mtime)
+        return max(
+            (file.stat().st_mtime for file in journal_directory(path).iterdir()),
+            default=path.stat().st_mtime,
+        )
     except OSError:
         return path.stat().st_mtime

@@ -110,16 +110,32 @@ def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
             one = Kept(trial.trial_id, record, path, size_of(path))
             (kept if (trial.trial_id, record.index) in wanted else superseded).append(one)
     left = {} if is_driven else {path: size_of(path) for path in _leftovers(stored)}
-    state = sum(map(size_of, (stored.path / name for name in (layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.DECLARATION))))
+    state = sum(
+        map(
+            size_of,
+            (
+                stored.path / name
+                for name in (layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.DECLARATION)
+            ),
+        )
+    )
     other = size_of(stored.path) - state - sum_of(kept) - sum_of(superseded) - sum(left.values())
     return Usage(kept, superseded, left, state, max(0, other))
 
 
 def _leftovers(stored: StoredExperiment) -> list[Path]:
-    folders: dict[Path, Collection[str] | None] = {stored.path / name: None for name in ("", *layout.SWEPT)}
+    folders: dict[Path, Collection[str] | None] = {
+        stored.path / name: None for name in ("", *layout.SWEPT)
+    }
     for trial in stored.experiment.trials:
-        folders[trial_directory(stored.path, trial.trial_id)] = {record.directory for record in trial.checkpoints}
-    return [folder / name for folder, recorded in folders.items() for name in leftovers(folder, recorded)]
+        folders[trial_directory(stored.path, trial.trial_id)] = {
+            record.directory for record in trial.checkpoints
+        }
+    return [
+        folder / name
+        for folder, recorded in folders.items()
+        for name in leftovers(folder, recorded)
+    ]
 
 
 def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
@@ -127,10 +143,17 @@ def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
     trials = stored.experiment.trials
     wanted = {(trial.trial_id, index) for trial in trials for index in needed(trial)}
     if keep.last or keep.best is None:
-        wanted |= {(trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints}
+        wanted |= {
+            (trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints
+        }
     leaders = trials if keep.best is None else _leaders(stored, keep.best)
     if keep.best is not None or not keep.last:
-        wanted |= {(trial.trial_id, record.index) for trial in leaders if trial.checkpoints for record in _best(trial, stored)}
+        wanted |= {
+            (trial.trial_id, record.index)
+            for trial in leaders
+            if trial.checkpoints
+            for record in _best(trial, stored)
+        }
     return wanted
 
 
@@ -148,24 +171,43 @@ def _leaders(stored: StoredExperiment, number: int) -> list[Trial]:
     settings = stored.experiment.settings
     metric, mode = settings.metric, settings.mode
     if metric is None or mode not in ("min", "max"):
-        raise ValueError("the experiment does not say what is optimised, so there are no best trials; keep the latest checkpoints instead")
-    scored = [(one.value, trial) for trial in stored.experiment.trials if trial.checkpoints and (one := trial.objective.last)]
+        raise ValueError(
+            "the experiment does not say what is optimised, so there are no best trials; keep the latest checkpoints instead"
+        )
+    scored = [
+        (one.value, trial)
+        for trial in stored.experiment.trials
+        if trial.checkpoints and (one := trial.objective.last)
+    ]
     direction: Mode = "min" if mode == "min" else "max"
-    return [trial for _, trial in sorted(scored, key=lambda pair: rank(pair[0], direction), reverse=True)[:number]]
+    return [
+        trial
+        for _, trial in sorted(scored, key=lambda pair: rank(pair[0], direction), reverse=True)[
+            :number
+        ]
+    ]
 
 
 def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
     """Return the best of a trial's checkpoints: that of the best step, and that with the best score where checkpoints have one."""
     settings = stored.experiment.settings
     retention = settings.checkpoints.retention
-    by_score = ranked(trial.checkpoints, retention)[-1:] if retention.score_attribute is not None or settings.metric is None else []
+    by_score = (
+        ranked(trial.checkpoints, retention)[-1:]
+        if retention.score_attribute is not None or settings.metric is None
+        else []
+    )
     if settings.metric is None or len(trial.checkpoints) == 1:
         return by_score or trial.checkpoints[-1:]
     mode: Mode = "max" if settings.mode == "max" else "min"
     scored = []
     for record in trial.checkpoints:
         with suppress(CheckpointError):
-            value = flatten(read_manifest(trial_directory(stored.path, trial.trial_id) / record.directory).metrics).get(settings.metric)
+            value = flatten(
+                read_manifest(
+                    trial_directory(stored.path, trial.trial_id) / record.directory
+                ).metrics
+            ).get(settings.metric)
             if is_number(value):
                 scored.append((step_rank(value, mode), record.index, record))
     return [*by_score, max(scored)[2] if scored else trial.checkpoints[-1]]
@@ -179,7 +221,8 @@ def size_of(path: Path) -> int:
             return size_bytes
         with os.scandir(path) as entries:
             return size_bytes + sum(
-                size_of(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else _blocks(entry) for entry in entries
+                size_of(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else _blocks(entry)
+                for entry in entries
             )
     except OSError:
         return 0

@@ -84,7 +84,9 @@ def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[
     parts: dict[str, Any] = {}
     for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
         noted = record.parts["tune_config"].get(name)
-        is_given = given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
+        is_given = (
+            given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
+        )
         if is_given:
             continue
         if noted is None:
@@ -94,7 +96,9 @@ def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[
     return {name: part for name, part in parts.items() if not isinstance(part, Absent)}
 
 
-def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]) -> Any:
+def _settings(
+    place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]
+) -> Any:
     if config is None:
         return argument_codec.constructed_config(record.parts[place], place, single, absent)
     return argument_codec.replaced(config, single)
@@ -102,7 +106,9 @@ def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record
 
 def changes(record: Record, plan: Plan) -> Iterator[str]:
     """Yield each difference between what was recorded and a plan, as ``place: old -> new``."""
-    yield from fingerprint.differences(record.trainable, fingerprint.fingerprint(plan.trainable, plan.name))
+    yield from fingerprint.differences(
+        record.trainable, fingerprint.fingerprint(plan.trainable, plan.name)
+    )
     for place, noted in noted_parts(plan).items():
         yield from argument_codec.differences(record.parts[place], noted, place)
     if plan.tune.seed not in (None, record.seed):
@@ -143,9 +149,21 @@ def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
     record = read_record(directory)
     name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
     again = _given_again(record.parts)
-    is_importable = module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
-    lines = ["import tuner as tune", *([f"from {module} import {name}"] if is_importable else []), ""]
-    lacking = [] if is_importable else [f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module {module}"]
+    is_importable = (
+        module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
+    )
+    lines = [
+        "import tuner as tune",
+        *([f"from {module} import {name}"] if is_importable else []),
+        "",
+    ]
+    lacking = (
+        []
+        if is_importable
+        else [
+            f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module {module}"
+        ]
+    )
     lacking += [f"{argument} is what was given as {argument} before" for argument in again]
     return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
 
@@ -158,7 +176,12 @@ def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
     return [argument.removesuffix("=") for argument in given_again(absent)]
 
 
-def _line(directory: Path, name: str, again: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
+def _line(
+    directory: Path,
+    name: str,
+    again: Sequence[str],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     arguments = {**{argument: argument for argument in again}, **others}
     given = "".join(f", {argument}={code}" for argument, code in arguments.items())
     return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"

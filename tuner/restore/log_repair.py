@@ -10,7 +10,9 @@ from tuner.core.trial import Ending, Status, Trial
 from tuner.journal.rows import Rows
 
 
-def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows, recent: Collection[str]) -> None:
+def mend_logs(
+    callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows, recent: Collection[str]
+) -> None:
     """Have the log files written anew that lack rows, since the driver was killed or the disk was full.
 
     The files of trials that may go on are looked at now, before anything is added to them; those of all others in the background.
@@ -25,14 +27,22 @@ def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows
     settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
     for logger in callbacks:
         if isinstance(logger, TrackerCallback):
-            logger.catch_up([trial for trial in unsettled if trial.trial_id in recent or not trial.is_finished], rows.of)
+            logger.catch_up(
+                [trial for trial in unsettled if trial.trial_id in recent or not trial.is_finished],
+                rows.of,
+            )
         if not isinstance(logger, TrialFileLogger):
             continue
         for trial in unsettled:
-            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):
+            if not (
+                logger.is_sealed(trial)
+                or (trial.trial_id not in recent and logger.is_complete(trial))
+            ):
                 logger.rewrite(trial, rows.of(trial.trial_id))
         logger.audit(settled, rows.of)
 
 
 def _may_go_on(trial: Trial) -> bool:
-    return not trial.is_finished or trial.status is Status.ERROR or trial.ending is Ending.INTERRUPTED
+    return (
+        not trial.is_finished or trial.status is Status.ERROR or trial.ending is Ending.INTERRUPTED
+    )

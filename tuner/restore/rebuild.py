@@ -39,7 +39,13 @@ class Rebuilt:
     callbacks: Sequence[Mapping[str, Any]] = ()
 
 
-def rebuild(plan: Plan, directory: Path, declared: ExperimentSettings, snapshot: Snapshot | None, configs: ConfigCodec) -> Rebuilt:
+def rebuild(
+    plan: Plan,
+    directory: Path,
+    declared: ExperimentSettings,
+    snapshot: Snapshot | None,
+    configs: ConfigCodec,
+) -> Rebuilt:
     """Return the experiment as its directory tells it; a new one where nothing has happened.
 
     Args:
@@ -58,16 +64,33 @@ def rebuild(plan: Plan, directory: Path, declared: ExperimentSettings, snapshot:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001  (a scheduler or searcher may raise anything; the journal still holds everything)
-            _log.warning("the newest snapshot does not fit (%s: %s); the whole journal is replayed", type(error).__name__, error)
+            _log.warning(
+                "the newest snapshot does not fit (%s: %s); the whole journal is replayed",
+                type(error).__name__,
+                error,
+            )
             plan = spare
     state = _new_state(plan, declared, configs)
     return Rebuilt(plan, state, replay(directory, state.experiment, state.proposer, configs))
 
 
-def _from_snapshot(plan: Plan, directory: Path, declared: ExperimentSettings, snapshot: Snapshot, configs: ConfigCodec) -> Rebuilt:
+def _from_snapshot(
+    plan: Plan,
+    directory: Path,
+    declared: ExperimentSettings,
+    snapshot: Snapshot,
+    configs: ConfigCodec,
+) -> Rebuilt:
     state = _new_state(plan, declared, configs)
     elapsed_s = take_up(snapshot, state, directory)
-    past = replay(directory, state.experiment, state.proposer, configs, after=snapshot.last_sequence, elapsed_s=elapsed_s)
+    past = replay(
+        directory,
+        state.experiment,
+        state.proposer,
+        configs,
+        after=snapshot.last_sequence,
+        elapsed_s=elapsed_s,
+    )
     return Rebuilt(plan, state, past, snapshot.state["callbacks"])
 
 

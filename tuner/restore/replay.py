@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.commands import Notice, TrialAdded
-from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested, TurnEnded
+from tuner.core.events import (
+    Event,
+    SearchEnded,
+    SuggestionPostponed,
+    TrialForked,
+    TrialSuggested,
+    TurnEnded,
+)
 from tuner.core.experiment import Experiment
 from tuner.journal import records
 from tuner.journal.journal_events import happened
@@ -75,7 +82,11 @@ def replay(
         elapsed_s = past.at_s
         if past.event is None:
             continue
-        event, advice = (past.event, past.advice) if configs is None else records.with_configs(past.event, past.advice, configs.decode)
+        event, advice = (
+            (past.event, past.advice)
+            if configs is None
+            else records.with_configs(past.event, past.advice, configs.decode)
+        )
         if isinstance(event, _ANSWERS):
             event = past_search.relive(event)
         elif isinstance(event, TrialForked):
@@ -102,7 +113,9 @@ class _PastSearch:
         self._desk = experiment.desk
         self._proposer = proposer
         self._untold: list[Call] = []
-        self._num_asked = self._desk.num_outstanding  # a snapshot is taken just before they are asked
+        self._num_asked = (
+            self._desk.num_outstanding
+        )  # a snapshot is taken just before they are asked
         self._has_refused = False
 
     def relive(self, recorded: Answer) -> Answer:
@@ -116,7 +129,9 @@ class _PastSearch:
         """Take note of an event that has been folded, and of what followed from it."""
         self._untold += filter(None, map(self._proposer.call_for, notices))
         # A restarted driver does not get the answers that the last one was waiting for.
-        self._num_asked = min(self._num_asked - isinstance(event, _ANSWERS), self._desk.num_outstanding)
+        self._num_asked = min(
+            self._num_asked - isinstance(event, _ANSWERS), self._desk.num_outstanding
+        )
         if isinstance(event, TurnEnded) and self._num_asked <= 0:
             self.tell()
             self._num_asked = self._desk.num_outstanding
@@ -131,7 +146,10 @@ class _PastSearch:
 
 def _say_what_has_changed(experiment: Experiment, proposer: Proposer) -> None:
     if num_changes := experiment.counsel.num_changes_of_mind:
-        _log.info("scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided", num_changes)
+        _log.info(
+            "scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided",
+            num_changes,
+        )
     if proposer.foreign:
         _log.info(
             "the searcher proposes other configurations now for %d trials; the recorded ones are kept, and it learns nothing from them",

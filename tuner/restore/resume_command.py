@@ -54,7 +54,9 @@ class Launch:
         return " ".join([*place, *settings, *map(shlex.quote, self.arguments)])
 
 
-def launch_of(directory: Path, script: str | None = None, arguments: Sequence[str] | None = None) -> Launch | None:
+def launch_of(
+    directory: Path, script: str | None = None, arguments: Sequence[str] | None = None
+) -> Launch | None:
     """Return how an experiment's script is started; None where no script is recorded, as of a notebook or an older release.
 
     Args:
@@ -63,15 +65,25 @@ def launch_of(directory: Path, script: str | None = None, arguments: Sequence[st
         arguments: Its arguments, None for those that were recorded.
     """
     sessions = read_environments(directory)
-    recorded: Mapping[str, Any] = next((session for session in reversed(sessions) if session.get("script")), {})
+    recorded: Mapping[str, Any] = next(
+        (session for session in reversed(sessions) if session.get("script")), {}
+    )
     place = script or recorded.get("script")
     if not place:
         return None
     python = str((recorded.get("python") or {}).get("executable") or "")
     module = recorded.get("module") if script is None else None
-    given = [str(argument) for argument in recorded.get("arguments") or ()] if arguments is None else arguments
+    given = (
+        [str(argument) for argument in recorded.get("arguments") or ()]
+        if arguments is None
+        else arguments
+    )
     return Launch(
-        [python if os.access(python, os.X_OK) else sys.executable, *(["-m", str(module)] if module else [str(place)]), *given],
+        [
+            python if os.access(python, os.X_OK) else sys.executable,
+            *(["-m", str(module)] if module else [str(place)]),
+            *given,
+        ],
         str(recorded.get("directory") or Path(place).parent),
         str(place),
     )
@@ -80,7 +92,11 @@ def launch_of(directory: Path, script: str | None = None, arguments: Sequence[st
 def resume_line(directory: Path) -> str:
     """Return the command that continues an experiment; empty where its script is not known, or not there any more."""
     launch = launch_of(directory)
-    return launch.shell_line(**{RESUME: str(directory)}) if launch and Path(launch.script).is_file() else ""
+    return (
+        launch.shell_line(**{RESUME: str(directory)})
+        if launch and Path(launch.script).is_file()
+        else ""
+    )
 
 
 def rerun_value(directory: Path, trial_id: str) -> str:

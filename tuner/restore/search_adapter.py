@@ -34,10 +34,15 @@ class Proposer:
     """
 
     def __init__(
-        self, searcher: Searcher, space: Mapping[str, Any], request_for: Callable[[Mapping[str, Any]], Mapping[str, float]]
+        self,
+        searcher: Searcher,
+        space: Mapping[str, Any],
+        request_for: Callable[[Mapping[str, Any]], Mapping[str, float]],
     ) -> None:
         self._searcher = searcher
-        self._hears_results = getattr(searcher.on_trial_result, "__func__", None) is not Searcher.on_trial_result
+        self._hears_results = (
+            getattr(searcher.on_trial_result, "__func__", None) is not Searcher.on_trial_result
+        )
         self._space = SearchSpace(space)
         self.request_for = request_for
         self._num_suggested = 0
@@ -61,7 +66,13 @@ class Proposer:
         try:
             return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
         except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
-            return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
+            return TrialSuggested(
+                trial_id,
+                config,
+                {},
+                tag,
+                Failure(type(error).__name__, f"its resource request raised: {error}"),
+            )
 
     def relive(self, recorded: Answer) -> Answer:
         """Let the searcher give an answer again, and return what counts: the recorded one.
@@ -84,9 +95,13 @@ class Proposer:
         return recorded
 
     def _reconciled(self, recorded: TrialSuggested, answer: Answer) -> TrialSuggested:
-        is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config)
+        is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(
+            recorded.config
+        )
         if isinstance(answer, TrialSuggested) and is_same and missing(recorded.config):
-            return replace(recorded, config=answer.config)  # what was computed, and stands nowhere in the space
+            return replace(
+                recorded, config=answer.config
+            )  # what was computed, and stands nowhere in the space
         require_complete(recorded.config, recorded.trial_id)
         if not is_same:
             self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
@@ -99,7 +114,11 @@ class Proposer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the searcher's state and that of its desk, as JSON values."""
-        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "foreign": dict(self.foreign)}
+        return {
+            "searcher": self._searcher.state_dict(),
+            "num_suggested": self._num_suggested,
+            "foreign": dict(self.foreign),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
@@ -129,11 +148,15 @@ class Proposer:
                 call = partial(self._searcher.on_trial_result, trial.trial_id, flat)
             case TrialPaused(trial):
                 call = partial(self._searcher.on_trial_pause, trial.trial_id, _last_flat(trial))
-            case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
+            case TrialEnded(trial) if trial.ending is None or (
+                trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)
+            ):
                 pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):
                 is_stopped = trial.ending is not Ending.COMPLETED
-                call = partial(tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped)
+                call = partial(
+                    tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped
+                )
             case AttemptFailed(trial, _, False):
                 call = partial(tell_end, self._searcher, trial.trial_id, error=True)
             case _:
@@ -141,7 +164,9 @@ class Proposer:
         return call
 
     def _call_for_foreign(self, notice: Notice) -> Call | None:
-        is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
+        is_over = isinstance(notice, TrialEnded) or (
+            isinstance(notice, AttemptFailed) and not notice.will_retry
+        )
         if is_over and self.foreign[notice.trial.trial_id]:
             return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
         return None

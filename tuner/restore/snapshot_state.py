@@ -40,7 +40,11 @@ class State:
     def can_be_put_down(self) -> bool:
         """Whether each of them can tell its state; else it has to be rebuilt from the whole journal."""
         counsel = self.experiment.counsel
-        return counsel.scheduler.keeps_state and counsel.stopper.keeps_state and self.proposer.keeps_state
+        return (
+            counsel.scheduler.keeps_state
+            and counsel.stopper.keeps_state
+            and self.proposer.keeps_state
+        )
 
     def put_down(self) -> dict[str, Any]:
         """Return it as JSON values, without the trials."""
@@ -67,7 +71,9 @@ class State:
     def words_for(self, trial: Trial) -> bytes:
         """Return all that is known about a trial as JSON text."""
         text = strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
-        return bytes(memoryview(text))  # orjson leaves it in a buffer of ten times its size, and this text is kept
+        return bytes(
+            memoryview(text)
+        )  # orjson leaves it in a buffer of ten times its size, and this text is kept
 
     def trial_from(self, fields: Mapping[str, Any]) -> Trial:
         """Return the trial that was put into words.
@@ -118,5 +124,12 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
-    parts = {"space": dict(plan.declared_space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
-    return {name: note(part) for name, part in parts.items()} | {"objective": [plan.metric, plan.mode]}
+    parts = {
+        "space": dict(plan.declared_space),
+        "scheduler": plan.scheduler,
+        "searcher": plan.searcher,
+        "stop": plan.run.stop,
+    }
+    return {name: note(part) for name, part in parts.items()} | {
+        "objective": [plan.metric, plan.mode]
+    }

@@ -38,12 +38,23 @@ _PLAIN = (bool, int, float, str, type(None))
 _WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
 _FACES: Final = (schedulers, searchers, stoppers)
-_SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)}
+_SETTINGS: Final[Mapping[str, type]] = {
+    kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)
+}
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
     # The directory says where an experiment lies, and its seed never changes; how progress is shown is up to each run;
     # the rest is accepted for compatibility only.
-    RunConfig: frozenset({"name", "storage_path", "log_to_file", "progress_reporter", "sync_config", "storage_filesystem"}),
+    RunConfig: frozenset(
+        {
+            "name",
+            "storage_path",
+            "log_to_file",
+            "progress_reporter",
+            "sync_config",
+            "storage_filesystem",
+        }
+    ),
     TuneConfig: frozenset({"seed", "reuse_actors", "trial_name_creator", "trial_dirname_creator"}),
 }
 """Fields that are not written down, by their class."""
@@ -75,7 +86,12 @@ def known_class(name: str) -> type | None:
     if name in _SETTINGS:
         return _SETTINGS[name]
     kind: Any = next((getattr(face, name) for face in _FACES if name in _names(face)), None)
-    is_one = isinstance(kind, type) and issubclass(kind, Declared) and kind is not Declared and not inspect.isabstract(kind)
+    is_one = (
+        isinstance(kind, type)
+        and issubclass(kind, Declared)
+        and kind is not Declared
+        and not inspect.isabstract(kind)
+    )
     return kind if is_one and kind.__name__ == name else None  # some have an older name besides
 
 
@@ -87,7 +103,9 @@ def known_classes() -> Mapping[str, type]:
 
 @functools.cache
 def _names(face: Any) -> frozenset[str]:
-    public = getattr(face, "__all__", None) or [name for name in vars(face) if not name.startswith("_")]
+    public = getattr(face, "__all__", None) or [
+        name for name in vars(face) if not name.startswith("_")
+    ]
     return frozenset(public)
 
 
@@ -130,7 +148,10 @@ def _note_of_object(value: Any) -> Note:
     if known_class(kind.__name__) is not kind:
         return {TAG: _ABSENT, "what": _described(value)}
     hidden = NOT_DECLARED.get(kind, frozenset())
-    return {TAG: kind.__name__, **{name: item for name, item in _noted_arguments(value) if name not in hidden}}
+    return {
+        TAG: kind.__name__,
+        **{name: item for name, item in _noted_arguments(value) if name not in hidden},
+    }
 
 
 def _noted_arguments(value: Any) -> Iterator[tuple[str, Any]]:
@@ -146,7 +167,9 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
         # A domain without a prior is written as it was before there were priors, so that it is no other than then.
         hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
         yield from (
-            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init and field.name not in hidden
+            (field.name, getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init and field.name not in hidden
         )
 
 
@@ -200,7 +223,12 @@ class _Construction:
         return tuple(constructed(items, self.place, self.absent))
 
     def _dict(self, items: list[Any]) -> Any:
-        return {constructed(key, self.place, self.absent): constructed(item, f"{self.place}[{key!r}]", self.absent) for key, item in items}
+        return {
+            constructed(key, self.place, self.absent): constructed(
+                item, f"{self.place}[{key!r}]", self.absent
+            )
+            for key, item in items
+        }
 
     def _duration(self, seconds: float) -> dt.timedelta:
         return dt.timedelta(seconds=seconds)
@@ -219,7 +247,9 @@ class _Construction:
             return self._missing(f"{name}, which is no class of this release")
         num_absent = len(self.absent)
         arguments = {key: self._argument(kind, key, item) for key, item in fields.items()}
-        return self.absent[num_absent] if len(self.absent) > num_absent else _called(kind, arguments)
+        return (
+            self.absent[num_absent] if len(self.absent) > num_absent else _called(kind, arguments)
+        )
 
     def _argument(self, kind: type, name: str, noted: Any) -> Any:
         if noted is not None and issubclass(kind, Declared) and name in kind.withheld:
@@ -229,12 +259,20 @@ class _Construction:
 
 def _called(kind: type, arguments: Mapping[str, Any]) -> Any:
     parameters = inspect.signature(kind).parameters
-    several = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
+    several = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    ]
     positional = [item for name in several for item in arguments.get(name, ())]
-    return kind(*positional, **{name: item for name, item in arguments.items() if name not in several})
+    return kind(
+        *positional, **{name: item for name, item in arguments.items() if name not in several}
+    )
 
 
-def constructed_config(noted: Any, place: str, given: Mapping[str, Any], absent: list[Absent]) -> Any:
+def constructed_config(
+    noted: Any, place: str, given: Mapping[str, Any], absent: list[Absent]
+) -> Any:
     """Return the settings that a note stands for, with some fields given anew.
 
     Args:
@@ -246,12 +284,20 @@ def constructed_config(noted: Any, place: str, given: Mapping[str, Any], absent:
     Raises:
         ValueError: If the note is none of settings, or a value is out of range.
     """
-    kind = known_class(noted[TAG]) if isinstance(noted, dict) and isinstance(noted.get(TAG), str) else None
+    kind = (
+        known_class(noted[TAG])
+        if isinstance(noted, dict) and isinstance(noted.get(TAG), str)
+        else None
+    )
     if kind not in _CONFIGS:
         raise ValueError(f"{place} must be noted as settings, got {noted!r:.80}")
     hidden = {TAG, *NOT_DECLARED.get(kind, ()), *given}
     num_absent = len(absent)
-    fields = {name: constructed(item, f"{place}.{name}", absent) for name, item in noted.items() if name not in hidden}
+    fields = {
+        name: constructed(item, f"{place}.{name}", absent)
+        for name, item in noted.items()
+        if name not in hidden
+    }
     return None if len(absent) > num_absent else kind(**fields, **given)
 
 
@@ -268,12 +314,18 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
     if _is_tree(then) and _is_tree(now):
-        if TAG in then and then[TAG] == now.get(TAG):  # what one of two releases did not have yet counts as its default
+        if TAG in then and then[TAG] == now.get(
+            TAG
+        ):  # what one of two releases did not have yet counts as its default
             defaults = _default_note(then[TAG])
             then, now = {**defaults, **then}, {**defaults, **now}
         for key in [*then, *(key for key in now if key not in then)]:
             inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
-            yield from differences(then.get(key), now.get(key), inner) if key in then and key in now else _one_sided(then, now, key, inner)
+            yield from (
+                differences(then.get(key), now.get(key), inner)
+                if key in then and key in now
+                else _one_sided(then, now, key, inner)
+            )
     elif then != now:
         yield f"{place}: {shown(then)} -> {shown(now)}"
 
@@ -290,7 +342,9 @@ def _one_sided(then: Note, now: Note, key: str, place: str) -> Iterator[str]:
 
 
 def _is_tree(noted: Any) -> bool:
-    return isinstance(noted, dict) and (TAG not in noted or noted[TAG] in {kind.__name__ for kind in _CONFIGS})
+    return isinstance(noted, dict) and (
+        TAG not in noted or noted[TAG] in {kind.__name__ for kind in _CONFIGS}
+    )
 
 
 def shown(noted: Any) -> str:

@@ -116,13 +116,21 @@ class CheckpointConfig(Settings):
             _check_whole("num_to_keep", self.num_to_keep, "a whole number or None")
         _check_whole("checkpoint_frequency", self.checkpoint_frequency)
         if not isinstance(self.checkpoint_score_attribute, str | None):
-            raise TypeError(f"checkpoint_score_attribute must be the name of a reported value, got {self.checkpoint_score_attribute!r}")
+            raise TypeError(
+                f"checkpoint_score_attribute must be the name of a reported value, got {self.checkpoint_score_attribute!r}"
+            )
         if self.num_to_keep is not None and self.num_to_keep < 1:
-            raise ValueError(f"num_to_keep must be at least 1, or None to keep all, got {self.num_to_keep!r}")
+            raise ValueError(
+                f"num_to_keep must be at least 1, or None to keep all, got {self.num_to_keep!r}"
+            )
         if self.checkpoint_score_order not in MODES:
-            raise ValueError(f"checkpoint_score_order must be 'max' or 'min', got {self.checkpoint_score_order!r}")
+            raise ValueError(
+                f"checkpoint_score_order must be 'max' or 'min', got {self.checkpoint_score_order!r}"
+            )
         if not self.checkpoint_frequency >= 0:
-            raise ValueError(f"checkpoint_frequency must be at least 0 (0 is off), got {self.checkpoint_frequency!r}")
+            raise ValueError(
+                f"checkpoint_frequency must be at least 0 (0 is off), got {self.checkpoint_frequency!r}"
+            )
 
     def policy(self, *, is_class: bool, can_save: bool = True) -> CheckpointPolicy:
         """Return what these settings mean for a class trainable, which may be unable to save itself, or for a function.
@@ -137,7 +145,9 @@ class CheckpointConfig(Settings):
                     f"{name}={getattr(self, name)!r} does not apply to a {kind} trainable; "
                     "report a checkpoint where one is due: report(metrics, checkpoint=Checkpoint.from_directory(...))"
                 )
-        retention = RetentionPolicy(self.num_to_keep, self.checkpoint_score_attribute, self.checkpoint_score_order)
+        retention = RetentionPolicy(
+            self.num_to_keep, self.checkpoint_score_attribute, self.checkpoint_score_order
+        )
         at_end = is_class if self.checkpoint_at_end is None else self.checkpoint_at_end
         return CheckpointPolicy(
             can_save_on_demand=is_class and can_save,
@@ -214,30 +224,42 @@ class FailureConfig(Settings):
         _check_whole("max_failures", self.max_failures)
         self._check_policies()
         if not isinstance(self.report_timeout_s, int | float | None):
-            raise TypeError(f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}")
+            raise TypeError(
+                f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}"
+            )
         if not isinstance(self.stop_grace_s, int | float):
             raise TypeError(f"stop_grace_s must be a number of seconds, got {self.stop_grace_s!r}")
         if self.max_failures < -1:
-            raise ValueError(f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}")
+            raise ValueError(
+                f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}"
+            )
         if self.fail_fast not in (True, False, "raise"):
             raise ValueError(f"fail_fast must be True, False or 'raise', got {self.fail_fast!r}")
         if self.report_timeout_s is not None and not self.report_timeout_s > 0:
-            raise ValueError(f"report_timeout_s must be a positive number of seconds or None, got {self.report_timeout_s!r}")
+            raise ValueError(
+                f"report_timeout_s must be a positive number of seconds or None, got {self.report_timeout_s!r}"
+            )
         if not self.stop_grace_s >= 0:
             raise ValueError(f"stop_grace_s must be at least 0 seconds, got {self.stop_grace_s!r}")
 
     def _check_together(self) -> None:
         if self.fail_fast and self.max_failures != 0:
-            raise ValueError(f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them")
+            raise ValueError(
+                f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them"
+            )
 
     def _check_policies(self) -> None:
         for name in ("retry_on", "no_retry_on"):
             object.__setattr__(self, name, _exception_names(name, getattr(self, name)))
         if both := set(self.retry_on or ()) & set(self.no_retry_on or ()):
-            raise ValueError(f"retry_on and no_retry_on must name different exceptions, got {', '.join(map(str, both))} in both")
+            raise ValueError(
+                f"retry_on and no_retry_on must name different exceptions, got {', '.join(map(str, both))} in both"
+            )
         _check_limit("max_identical_failures", self.max_identical_failures)
         if self.max_common_failures != AUTO:
-            _check_limit("max_common_failures", self.max_common_failures, f"a whole number, {AUTO!r} or None")
+            _check_limit(
+                "max_common_failures", self.max_common_failures, f"a whole number, {AUTO!r} or None"
+            )
 
     def policies(self, num_slots: int) -> dict[str, Any]:
         """Return the fields of `ExperimentSettings` that say what is tried again and when an experiment gives up.
@@ -246,7 +268,11 @@ class FailureConfig(Settings):
             num_slots: How many trials run at once.
         """
         given, refused = self.retry_on or (), self.no_retry_on
-        common = max(_MIN_COMMON_FAILURES, 2 * num_slots) if self.max_common_failures == AUTO else self.max_common_failures
+        common = (
+            max(_MIN_COMMON_FAILURES, 2 * num_slots)
+            if self.max_common_failures == AUTO
+            else self.max_common_failures
+        )
         return {
             "max_failures": self.max_failures,
             "fail_fast": bool(self.fail_fast),
@@ -304,7 +330,13 @@ class RunConfig(Settings):
 
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
-    stop: Mapping[str, float | str] | Callable[[str, Mapping[str, Any]], bool] | Stopper | Sequence[Stopper] | None = None
+    stop: (
+        Mapping[str, float | str]
+        | Callable[[str, Mapping[str, Any]], bool]
+        | Stopper
+        | Sequence[Stopper]
+        | None
+    ) = None
     checkpoint_config: CheckpointConfig | None = None
     failure_config: FailureConfig | None = None
     callbacks: Sequence[Callback] | None = None
@@ -327,13 +359,23 @@ class RunConfig(Settings):
         if self.verbose not in (0, 1, 2, 3):
             raise ValueError(f"verbose must be 0 (silent), 1 or 2, got {self.verbose!r}")
         if self.executor not in EXECUTORS:
-            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
+            raise ValueError(
+                f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}"
+            )
         if self.durability not in DURABILITIES:
-            raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
-        if isinstance(self.storage_retry_s, bool) or not isinstance(self.storage_retry_s, int | float):
-            raise TypeError(f"storage_retry_s must be a number of seconds, got {self.storage_retry_s!r}")
+            raise ValueError(
+                f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}"
+            )
+        if isinstance(self.storage_retry_s, bool) or not isinstance(
+            self.storage_retry_s, int | float
+        ):
+            raise TypeError(
+                f"storage_retry_s must be a number of seconds, got {self.storage_retry_s!r}"
+            )
         if not self.storage_retry_s >= 0:
-            raise ValueError(f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}")
+            raise ValueError(
+                f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}"
+            )
         if not isinstance(self.callbacks, Sequence | None):
             raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
         for callback in self.callbacks or ():
@@ -348,15 +390,29 @@ class RunConfig(Settings):
     @property
     def leave_at_s(self) -> float | None:
         """Seconds after which running trials are told to save and leave, so that all is over at `time_limit_s`; None for never."""
-        return None if self.time_limit_s is None else self.time_limit_s - self.interrupt_grace_s - CLOSING_S
+        return (
+            None
+            if self.time_limit_s is None
+            else self.time_limit_s - self.interrupt_grace_s - CLOSING_S
+        )
 
     def _check_times(self) -> None:
-        if isinstance(self.time_limit_s, bool) or not isinstance(self.time_limit_s, int | float | None):
-            raise TypeError(f"time_limit_s must be a number of seconds or None, got {self.time_limit_s!r}")
-        if isinstance(self.interrupt_grace_s, bool) or not isinstance(self.interrupt_grace_s, int | float):
-            raise TypeError(f"interrupt_grace_s must be a number of seconds, got {self.interrupt_grace_s!r}")
+        if isinstance(self.time_limit_s, bool) or not isinstance(
+            self.time_limit_s, int | float | None
+        ):
+            raise TypeError(
+                f"time_limit_s must be a number of seconds or None, got {self.time_limit_s!r}"
+            )
+        if isinstance(self.interrupt_grace_s, bool) or not isinstance(
+            self.interrupt_grace_s, int | float
+        ):
+            raise TypeError(
+                f"interrupt_grace_s must be a number of seconds, got {self.interrupt_grace_s!r}"
+            )
         if not 0 <= self.interrupt_grace_s < math.inf:
-            raise ValueError(f"interrupt_grace_s must be finite and at least 0 seconds, got {self.interrupt_grace_s!r}")
+            raise ValueError(
+                f"interrupt_grace_s must be finite and at least 0 seconds, got {self.interrupt_grace_s!r}"
+            )
         if self.leave_at_s is not None and not 0 < self.leave_at_s < math.inf:
             raise ValueError(
                 f"time_limit_s must be finite and more than interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
@@ -367,18 +423,24 @@ class RunConfig(Settings):
         if self.name is not None:
             layout.check_name(self.name)
         if self.if_exists not in IF_EXISTS:
-            raise ValueError(f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got {self.if_exists!r}")
+            raise ValueError(
+                f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got {self.if_exists!r}"
+            )
         if not isinstance(self.storage_path, str | os.PathLike | None):
             raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
         if self.storage_filesystem is not None:
-            raise ValueError(f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path")
+            raise ValueError(
+                f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path"
+            )
         if self.storage_path is not None:
             _check_storage_path(os.fspath(self.storage_path))
 
 
 def _check_storage_path(path: str) -> None:
     if not path.strip():
-        raise ValueError(f"storage_path must name a directory, got {path!r}; leave it out for ~/tuner_results, or give '.'")
+        raise ValueError(
+            f"storage_path must name a directory, got {path!r}; leave it out for ~/tuner_results, or give '.'"
+        )
     if _URL_LIKE.match(path):
         raise ValueError(
             f"storage_path must be a directory on a mounted file system, got {path!r}, which looks like a URL; mount it and give the "
@@ -449,17 +511,29 @@ class TuneConfig(Settings):
             raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
         _check_whole("num_samples", self.num_samples)
         if self.num_samples != -1 and self.num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, or -1 for endless, got {self.num_samples!r}")
+            raise ValueError(
+                f"num_samples must be at least 1, or -1 for endless, got {self.num_samples!r}"
+            )
         if self.max_concurrent_trials is not None:
-            _check_whole("max_concurrent_trials", self.max_concurrent_trials, "a whole number or None")
+            _check_whole(
+                "max_concurrent_trials", self.max_concurrent_trials, "a whole number or None"
+            )
         if self.max_concurrent_trials is not None and self.max_concurrent_trials < 0:
-            raise ValueError(f"max_concurrent_trials must be at least 1, or None for no limit, got {self.max_concurrent_trials!r}")
+            raise ValueError(
+                f"max_concurrent_trials must be at least 1, or None for no limit, got {self.max_concurrent_trials!r}"
+            )
         if not isinstance(self.budget_s, int | float | None):
-            raise TypeError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
+            raise TypeError(
+                f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}"
+            )
         if self.budget_s is not None and not self.budget_s > 0:
-            raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
+            raise ValueError(
+                f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}"
+            )
         if self.duplicates not in POLICIES:
-            raise ValueError(f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}")
+            raise ValueError(
+                f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}"
+            )
         object.__setattr__(self, "scheduler", adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler)
         _check_part("search_alg", self.search_alg, Searcher)
@@ -515,14 +589,27 @@ class ResumeConfig(Settings):
             object.__setattr__(self, name, events.ResumeType(value))
 
     @classmethod
-    def of(cls, *, resume_unfinished: bool, resume_errored: bool, restart_errored: bool) -> ResumeConfig:
+    def of(
+        cls, *, resume_unfinished: bool, resume_errored: bool, restart_errored: bool
+    ) -> ResumeConfig:
         """Return what the three switches of `Tuner.restore` mean; resuming comes before restarting."""
-        errored = events.ResumeType.RESUME if resume_errored else events.ResumeType.RESTART if restart_errored else events.ResumeType.SKIP
-        return cls(unfinished=events.ResumeType.RESUME if resume_unfinished else events.ResumeType.SKIP, errored=errored)
+        errored = (
+            events.ResumeType.RESUME
+            if resume_errored
+            else events.ResumeType.RESTART
+            if restart_errored
+            else events.ResumeType.SKIP
+        )
+        return cls(
+            unfinished=events.ResumeType.RESUME if resume_unfinished else events.ResumeType.SKIP,
+            errored=errored,
+        )
 
     def event(self, settings: ExperimentSettings) -> events.DriverRestarted:
         """Return the event with which the new driver, and what holds for it, enters the journal."""
-        unfinished, errored, finished = map(events.ResumeType, (self.unfinished, self.errored, self.finished))
+        unfinished, errored, finished = map(
+            events.ResumeType, (self.unfinished, self.errored, self.finished)
+        )
         return events.DriverRestarted(settings, unfinished, errored, finished)
 
 
@@ -556,20 +643,30 @@ def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise TypeError(f"{wanted}, got {given!r}; put it in a list")
     for item in given:
-        if not isinstance(item, str) and not (isinstance(item, type) and issubclass(item, BaseException)):
+        if not isinstance(item, str) and not (
+            isinstance(item, type) and issubclass(item, BaseException)
+        ):
             raise TypeError(f"{wanted}, got {item!r} in it")
-    return tuple(item.rpartition(".")[2] if isinstance(item, str) else item.__name__ for item in given)
+    return tuple(
+        item.rpartition(".")[2] if isinstance(item, str) else item.__name__ for item in given
+    )
 
 
 def _not_covered(defaults: Sequence[str], given: Sequence[Any]) -> tuple[str, ...]:
     """Return the names of the built-in exceptions that neither are named in what the user has given, nor derive from what is."""
-    return tuple(name for name in defaults if not any(kind.__name__ in given for kind in getattr(builtins, name).__mro__))
+    return tuple(
+        name
+        for name in defaults
+        if not any(kind.__name__ in given for kind in getattr(builtins, name).__mro__)
+    )
 
 
 def _check_amounts(resources: Any) -> None:
     if resources is None:
         return
-    if not isinstance(resources, Mapping) or not all(isinstance(amount, int | float) for amount in resources.values()):
+    if not isinstance(resources, Mapping) or not all(
+        isinstance(amount, int | float) for amount in resources.values()
+    ):
         raise TypeError(f"resources must be a dictionary of amounts by name, got {resources!r}")
     if not all(0 <= amount < math.inf for amount in resources.values()):
         raise ValueError(f"resources must be finite and at least 0, got {resources!r}")

@@ -62,7 +62,12 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     """
     is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
     is_search = _is_search(tune, space)
-    is_open = is_search and is_unnamed and bool(tune.metric and tune.mode) and tune.num_samples <= MAX_SAMPLES
+    is_open = (
+        is_search
+        and is_unnamed
+        and bool(tune.metric and tune.mode)
+        and tune.num_samples <= MAX_SAMPLES
+    )
     full = _full_training(run.stop)
     is_harmless = can_be_saved(trainable) or full is not None
     wants_asha = tune.scheduler == AUTO or (tune.scheduler is None and is_open and is_harmless)
@@ -72,7 +77,11 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
     is_worth_saying = is_search or bool(SearchSpace(space).grid_axes)
-    return Choice(scheduler, searcher, _start_line(scheduler, searcher, tune, space) if is_worth_saying else "")
+    return Choice(
+        scheduler,
+        searcher,
+        _start_line(scheduler, searcher, tune, space) if is_worth_saying else "",
+    )
 
 
 def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
@@ -82,7 +91,10 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
         stop: The stop criterion, as the user gave it.
         scheduler: One that ends trials at a ``max_t`` of iterations tells, too.
     """
-    given = {name: parameter.default for name, parameter in inspect.signature(type(scheduler)).parameters.items()}
+    given = {
+        name: parameter.default
+        for name, parameter in inspect.signature(type(scheduler)).parameters.items()
+    }
     given |= scheduler.declared_arguments
     limits = [_full_training(stop)]
     if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True):
@@ -90,7 +102,9 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _start_line(scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
+def _start_line(
+    scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]
+) -> str:
     """Return which searcher and which scheduler are used, and why where the user has not named them."""
     by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
     if isinstance(scheduler, schedulers.FIFOScheduler):
@@ -131,10 +145,20 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         **arguments: Others of the scheduler.
     """
     # Trials end where the stop criterion says, which may say otherwise after a restore.
-    max_t, grace_period = (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
+    max_t, grace_period = (
+        (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
+    )
     if full is not None and _has_model(searcher):
-        arguments |= {"num_scouts": num_first_points(num_samples), "later_grace_period": _later(grace_period, full)}
-    fixed = {"max_t": max_t, "grace_period": grace_period, "reduction_factor": REDUCTION_FACTOR, "stop_last_trials": False}
+        arguments |= {
+            "num_scouts": num_first_points(num_samples),
+            "later_grace_period": _later(grace_period, full),
+        }
+    fixed = {
+        "max_t": max_t,
+        "grace_period": grace_period,
+        "reduction_factor": REDUCTION_FACTOR,
+        "stop_last_trials": False,
+    }
     return schedulers.AsyncHyperBandScheduler(**{**fixed, **arguments})
 
 
@@ -160,7 +184,12 @@ def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
     """Return whether there are several samples of something that a model can learn about."""
     declared = SearchSpace(space)
     words = [parameter.domain for parameter in declared.parameters]
-    return tune.num_samples != 1 and bool(words) and not declared.grid_axes and not any(isinstance(word, Normal) for word in words)
+    return (
+        tune.num_samples != 1
+        and bool(words)
+        and not declared.grid_axes
+        and not any(isinstance(word, Normal) for word in words)
+    )
 
 
 def _full_training(stop: Any) -> int | None:

@@ -40,7 +40,9 @@ _SECRET_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "accesskey", "privatekey", "credential",
     "credentials", "auth", "authorization",
 })  # fmt: skip
-_SECRET_PAIRS: Final = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")})
+_SECRET_PAIRS: Final = frozenset(
+    {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
+)
 _WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _NAMED: Final = re.compile(r"(?P<name>[-+~\w.:/@]+)=(?P<value>.*)", re.DOTALL)
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -65,7 +67,10 @@ class EnvironmentRecorder:
 
     def __init__(self, directory: Path, secrets: Iterable[str] = ()) -> None:
         self._directory = directory
-        self._facts = {"began": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), **_invocation(secrets)}
+        self._facts = {
+            "began": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            **_invocation(secrets),
+        }
         self._from_workers: dict[str, str] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tuner-environment", daemon=True)
@@ -150,7 +155,9 @@ def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]
         from_workers: Versions of packages that its workers have imported, empty where they do not know them.
     """
     packages = loaded_packages()
-    packages |= {name: known for name, told in from_workers.items() if (known := told or _version_of(name))}
+    packages |= {
+        name: known for name, told in from_workers.items() if (known := told or _version_of(name))
+    }
     return {
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "platform": platform.platform(),
@@ -177,7 +184,9 @@ def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def without_secrets(arguments: Sequence[str], secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> list[str]:
+def without_secrets(
+    arguments: Sequence[str], secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ
+) -> list[str]:
     """Return the arguments of a command with everything that looks like a secret replaced by `WITHHELD`.
 
     Those are values of options with names such as ``--password`` or ``--api-key``, passwords in URLs, tokens of well-known services, and
@@ -193,12 +202,24 @@ def without_secrets(arguments: Sequence[str], secrets: Iterable[str] = (), envir
         ['--lr', '0.1', '--api-key', '***', 'db.password=***', '--url=https://***@host/']
     """
     names = {*secrets, *filter(_is_secret, environ)}
-    values = sorted((value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
-    return [_masked(argument, previous, values) for previous, argument in itertools.pairwise(["", *arguments])]
+    values = sorted(
+        (value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH),
+        key=len,
+        reverse=True,
+    )
+    return [
+        _masked(argument, previous, values)
+        for previous, argument in itertools.pairwise(["", *arguments])
+    ]
 
 
 def _masked(argument: str, previous: str, values: Iterable[str]) -> str:
-    if previous.startswith("-") and "=" not in previous and _is_secret(previous) and not argument.startswith("-"):
+    if (
+        previous.startswith("-")
+        and "=" not in previous
+        and _is_secret(previous)
+        and not argument.startswith("-")
+    ):
         return WITHHELD
     if (named := _NAMED.fullmatch(argument)) and _is_secret(named["name"]):
         return f"{named['name']}={WITHHELD}"
@@ -209,7 +230,9 @@ def _masked(argument: str, previous: str, values: Iterable[str]) -> str:
 
 def _is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
-    return not _SECRET_WORDS.isdisjoint(words) or any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words))
+    return not _SECRET_WORDS.isdisjoint(words) or any(
+        pair in _SECRET_PAIRS for pair in itertools.pairwise(words)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- versions
@@ -217,7 +240,11 @@ def _is_secret(name: str) -> bool:
 
 def loaded_packages() -> dict[str, str]:
     """Return the versions of the packages that this process has imported, by the names by which they are imported."""
-    tops = (name for name in list(sys.modules) if "." not in name and name not in sys.stdlib_module_names and name not in _OWN)
+    tops = (
+        name
+        for name in list(sys.modules)
+        if "." not in name and name not in sys.stdlib_module_names and name not in _OWN
+    )
     found = {name: version for name in tops if (version := _version_of(name))}
     return {**found, "tuner-hpo": __version__}
 
@@ -269,6 +296,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
     environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
         return done.stdout if done.returncode == 0 else None
     return None

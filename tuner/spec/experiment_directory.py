@@ -49,12 +49,18 @@ def new_directory(plan: Plan) -> Path:
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as cause:
-        raise StorageError(f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig") from cause
+        raise StorageError(
+            f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig"
+        ) from cause
     if plan.run.name is None:
         return _dated(root, plan.name)
     directory = named_directory(plan.run)
     _make_folders_above(root, directory)
-    return _numbered(directory) if plan.run.if_exists == "new" else _named(directory, can_replace=plan.run.if_exists == "replace")
+    return (
+        _numbered(directory)
+        if plan.run.if_exists == "new"
+        else _named(directory, can_replace=plan.run.if_exists == "replace")
+    )
 
 
 def check_unused(directory: Path) -> None:
@@ -131,7 +137,11 @@ class Record:
     def rerun(self) -> Rerun | None:
         """The trial of another experiment that it trains again; None for none."""
         fields = self.text.get("rerun")
-        return Rerun(str(fields["experiment"]), str(fields["trial_id"]), int(fields["seed"])) if fields else None
+        return (
+            Rerun(str(fields["experiment"]), str(fields["trial_id"]), int(fields["seed"]))
+            if fields
+            else None
+        )
 
     def seed_of(self, trial_id: str) -> int:
         """Return the seed of one of its trials."""
@@ -145,7 +155,11 @@ class Record:
 
 def noted_parts(plan: Plan) -> dict[str, Any]:
     """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
-    return {"param_space": note(dict(plan.declared_space)), "tune_config": note(plan.tune), "run_config": note(plan.run)}
+    return {
+        "param_space": note(dict(plan.declared_space)),
+        "tune_config": note(plan.tune),
+        "run_config": note(plan.run),
+    }
 
 
 def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
@@ -162,7 +176,11 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
         "seed": plan.seed,
         "settings": settings.as_fields(),
     }
-    _write(beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)}, plan, directory)
+    _write(
+        beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)},
+        plan,
+        directory,
+    )
 
 
 def rewrite_declaration(plan: Plan, directory: Path, epoch: int) -> None:
@@ -209,14 +227,24 @@ def read_record(directory: Path) -> Record:
         StorageError: If there is no experiment, what it tells cannot be read, or it was written by a later version.
     """
     if not is_experiment(directory):
-        raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
+        raise StorageError(
+            f"{str(directory)!r} holds no experiment; give the directory that fit() has made"
+        )
     text = read_declaration(directory)
     try:
         parts = {name: text[name] for name in ("param_space", "tune_config", "run_config")}
-        return Record(dict(text["trainable"]), int(text["seed"]), ExperimentSettings.from_fields(text["settings"]), parts, text)
+        return Record(
+            dict(text["trainable"]),
+            int(text["seed"]),
+            ExperimentSettings.from_fields(text["settings"]),
+            parts,
+            text,
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         path = directory / layout.DECLARATION
-        raise StorageError(f"{path} is not as this release writes it ({cause!r}); it has to be whole to continue the experiment") from cause
+        raise StorageError(
+            f"{path} is not as this release writes it ({cause!r}); it has to be whole to continue the experiment"
+        ) from cause
 
 
 def check_restorable(directory: Path) -> None:
@@ -241,7 +269,9 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
     elif is_experiment(directory):
         check_ours(directory)  # long before anything is removed
     if experiment := next(_experiments_in(directory, layout.MAX_NAME_DEPTH), None):
-        raise ExperimentExists(f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose another name")
+        raise ExperimentExists(
+            f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose another name"
+        )
     _make(directory)
     return directory
 
@@ -270,7 +300,9 @@ def _make_folders_above(root: Path, directory: Path) -> None:
     for above in reversed(directory.relative_to(root).parents[:-1]):
         folder = root / above
         if is_experiment(folder):
-            raise ExperimentExists(f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie in it; choose another name")
+            raise ExperimentExists(
+                f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie in it; choose another name"
+            )
         _make(folder)
 
 
@@ -289,7 +321,9 @@ def _experiments_in(folder: Path, max_depth: int) -> Iterator[Path]:
     """Yield experiments in the folders of one that is none itself."""
     if is_experiment(folder) or not folder.is_dir() or not max_depth:
         return
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+    for inner in sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()
+    ):
         if is_experiment(inner):
             yield inner
         yield from _experiments_in(inner, max_depth - 1)
@@ -309,5 +343,8 @@ def _dated(root: Path, trainable: str) -> Path:
 
 
 def _safe(name: str) -> str:
-    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name).lstrip("_-")
+    kept = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_"
+        for letter in name
+    ).lstrip("_-")
     return kept[:60] or "experiment"

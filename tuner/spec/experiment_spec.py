@@ -23,7 +23,12 @@ from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
 from tuner.execution.pickling import check_portable
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
-from tuner.execution.trainable import can_be_saved, check_trainable, is_class_trainable, trainable_name
+from tuner.execution.trainable import (
+    can_be_saved,
+    check_trainable,
+    is_class_trainable,
+    trainable_name,
+)
 from tuner.storage.config_codec import check_keys
 from tuner.storage.mkdir import check_working_directory
 
@@ -108,7 +113,14 @@ class Plan:
     @property
     def several_objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode of each objective where the searcher or else the scheduler has several; else empty."""
-        return next((part.objectives for part in (self.searcher, self.scheduler) if len(part.objectives) > 1), ())
+        return next(
+            (
+                part.objectives
+                for part in (self.searcher, self.scheduler)
+                if len(part.objectives) > 1
+            ),
+            (),
+        )
 
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what a trial with this configuration occupies."""
@@ -132,9 +144,15 @@ class Plan:
         """
         _check_unused(self)
         metric, mode = self.tune.metric, self.tune.mode
-        if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
+        if not self.scheduler.set_search_properties(
+            metric, mode, seed=derived_seed(self.seed, "scheduler")
+        ):
             raise _conflict(self.scheduler, metric, mode)
-        spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples, "experiment": self.experiment_id}
+        spec = {
+            "seed": derived_seed(self.seed, "searcher"),
+            "num_samples": self.tune.num_samples,
+            "experiment": self.experiment_id,
+        }
         if not tell_properties(self.searcher, metric, mode, self.space, spec):
             raise _refusal(self.searcher, self)
         for part in _lasting_parts(self):
@@ -151,9 +169,13 @@ class Plan:
         """
         request = self._default_request()
         if misfit := ResourcePool(capacity).misfit(request):
-            raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
+            raise ValueError(
+                f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)"
+            )
         if not any(request.values()) and not self.tune.max_concurrent_trials:
-            raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
+            raise ValueError(
+                f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials"
+            )
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
         """Return what the core has to know.
@@ -164,11 +186,20 @@ class Plan:
         Raises:
             ValueError: As `check_resources` does.
         """
-        self.check_resources(capacity)  # not always the capacity checked before: an executor may ask the machine again, or simulate one
+        self.check_resources(
+            capacity
+        )  # not always the capacity checked before: an executor may ask the machine again, or simulate one
         request = self._default_request()
-        max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.num_trials_for(self.tune.num_samples)
+        max_concurrent, max_trials = (
+            self.tune.max_concurrent_trials or None,
+            self.searcher.num_trials_for(self.tune.num_samples),
+        )
         num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
-        is_listed = type(self.searcher) is BasicVariantGenerator and not self.searcher.max_concurrent and max_trials is not None
+        is_listed = (
+            type(self.searcher) is BasicVariantGenerator
+            and not self.searcher.max_concurrent
+            and max_trials is not None
+        )
         return ExperimentSettings(
             capacity=capacity,
             default_request=request,
@@ -181,7 +212,9 @@ class Plan:
             stop_grace_s=self.failure.stop_grace_s,
             interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,
-            checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
+            checkpoints=self.checkpoint.policy(
+                is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)
+            ),
             several_objectives=self.several_objectives,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
             # What no result can change may be proposed early, and so be seen.
@@ -196,7 +229,12 @@ class Plan:
             return DEFAULT_REQUEST
 
 
-def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config: TuneConfig | None, run_config: RunConfig | None) -> Plan:
+def make_plan(
+    trainable: Any,
+    param_space: Mapping[str, Any] | None,
+    tune_config: TuneConfig | None,
+    run_config: RunConfig | None,
+) -> Plan:
     """Check what the user declared.
 
     Raises:
@@ -216,7 +254,12 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         check_portable(space)
     choice = chosen(tune, run, space, trainable)
     # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
-    tune = replace(tune, scheduler=choice.scheduler, search_alg=choice.searcher, chdir_to_trial_dir=_changes_directory(tune, run))
+    tune = replace(
+        tune,
+        scheduler=choice.scheduler,
+        search_alg=choice.searcher,
+        chdir_to_trial_dir=_changes_directory(tune, run),
+    )
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
@@ -265,9 +308,13 @@ def _check_population(plan: Plan) -> None:
     kind = type(plan.scheduler).__name__
     if not isinstance(plan.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
         found = type(plan.tune.search_alg).__name__
-        raise ValueError(f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next")  # noqa: TRY004  (as Ray Tune)
+        raise ValueError(  # noqa: TRY004  (as Ray Tune)
+            f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next"
+        )
     if plan.tune.num_samples == -1:
-        raise ValueError(f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins")
+        raise ValueError(
+            f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins"
+        )
     _check_mutations(plan)
 
 
@@ -276,8 +323,14 @@ def _check_mutations(plan: Plan) -> None:
     space = SearchSpace(plan.space)
     if not space.is_conditional:
         return
-    parents = {condition.name for parameter in space.parameters for condition in parameter.conditions}
-    fixed = [parameter.path for parameter in space.parameters if parameter.conditions or parameter.name in parents]
+    parents = {
+        condition.name for parameter in space.parameters for condition in parameter.conditions
+    }
+    fixed = [
+        parameter.path
+        for parameter in space.parameters
+        if parameter.conditions or parameter.name in parents
+    ]
     for path in _mutated(plan.scheduler):
         if any(path[: len(other)] == other[: len(path)] for other in fixed):
             raise ValueError(
@@ -289,11 +342,18 @@ def _check_mutations(plan: Plan) -> None:
 def _mutated(scheduler: Scheduler) -> Iterator[Path]:
     given = getattr(scheduler, "base_scheduler", scheduler).declared_arguments
     for name in ("hyperparam_mutations", "hyperparam_bounds"):
-        yield from (path for path, _ in leaves({} if given.get(name) is None else _without_lists(given[name])))
+        yield from (
+            path
+            for path, _ in leaves({} if given.get(name) is None else _without_lists(given[name]))
+        )
 
 
 def _without_lists(mutations: Any) -> Any:
-    return {key: _without_lists(value) for key, value in mutations.items()} if isinstance(mutations, Mapping) else None
+    return (
+        {key: _without_lists(value) for key, value in mutations.items()}
+        if isinstance(mutations, Mapping)
+        else None
+    )
 
 
 def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
@@ -325,7 +385,9 @@ def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if space is None:
         return {}
     if not isinstance(space, Mapping):
-        raise TypeError(f"param_space must be a dictionary of parameter names to values or domains, got {space!r}")
+        raise TypeError(
+            f"param_space must be a dictionary of parameter names to values or domains, got {space!r}"
+        )
     SearchSpace(space)
     check_keys(space)
     return space
@@ -353,7 +415,9 @@ def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) 
 
 def _is_at_odds(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
     """Return whether a part has another metric or mode of its own than is given."""
-    return bool((metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode)))
+    return bool(
+        (metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode))
+    )
 
 
 def _refusal(searcher: Searcher, plan: Plan) -> ValueError:
@@ -378,7 +442,10 @@ def _check_objective(plan: Plan) -> None:
     """Refuse a metric whose direction nothing tells: half of all searches would look for the worst."""
     if plan.metric is None or plan.mode is not None:
         return
-    named_by = next((type(part).__name__ for part in (plan.scheduler, plan.searcher) if part.metric), "TuneConfig")
+    named_by = next(
+        (type(part).__name__ for part in (plan.scheduler, plan.searcher) if part.metric),
+        "TuneConfig",
+    )
     raise ValueError(
         f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in {named_by} without a mode; write "
         "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is better, mode='min' "
@@ -391,7 +458,9 @@ def _check_unused(plan: Plan) -> None:
     for part in _lasting_parts(plan):
         if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
             kind = type(part).__name__
-            raise ValueError(f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}")
+            raise ValueError(
+                f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}"
+            )
 
 
 def _lasting_parts(plan: Plan) -> Iterator[Any]:

@@ -55,7 +55,9 @@ def decoded(path: str) -> Any:
     try:
         data = read_file(path, LARGE_BYTES)
     except OSError as cause:
-        raise StorageError(f"an array of a configuration cannot be read: {cause}; put the file back") from cause
+        raise StorageError(
+            f"an array of a configuration cannot be read: {cause}; put the file back"
+        ) from cause
     if hashlib.sha256(data).hexdigest() != Path(path).stem:
         raise StorageError(f"{path} is damaged: its SHA-256 is not its name; put the original back")
     return numpy.load(io.BytesIO(data), allow_pickle=False)

@@ -82,7 +82,11 @@ class ObjectStore:
 
         Unpickled, it has the arrays again. They may be written to: each worker has its own, as far as it differs from the file.
         """
-        files = {path: ArrayFile(str(self._path(content))) for path, leaf in leaves(config) if (content := self._content_of(leaf))}
+        files = {
+            path: ArrayFile(str(self._path(content)))
+            for path, leaf in leaves(config)
+            if (content := self._content_of(leaf))
+        }
         light: Mapping[str, Any] = assign(config, files) if files else config
         return light
 
@@ -96,7 +100,9 @@ class ObjectStore:
 
     def _path(self, content: str) -> Path:
         if not _CONTENT.fullmatch(content):
-            raise StorageError(f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged")
+            raise StorageError(
+                f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged"
+            )
         return self._directory / f"{content}.npy"
 
 

@@ -44,7 +44,9 @@ def require_parent(path: Path) -> None:
         FileNotFoundError: If it does not.
     """
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"folder {str(path.parent)!r} does not exist; make it, or choose another path")
+        raise FileNotFoundError(
+            f"folder {str(path.parent)!r} does not exist; make it, or choose another path"
+        )
 
 
 def write_text(path: Path, text: str, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:

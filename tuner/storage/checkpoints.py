@@ -82,9 +82,13 @@ class Checkpoint:
             NotADirectoryError: If it is something else.
         """
         if not os.path.lexists(path):
-            raise FileNotFoundError(f"checkpoint directory {os.fspath(path)!r} does not exist; write the files before reporting them")
+            raise FileNotFoundError(
+                f"checkpoint directory {os.fspath(path)!r} does not exist; write the files before reporting them"
+            )
         if not Path(path).is_dir():
-            raise NotADirectoryError(f"a checkpoint is a directory, got the file {os.fspath(path)!r}; pass the directory it lies in")
+            raise NotADirectoryError(
+                f"a checkpoint is a directory, got the file {os.fspath(path)!r}; pass the directory it lies in"
+            )
         return cls(path)
 
     @property
@@ -116,7 +120,9 @@ class Checkpoint:
             CheckpointError: If a link leads out of it, or the copy does not match its manifest.
         """
         self._check_exists()
-        target = Path(tempfile.mkdtemp(prefix=CHECKPOINT_PREFIX) if path is None else path).absolute()
+        target = Path(
+            tempfile.mkdtemp(prefix=CHECKPOINT_PREFIX) if path is None else path
+        ).absolute()
         if self.is_local:
             copy_tree(Path(self._path), target)
         else:
@@ -154,7 +160,9 @@ class Checkpoint:
         try:
             metadata: dict[str, Any] = strict_json.loads(content)
         except ValueError as cause:
-            raise CheckpointError(f"the metadata of checkpoint {self._path} cannot be read: {cause}") from cause
+            raise CheckpointError(
+                f"the metadata of checkpoint {self._path} cannot be read: {cause}"
+            ) from cause
         return metadata
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -178,10 +186,15 @@ class Checkpoint:
 
     def _check_exists(self) -> None:
         if self.is_local and not Path(self._path).is_dir():
-            raise FileNotFoundError(f"checkpoint directory {self._path!r} does not exist; write the files before reporting them")
+            raise FileNotFoundError(
+                f"checkpoint directory {self._path!r} does not exist; write the files before reporting them"
+            )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Checkpoint) and (self._path, self._filesystem) == (other._path, other._filesystem)
+        return isinstance(other, Checkpoint) and (self._path, self._filesystem) == (
+            other._path,
+            other._filesystem,
+        )
 
     def __hash__(self) -> int:
         return hash(self._path)
@@ -194,7 +207,9 @@ class Checkpoint:
         return f"Checkpoint({self._path!r}{filesystem})"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self!r} is not a path, it may lie elsewhere; use `with checkpoint.as_directory() as path:`")
+        raise TypeError(
+            f"{self!r} is not a path, it may lie elsewhere; use `with checkpoint.as_directory() as path:`"
+        )
 
 
 def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
@@ -217,7 +232,13 @@ def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
     return staging
 
 
-def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], provenance: Provenance, *, sync: bool = True) -> Path:
+def commit(
+    staging: str | os.PathLike[str],
+    trial_dir: str | os.PathLike[str],
+    provenance: Provenance,
+    *,
+    sync: bool = True,
+) -> Path:
     """Turn a staging directory into a checkpoint.
 
     Args:
@@ -233,7 +254,10 @@ def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], p
     Raises:
         CheckpointError: If it could not be written, or a link leads out of it. Nothing has the final name then.
     """
-    directory, final_path = Path(staging), Path(trial_dir) / checkpoint_directory_name(provenance.index)
+    directory, final_path = (
+        Path(staging),
+        Path(trial_dir) / checkpoint_directory_name(provenance.index),
+    )
     try:
         contents = contents_of(directory)
         for name, leads_to in contents.links.items():
@@ -278,7 +302,13 @@ def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
         raise
 
 
-def commit_from(source: str | os.PathLike[str], trial_dir: str | os.PathLike[str], provenance: Provenance, *, sync: bool = True) -> Path:
+def commit_from(
+    source: str | os.PathLike[str],
+    trial_dir: str | os.PathLike[str],
+    provenance: Provenance,
+    *,
+    sync: bool = True,
+) -> Path:
     """Make a checkpoint of a directory of the user's.
 
     A staging directory of this very trial is renamed. Any other is copied and left as it is, byte for byte.
@@ -304,7 +334,9 @@ def commit_from(source: str | os.PathLike[str], trial_dir: str | os.PathLike[str
     except BaseException as cause:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(cause, OSError | ValueError):
-            raise CheckpointError(f"checkpoint {source} could not be copied to {trial_dir}: {cause}") from cause
+            raise CheckpointError(
+                f"checkpoint {source} could not be copied to {trial_dir}: {cause}"
+            ) from cause
         raise
 
 
@@ -362,14 +394,20 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
     return found
 
 
-def leftovers(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None) -> list[str]:
+def leftovers(
+    trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None
+) -> list[str]:
     """Return the names of what `sweep` would remove, in order, that which is unfinished first."""
     try:
         names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (names are enough, of each of 10,000 directories)
     except FileNotFoundError:
         return []
     unfinished = [name for name in names if name.startswith(STAGING_PREFIX)]
-    unrecorded = [] if recorded is None else [name for name in names if name not in recorded and _NAME.fullmatch(name)]
+    unrecorded = (
+        []
+        if recorded is None
+        else [name for name in names if name not in recorded and _NAME.fullmatch(name)]
+    )
     # A directory of the user's may have a similar name, but has no manifest.
     return unfinished + [name for name in unrecorded if Path(trial_dir, name, MANIFEST).is_file()]
 
@@ -384,7 +422,9 @@ def numbered(trial_dir: str | os.PathLike[str]) -> list[tuple[str, int]]:
     return [(name[0], int(name[1])) for name in found if name]
 
 
-def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
+def latest_valid(
+    trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]
+) -> CheckpointRecord | None:
     """Return the newest of the checkpoints that is intact.
 
     Args:

@@ -54,7 +54,10 @@ class ConfigCodec:
         if SCALARS.issuperset(map(type, config.values())):
             return dict(config)
         self._options = {} if self._conditional is None else self._conditional.recognised(config)
-        return {key: self._encoded(value, _step(self._space, key), (key,)) for key, value in config.items()}
+        return {
+            key: self._encoded(value, _step(self._space, key), (key,))
+            for key, value in config.items()
+        }
 
     def decode(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration that was stored, with its objects. One that cannot be found stays an `Opaque`: see `missing`.
@@ -76,21 +79,38 @@ class ConfigCodec:
         if value is None or kind in (bool, int, float, str):
             return value
         if (choices := _choices(node)) is not None:
-            number = self._options.get(path) if isinstance(node, Branching) else _number_of(value, choices)
-            return self._encoded(value, _NOWHERE if number is None else choices[number], path if number is None else (*path, number))
+            number = (
+                self._options.get(path)
+                if isinstance(node, Branching)
+                else _number_of(value, choices)
+            )
+            return self._encoded(
+                value,
+                _NOWHERE if number is None else choices[number],
+                path if number is None else (*path, number),
+            )
         if kind is dict:
             return self._encoded_dict(value, node, path)
         if kind in (list, tuple):
-            parts = [self._encoded(part, _step(node, index), (*path, index)) for index, part in enumerate(value)]
+            parts = [
+                self._encoded(part, _step(node, index), (*path, index))
+                for index, part in enumerate(value)
+            ]
             return as_tuple(parts) if kind is tuple else parts
         if is_storable(value):
             return opaque(Opaque(describe(value), content=self._objects.put(value)))
-        return opaque(Opaque(self._text_of(node), path)) if node is value or _is_same(node, value) else _by_value(value)
+        return (
+            opaque(Opaque(self._text_of(node), path))
+            if node is value or _is_same(node, value)
+            else _by_value(value)
+        )
 
     def _encoded_dict(self, value: dict[Any, Any], node: Any, path: Path) -> Any:
         if not all(map(_is_key, value)):
             return opaque(Opaque(describe(value), path if node is value else ()))
-        parts = {key: self._encoded(part, _step(node, key), (*path, key)) for key, part in value.items()}
+        parts = {
+            key: self._encoded(part, _step(node, key), (*path, key)) for key, part in value.items()
+        }
         return parts if all(type(key) is str for key in parts) else as_items(parts)
 
     def _text_of(self, node: Any) -> str:
@@ -123,14 +143,23 @@ class ConfigCodec:
         there = _at(self._space, wanted.source) if wanted.source else _NOWHERE
         if there is not _NOWHERE and self._text_of(there) == wanted.text:
             return there
-        elsewhere = {id(found): found for found in _siblings(self._space, wanted.source) if describe(found) == wanted.text}
+        elsewhere = {
+            id(found): found
+            for found in _siblings(self._space, wanted.source)
+            if describe(found) == wanted.text
+        }
         if len(elsewhere) == 1:
             return next(iter(elsewhere.values()))
         if there is _NOWHERE or _is_in_choice(self._space, wanted.source):
             return wanted
         if wanted.source not in self._warned:
             self._warned.add(wanted.source)
-            _log.warning("%s was %s and is %s now", place_of(wanted.source), wanted.text, self._text_of(there))
+            _log.warning(
+                "%s was %s and is %s now",
+                place_of(wanted.source),
+                wanted.text,
+                self._text_of(there),
+            )
         return there
 
 
@@ -141,7 +170,10 @@ def missing(config: Any) -> list[str]:
         >>> missing({"model": {"loss": Opaque("<function mse>", ("model", "loss"))}})
         ['param_space["model"]["loss"] (<function mse>)']
     """
-    return [f"{place_of(lacking.source or path)} ({lacking.text})" for path, lacking in _opaques(config, ())]
+    return [
+        f"{place_of(lacking.source or path)} ({lacking.text})"
+        for path, lacking in _opaques(config, ())
+    ]
 
 
 def require_complete(config: Any, trial_id: str) -> None:
@@ -164,7 +196,9 @@ def place_of(path: Sequence[Any]) -> str:
         >>> place_of(("model", "layers", 0))
         'param_space["model"]["layers"][0]'
     """
-    return "param_space" + "".join(f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path)
+    return "param_space" + "".join(
+        f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path
+    )
 
 
 def _opaques(node: Any, path: Path) -> Iterator[tuple[Path, Opaque]]:
@@ -207,7 +241,11 @@ def _step(node: Any, step: Any) -> Any:
     """Return what stands one step below a node of the space."""
     choices = _choices(node)
     node = node if choices is None else choices
-    if type(node) not in (dict, list, tuple):  # what else there is belongs to the user, and may do anything when it is asked
+    if type(node) not in (
+        dict,
+        list,
+        tuple,
+    ):  # what else there is belongs to the user, and may do anything when it is asked
         return _NOWHERE
     try:
         return unwrapped(node[step])
@@ -261,12 +299,18 @@ def check_keys(space: Mapping[str, Any]) -> None:
     """
     for path, key in _keys(space, ()):
         if not _is_key(key):
-            raise TypeError(f"{place_of(path)} has the key {key!r}, which must be a text or a number; use its text, {str(key)!r}")
+            raise TypeError(
+                f"{place_of(path)} has the key {key!r}, which must be a text or a number; use its text, {str(key)!r}"
+            )
 
 
 def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
     """Return the space taken apart where it is conditional, None where it is flat."""
-    return SearchSpace(space) if any(isinstance(leaf, Conditional) for _, leaf in leaves(space)) else None
+    return (
+        SearchSpace(space)
+        if any(isinstance(leaf, Conditional) for _, leaf in leaves(space))
+        else None
+    )
 
 
 def _is_key(key: Any) -> bool:

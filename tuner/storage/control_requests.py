@@ -134,8 +134,12 @@ class Mailbox:
             try:
                 to, wish = _read(note)
             except (ValueError, KeyError, TypeError, AttributeError) as cause:
-                _log.warning("request %s was not carried out, since it cannot be understood: %r", path, cause)
-                answer(Answer(is_granted=False, text=f"the request cannot be understood: {cause!r}"))
+                _log.warning(
+                    "request %s was not carried out, since it cannot be understood: %r", path, cause
+                )
+                answer(
+                    Answer(is_granted=False, text=f"the request cannot be understood: {cause!r}")
+                )
                 continue
             if to == self._addressee:
                 yield wish, answer
@@ -183,9 +187,13 @@ def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
     note = directory / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}{_NOTE}"
     try:
         make_own_folder(directory)
-        atomic.write_text(note, strict_json.dumps({"to": _name_of(owner), **asdict(wish)}), sync=False)
+        atomic.write_text(
+            note, strict_json.dumps({"to": _name_of(owner), **asdict(wish)}), sync=False
+        )
     except OSError as cause:
-        raise StorageError(f"{directory} cannot be written to: {cause}; only who may write there can steer the experiment") from cause
+        raise StorageError(
+            f"{directory} cannot be written to: {cause}; only who may write there can steer the experiment"
+        ) from cause
     try:
         return _answered(experiment, note, owner, timeout_s)
     finally:
@@ -202,11 +210,15 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> A
         with suppress(FileNotFoundError):
             return Answer(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
         if has_left:
-            raise NotRunning(f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment")
+            raise NotRunning(
+                f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment"
+            )
         if is_late:
             break
         time.sleep(_POLL_S)
-    raise StorageError(f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang")
+    raise StorageError(
+        f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang"
+    )
 
 
 def _present_driver(experiment: Path) -> Owner:
@@ -227,4 +239,8 @@ def _read(note: bytes) -> tuple[str, Wish]:
 
 
 def _name_of(owner: Owner | None) -> str:
-    return "" if owner is None else f"{owner.pid}/{owner.host}/{owner.boot_id}/{owner.started}/{owner.ticks}"
+    return (
+        ""
+        if owner is None
+        else f"{owner.pid}/{owner.host}/{owner.boot_id}/{owner.started}/{owner.ticks}"
+    )

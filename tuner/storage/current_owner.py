@@ -29,7 +29,11 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
         False
     """
     owner = read_owner(experiment)
-    return owner if owner is not None and not owner.is_gone and _is_locked(Path(experiment) / layout.LOCK) else None
+    return (
+        owner
+        if owner is not None and not owner.is_gone and _is_locked(Path(experiment) / layout.LOCK)
+        else None
+    )
 
 
 def _is_locked(path: Path) -> bool:

@@ -34,7 +34,9 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
         version = int(text["format_version"])
         declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as cause:
-        raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
+        raise StorageError(
+            f"{path} cannot be read: {cause}; it has to be there to continue the experiment"
+        ) from cause
     if version > FORMAT_VERSION:
         raise StorageError(
             f"{path} was written by {writer_of(directory)} in format {version}, version {THIS_RELEASE} reads up to {FORMAT_VERSION}; "
@@ -49,4 +51,8 @@ def read_environments(directory: Path) -> list[Mapping[str, Any]]:
         sessions = json.loads(read_file(directory / layout.ENVIRONMENT, SMALL_BYTES))
     except (OSError, ValueError, RecursionError):
         return []
-    return [session for session in sessions if isinstance(session, dict)] if isinstance(sessions, list) else []
+    return (
+        [session for session in sessions if isinstance(session, dict)]
+        if isinstance(sessions, list)
+        else []
+    )

@@ -59,7 +59,9 @@ def contents_of(root: Path) -> Contents:
         elif entry.is_file():
             contents.files[name] = entry.stat(follow_symlinks=False).st_size
         else:
-            raise CheckpointError(f"{entry.path} is neither a file nor a directory nor a link; a checkpoint holds nothing else")
+            raise CheckpointError(
+                f"{entry.path} is neither a file nor a directory nor a link; a checkpoint holds nothing else"
+            )
     return contents
 
 
@@ -76,7 +78,9 @@ def _target_inside(link: Path, root: Path) -> str:
     text = os.readlink(link)  # noqa: PTH115  (the text as it stands, not a Path made of it)
     target = os.path.realpath(link)
     if not Path(target).is_relative_to(os.path.realpath(root)):
-        raise CheckpointError(f"link {link} leads out of the checkpoint, to {target}; put the file itself there")
+        raise CheckpointError(
+            f"link {link} leads out of the checkpoint, to {target}; put the file itself there"
+        )
     inside = os.path.normpath(os.path.join(link.parent.relative_to(root), text))  # noqa: PTH118  (lexically, to be normalised)
     if os.path.isabs(text) or Path(inside).parts[:1] == (os.pardir,):  # noqa: PTH117  (a string, see above)
         return os.path.relpath(target, os.path.realpath(link.parent))
@@ -101,7 +105,9 @@ def copy_tree(source: Path, target: Path) -> Contents:
         OSError: If something could not be read or written.
     """
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(source)):
-        raise ValueError(f"target must lie outside of the directory that is copied, got {target} in {source}")
+        raise ValueError(
+            f"target must lie outside of the directory that is copied, got {target} in {source}"
+        )
     contents = contents_of(source)
     make_folder(target)
     for name in contents.directories:
@@ -205,7 +211,10 @@ def sync_files(paths: Iterable[Path | str]) -> None:
         except BaseException as error:  # noqa: BLE001  (it is raised below, when no thread is at work any more)
             errors.append(error)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_NUM_SYNC_THREADS, len(every) // _FILES_PER_THREAD) - 1)]
+    threads = [
+        threading.Thread(target=work, daemon=True)
+        for _ in range(min(_NUM_SYNC_THREADS, len(every) // _FILES_PER_THREAD) - 1)
+    ]
     started = []
     with suppress(RuntimeError):  # there may be no more threads for this user
         for thread in threads:

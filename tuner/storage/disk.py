@@ -98,7 +98,11 @@ class LocalDisk:
 
     def create(self, path: Path) -> int:
         """See `Disk.create`."""
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        return os.open(
+            path,
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            FILE_MODE,
+        )
 
     def open(self, path: Path) -> int:
         """See `Disk.open`."""
@@ -143,7 +147,10 @@ class LocalDisk:
             return Whereabouts()  # that tells nothing; a write will
         if ours.st_nlink == 0:
             return Whereabouts(is_in_place=False, is_deleted=True)
-        if there and (os.path.samestat(ours, there) or (stat.S_ISREG(there.st_mode) and there.st_size == ours.st_size)):
+        if there and (
+            os.path.samestat(ours, there)
+            or (stat.S_ISREG(there.st_mode) and there.st_size == ours.st_size)
+        ):
             return Whereabouts()
         return Whereabouts(is_in_place=False, path=_path_of(descriptor))
 

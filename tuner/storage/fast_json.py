@@ -19,7 +19,10 @@ _NUM_DIGITS: Final = 19
 """So many digits an integer has at least that does not fit into 64 bits."""
 _LONG: Final = re.compile(rb"(?:^|[\s:,\[-])\d{%d}" % _NUM_DIGITS)
 """Where a number begins that may be such an integer; behind a point there may be any number of digits."""
-_SHAPE: Final = bytes(ord("0" if chr(byte).isdecimal() else "." if chr(byte) == "." else " ") for byte in range(1 << 7)) + b" " * (1 << 7)
+_SHAPE: Final = bytes(
+    ord("0" if chr(byte).isdecimal() else "." if chr(byte) == "." else " ")
+    for byte in range(1 << 7)
+) + b" " * (1 << 7)
 _LONG_SHAPE: Final = b"0" * _NUM_DIGITS
 _NUMBERS: Final = frozenset({float, int})
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
@@ -33,8 +36,13 @@ def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
         is_pretty: Indent by two blanks and sort the keys; else it is one line without blanks.
     """
     try:
-        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if is_plain(value) else b""
-    except (TypeError, RecursionError):  # other keys than texts, long integers, half a character, too deep
+        data = (
+            orjson.dumps(value, option=_PRETTY if is_pretty else None) if is_plain(value) else b""
+        )
+    except (
+        TypeError,
+        RecursionError,
+    ):  # other keys than texts, long integers, half a character, too deep
         return None
     return data if data and data.isascii() else None
 

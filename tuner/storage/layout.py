@@ -64,9 +64,19 @@ METADATA = ".metadata.json"
 
 MAX_NAME_DEPTH = 4
 """How many folders the name of an experiment may have: as deep as ``tuner ls`` looks for experiments."""
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-z0-9_=,+@#()\[\]-])?")
+_FOLDER_NAME = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-z0-9_=,+@#()\[\]-])?"
+)
 
-_DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10))})
+_DEVICES = frozenset(
+    {
+        "CON",
+        "PRN",
+        "AUX",
+        "NUL",
+        *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10)),
+    }
+)
 _TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _OWN_TRIAL = re.compile(r"[tf]\d{5,}")
@@ -91,15 +101,29 @@ def check_name(name: str) -> str:
         )
     for folder in folders:
         if folder.partition(".")[0].strip().upper() in _DEVICES:
-            raise ValueError(f"name must not be that of a device, got {name!r}; there are file systems that cannot hold it")
+            raise ValueError(
+                f"name must not be that of a device, got {name!r}; there are file systems that cannot hold it"
+            )
     if len(folders) > 1 and JOURNAL in folders:
-        raise ValueError(f"name must not have a folder {JOURNAL!r}, got {name!r}; the folder above it would be taken for an experiment")
+        raise ValueError(
+            f"name must not have a folder {JOURNAL!r}, got {name!r}; the folder above it would be taken for an experiment"
+        )
     return name
 
 
 def is_own(name: str) -> bool:
     """Return whether a file or folder of this name, directly in an experiment's directory, is one that the engine makes there."""
-    kept = (LOCK, DECLARATION, ENVIRONMENT, JOURNAL, SNAPSHOT, OBJECTS, REQUESTS, LOGGED, PBT_GLOBAL)
+    kept = (
+        LOCK,
+        DECLARATION,
+        ENVIRONMENT,
+        JOURNAL,
+        SNAPSHOT,
+        OBJECTS,
+        REQUESTS,
+        LOGGED,
+        PBT_GLOBAL,
+    )
     is_policy = name.startswith("pbt_policy_") and name.endswith(".txt")
     return name in kept or is_policy or name.startswith(STAGING_PREFIX) or is_trial(name)
 
@@ -126,7 +150,9 @@ def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
 def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
     """Return the path of a trial's directory; see `trial_directory`."""
     if not _TRIAL_ID.fullmatch(trial_id):
-        raise StorageError(f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged")
+        raise StorageError(
+            f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged"
+        )
     return os.path.join(experiment, trial_id)  # noqa: PTH118  (there is one for each trial, and a `Path` takes ten times as long)
 
 

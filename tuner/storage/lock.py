@@ -82,9 +82,13 @@ class Lock:
         """
         is_new = self._descriptor is None
         if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            self._descriptor = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE
+            )
             _held.add(self)
-        mode = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (0 if is_blocking else fcntl.LOCK_NB)
+        mode = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (
+            0 if is_blocking else fcntl.LOCK_NB
+        )
         try:
             fcntl.flock(self._descriptor, mode)
         except OSError as refusal:
@@ -154,7 +158,11 @@ class Owner:
     def is_gone(self) -> bool:
         """Whether the process has surely ended: it was one of this machine and is not there any more."""
         is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
-        return is_here and self.ticks is not None and owner_takeover.start_ticks(self.pid) != self.ticks
+        return (
+            is_here
+            and self.ticks is not None
+            and owner_takeover.start_ticks(self.pid) != self.ticks
+        )
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -212,7 +220,9 @@ class ExperimentLock:
             if cause.errno not in _UNSUPPORTED:
                 raise StorageError(f"{self._lock.path} cannot be locked: {cause}") from cause
             warnings.warn(
-                f"{self._directory} has no working file locks; see to it that only one driver uses it", RuntimeWarning, stacklevel=2
+                f"{self._directory} has no working file locks; see to it that only one driver uses it",
+                RuntimeWarning,
+                stacklevel=2,
             )
             self._owner = _myself()
             return
@@ -249,7 +259,9 @@ class ExperimentLock:
         if not self._steal:
             raise ExperimentLocked(f"{held}; wait for it, end it, or choose another name")
         if owner is None or owner.ticks is None or not owner.boot_id:
-            raise ExperimentLocked(f"{held}, of which too little is known to kill it; end it yourself")
+            raise ExperimentLocked(
+                f"{held}, of which too little is known to kill it; end it yourself"
+            )
         if (owner.host, owner.boot_id) != (socket.gethostname(), boot_id()):
             raise ExperimentLocked(f"{held}, on another machine; end it there")
         if owner.pid == os.getpid():
@@ -273,7 +285,11 @@ class ExperimentLock:
         """Give the lock back; does nothing if it is not held."""
         if self.is_held and self._owner is not None:
             # Without a name nobody can be told, or made to kill, the wrong one.
-            self._write_fields({name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)} if self._owner.epoch else None)
+            self._write_fields(
+                {name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)}
+                if self._owner.epoch
+                else None
+            )
         self._owner = None
         self._is_locked = False
         self._lock.release()
@@ -284,7 +300,9 @@ class ExperimentLock:
 
     def _write_fields(self, fields: Mapping[str, Any] | None) -> None:
         line = f"{strict_json.dumps(dict(fields))}\n".encode() if fields else b""
-        with suppress(OSError, ValueError):  # on a full disk, or without locks: it is information only
+        with suppress(
+            OSError, ValueError
+        ):  # on a full disk, or without locks: it is information only
             # Cut afterwards, and only the first line is read: whoever dies in between leaves the old content or the new.
             os.pwrite(self._lock.descriptor, line, 0)
             os.ftruncate(self._lock.descriptor, len(line))
@@ -308,7 +326,9 @@ def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
 def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what stands in the lock file: who holds it, and what was noted of the journal; empty if it cannot be read."""
     try:
-        line, _, _ = read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES).partition(b"\n")
+        line, _, _ = read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES).partition(
+            b"\n"
+        )
         note = strict_json.loads(line)
     except (OSError, ValueError, RecursionError):
         return {}
@@ -317,4 +337,10 @@ def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _myself() -> Owner:
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    return Owner(os.getpid(), socket.gethostname(), boot_id(), started, ticks=owner_takeover.start_ticks(os.getpid()))
+    return Owner(
+        os.getpid(),
+        socket.gethostname(),
+        boot_id(),
+        started,
+        ticks=owner_takeover.start_ticks(os.getpid()),
+    )

@@ -74,7 +74,9 @@ class Manifest:
     directories: list[str]
 
 
-def write_manifest(directory: Path, contents: Contents, provenance: Provenance, *, sync: bool) -> None:
+def write_manifest(
+    directory: Path, contents: Contents, provenance: Provenance, *, sync: bool
+) -> None:
     """Measure the files and write the manifest into the directory.
 
     Raises:
@@ -84,17 +86,24 @@ def write_manifest(directory: Path, contents: Contents, provenance: Provenance, 
     body = {
         "format": FORMAT,
         **asdict(provenance),
-        "files": {name: _measure(f"{directory}/{name}") for name in contents.files if name in listed},
+        "files": {
+            name: _measure(f"{directory}/{name}") for name in contents.files if name in listed
+        },
         "links": contents.links,
         "directories": contents.directories,
     }
-    atomic.write_text(directory / MANIFEST, strict_json.seal(body, default=strict_json.opaque), sync=sync)
+    atomic.write_text(
+        directory / MANIFEST, strict_json.seal(body, default=strict_json.opaque), sync=sync
+    )
 
 
 def _measure(path: str) -> dict[str, Any]:
     """Return the fields of the file's `FileEntry`."""
     size_bytes = os.stat(path).st_size  # noqa: PTH116  (a Path for each of 20,000 files would cost more than copying them)
-    return {"size_bytes": size_bytes, "sha256": _sha256(path) if size_bytes <= HASH_LIMIT_BYTES else None}
+    return {
+        "size_bytes": size_bytes,
+        "sha256": _sha256(path) if size_bytes <= HASH_LIMIT_BYTES else None,
+    }
 
 
 def _sha256(path: Path | str) -> str:
@@ -112,16 +121,24 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     try:
         body = strict_json.unseal(read_file(directory / MANIFEST, SMALL_BYTES))
     except FileNotFoundError as cause:
-        raise CheckpointError(f"{directory} is no complete checkpoint: it has no {MANIFEST}") from cause
+        raise CheckpointError(
+            f"{directory} is no complete checkpoint: it has no {MANIFEST}"
+        ) from cause
     except (OSError, ValueError) as cause:
-        raise CheckpointError(f"the manifest {directory / MANIFEST} cannot be read: {cause}") from cause
+        raise CheckpointError(
+            f"the manifest {directory / MANIFEST} cannot be read: {cause}"
+        ) from cause
     try:
         if body.pop("format") != FORMAT:
-            raise CheckpointError(f"the checkpoint {directory} was written by a newer version; read it with that one")
+            raise CheckpointError(
+                f"the checkpoint {directory} was written by a newer version; read it with that one"
+            )
         files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
         return Manifest(**body, files=files)
     except (KeyError, TypeError, AttributeError) as cause:
-        raise CheckpointError(f"the manifest {directory / MANIFEST} is not as this version writes it: {cause!r}") from cause
+        raise CheckpointError(
+            f"the manifest {directory / MANIFEST} is not as this version writes it: {cause!r}"
+        ) from cause
 
 
 def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
@@ -155,7 +172,9 @@ def _verify_file(directory: Path, name: str, entry: FileEntry, *, with_hashes: b
     if not stat.S_ISREG(status.st_mode):
         _damaged(directory, f"{name} is no regular file")
     if status.st_size != entry.size_bytes:
-        _damaged(directory, f"{name} has {status.st_size} bytes, its manifest says {entry.size_bytes}")
+        _damaged(
+            directory, f"{name} has {status.st_size} bytes, its manifest says {entry.size_bytes}"
+        )
     if with_hashes and entry.sha256 is not None and _sha256(directory / name) != entry.sha256:
         _damaged(directory, f"{name} has another SHA-256 than its manifest says")
 

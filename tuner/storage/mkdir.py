@@ -25,8 +25,14 @@ def absolute_path(path: str | os.PathLike[str]) -> Path:
         expanded = Path(path).expanduser()
     except RuntimeError as cause:
         user = Path(path).parts[0]
-        remedy = "set HOME or give an absolute path" if user == "~" else "give an absolute path, or ./ in front for a folder of that name"
-        raise StorageError(f"{os.fspath(path)!r} cannot be resolved: {user!r} is the home directory of no known user; {remedy}") from cause
+        remedy = (
+            "set HOME or give an absolute path"
+            if user == "~"
+            else "give an absolute path, or ./ in front for a folder of that name"
+        )
+        raise StorageError(
+            f"{os.fspath(path)!r} cannot be resolved: {user!r} is the home directory of no known user; {remedy}"
+        ) from cause
     if not expanded.is_absolute():
         check_working_directory()
     return expanded.absolute()
@@ -84,9 +90,13 @@ def inspect_folder(experiment: Path) -> None:
     """
     status = experiment.stat()
     if status.st_uid != os.geteuid():
-        _warn(f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read from it; copy it to go on without him")
+        _warn(
+            f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read from it; copy it to go on without him"
+        )
     elif status.st_mode & _WRITABLE_FOR_OTHERS:
-        _warn(f"{str(experiment)!r} is writable for other users, who can change what is read from it; chmod go-w it")
+        _warn(
+            f"{str(experiment)!r} is writable for other users, who can change what is read from it; chmod go-w it"
+        )
     with os.scandir(experiment) as entries:
         for entry in entries:
             if entry.is_symlink():
@@ -94,7 +104,9 @@ def inspect_folder(experiment: Path) -> None:
 
 
 def _is_link(path: Path) -> StorageError:
-    return StorageError(f"{str(path)!r} is a link to {os.fspath(path.readlink())!r}; put the folder itself there")
+    return StorageError(
+        f"{str(path)!r} is a link to {os.fspath(path.readlink())!r}; put the folder itself there"
+    )
 
 
 def _warn(text: str) -> None:

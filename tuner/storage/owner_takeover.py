@@ -44,11 +44,15 @@ def kill(pid: int, started_ticks: int, timeout_s: float) -> None:
     except ProcessLookupError:
         return
     except (OSError, AttributeError) as cause:
-        raise ExperimentLocked(f"process {pid} cannot be held on to: {cause}; kill it yourself") from cause
+        raise ExperimentLocked(
+            f"process {pid} cannot be held on to: {cause}; kill it yourself"
+        ) from cause
     try:
         # The handle pins the process, so that what is killed is what has been looked at.
         if start_ticks(pid) != started_ticks:
-            raise ExperimentLocked(f"process {pid} is another one than that which took the lock; find out who holds it")
+            raise ExperimentLocked(
+                f"process {pid} is another one than that which took the lock; find out who holds it"
+            )
         _kill(handle, pid, timeout_s)
     finally:
         os.close(handle)
@@ -60,6 +64,8 @@ def _kill(handle: int, pid: int, timeout_s: float) -> None:
     except ProcessLookupError:
         return
     except PermissionError as cause:
-        raise ExperimentLocked(f"process {pid} belongs to somebody else and cannot be killed") from cause
+        raise ExperimentLocked(
+            f"process {pid} belongs to somebody else and cannot be killed"
+        ) from cause
     if not select.select([handle], [], [], timeout_s)[0]:
         raise ExperimentLocked(f"process {pid} was killed, but has not ended after {timeout_s:g} s")

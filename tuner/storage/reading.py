@@ -38,15 +38,25 @@ def open_regular(path: str | os.PathLike[str]) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as cause:
         if cause.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link, and links are not followed here", os.fspath(path)) from cause
+            raise OSError(
+                errno.ELOOP,
+                "it is a symbolic link, and links are not followed here",
+                os.fspath(path),
+            ) from cause
         if cause.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "it is a socket, not a regular file", os.fspath(path)) from cause
+            raise OSError(
+                errno.ENXIO, "it is a socket, not a regular file", os.fspath(path)
+            ) from cause
         raise
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
-        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
+        raise OSError(
+            errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL,
+            f"it is {kind}, not a regular file",
+            os.fspath(path),
+        )
     return descriptor
 
 
@@ -68,8 +78,14 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     with open_file(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > limit_bytes:
-            raise OSError(errno.EFBIG, f"it has {size_bytes} bytes, and at most {limit_bytes} are read", os.fspath(path))
-        return file.read(size_bytes)  # room for as much as is asked for is taken at once, so not for all that is allowed
+            raise OSError(
+                errno.EFBIG,
+                f"it has {size_bytes} bytes, and at most {limit_bytes} are read",
+                os.fspath(path),
+            )
+        return file.read(
+            size_bytes
+        )  # room for as much as is asked for is taken at once, so not for all that is allowed
 
 
 def has_content(path: str | os.PathLike[str], data: bytes) -> bool:

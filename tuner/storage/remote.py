@@ -50,7 +50,9 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
     try:
         import fsspec.core  # noqa: PLC0415  (optional)
     except ImportError as cause:
-        raise ImportError(f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"') from cause
+        raise ImportError(
+            f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"'
+        ) from cause
     found, root = fsspec.core.url_to_fs(path)
     return found, str(root)
 
@@ -179,5 +181,7 @@ def _downloads_directory() -> Path:
     directory.mkdir(mode=0o700, exist_ok=True)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise CheckpointError(f"{directory} must be a directory that only this user can enter; remove it, or set TMPDIR")
+        raise CheckpointError(
+            f"{directory} must be a directory that only this user can enter; remove it, or set TMPDIR"
+        )
     return directory

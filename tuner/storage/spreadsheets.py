@@ -16,7 +16,9 @@ from typing import Final
 _MARK: Final = "'"
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")
 """With any number of marks in front, so that a text which has one of its own comes back as it was."""
-_NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-](inf|infinity)", re.IGNORECASE | re.ASCII)
+_NUMBER: Final = re.compile(
+    r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-](inf|infinity)", re.IGNORECASE | re.ASCII
+)
 
 
 def is_formula(cell: object) -> bool:
@@ -26,7 +28,11 @@ def is_formula(cell: object) -> bool:
         >>> [is_formula(cell) for cell in ("=1+2", "'=1+2", "-0.5", "plain", -0.5)]
         [True, True, False, False, False]
     """
-    return isinstance(cell, str) and _FORMULA.match(cell) is not None and _NUMBER.fullmatch(cell) is None
+    return (
+        isinstance(cell, str)
+        and _FORMULA.match(cell) is not None
+        and _NUMBER.fullmatch(cell) is None
+    )
 
 
 def neutralised(text: str) -> str:

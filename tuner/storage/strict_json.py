@@ -82,7 +82,9 @@ def _tag_of(value: Opaque) -> _Tag:
     if not value.source and not value.content:
         return _Tag({_OBJECT: value.text})
     where = {"source": list(value.source), "content": value.content}
-    return _Tag({_OBJECT: {"text": value.text, **{name: place for name, place in where.items() if place}}})
+    return _Tag(
+        {_OBJECT: {"text": value.text, **{name: place for name, place in where.items() if place}}}
+    )
 
 
 def as_tuple(items: Sequence[Any]) -> dict[str, Any]:
@@ -193,13 +195,20 @@ def _tag(value: Any, default: Default | None) -> Any:
         case str() | int() | None:
             return value
         case _Tag():
-            return _Tag({key: item if key == _OBJECT else _tag(item, default) for key, item in value.items()})
+            return _Tag(
+                {
+                    key: item if key == _OBJECT else _tag(item, default)
+                    for key, item in value.items()
+                }
+            )
         case dict():
             return {_escaped(key, len(value)): _tag(item, default) for key, item in value.items()}
         case list() | tuple():
             return [_tag(item, default) for item in value]
         case _ if default is None:
-            raise TypeError(f"{value!r} of type {type(value).__name__} is not JSON; convert it, or pass default=opaque")
+            raise TypeError(
+                f"{value!r} of type {type(value).__name__} is not JSON; convert it, or pass default=opaque"
+            )
         case _:
             return _tag(default(value), default)
 
@@ -242,7 +251,9 @@ def _decoded(decode: Callable[[str], Any], text: str) -> Any:
 
 
 def _refuse_constant(literal: str) -> Any:
-    raise ValueError(f"{literal} is not strict JSON; such a float is written as {{{_FLOAT!r}: {literal!r}}}")
+    raise ValueError(
+        f"{literal} is not strict JSON; such a float is written as {{{_FLOAT!r}: {literal!r}}}"
+    )
 
 
 def _untag(node: dict[str, Any]) -> Any:
@@ -266,7 +277,9 @@ def _float_named(name: Any) -> float:
 def _opaque_from(fields: Any) -> Opaque:
     if not isinstance(fields, dict):
         return Opaque(str(fields))
-    return Opaque(str(fields.get("text")), _tuple_of(fields.get("source", [])), str(fields.get("content", "")))
+    return Opaque(
+        str(fields.get("text")), _tuple_of(fields.get("source", [])), str(fields.get("content", ""))
+    )
 
 
 def _tuple_of(items: Any) -> tuple[Any, ...]:
@@ -279,7 +292,9 @@ def _dictionary_of(items: Any) -> dict[Any, Any]:
     try:
         return dict(items)
     except TypeError as cause:
-        raise ValueError(f"{_ITEMS} must be a list of keys with their values, got {items!r:.80}") from cause
+        raise ValueError(
+            f"{_ITEMS} must be a list of keys with their values, got {items!r:.80}"
+        ) from cause
 
 
 _TAGS: Final[Mapping[str, Callable[[Any], Any]]] = {

@@ -18,7 +18,9 @@ THIS_RELEASE: Final = __version__
 def writer_of(experiment: str | os.PathLike[str]) -> str:
     """Return who has written the experiment last, e.g. ``"version 0.1.0 of tuner-hpo"``; says so where that is not known."""
     try:
-        declaration = strict_json.loads(read_file(Path(experiment) / layout.DECLARATION, SMALL_BYTES))
+        declaration = strict_json.loads(
+            read_file(Path(experiment) / layout.DECLARATION, SMALL_BYTES)
+        )
         return f"version {str(declaration[RELEASE_KEY])[:40]} of tuner-hpo"
     except (OSError, ValueError, KeyError, TypeError):
         return "an unknown version of tuner-hpo"

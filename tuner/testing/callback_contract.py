@@ -89,7 +89,20 @@ class CallbackContract(ABC):
         with self._story() as story:
             trial = story.add(0)
             story.start(trial)
-            for time, value in enumerate((math.nan, math.inf, -math.inf, None, "text", [1.0, 2.0], {"a": {"b": 1}}, {}, True), 1):
+            for time, value in enumerate(
+                (
+                    math.nan,
+                    math.inf,
+                    -math.inf,
+                    None,
+                    "text",
+                    [1.0, 2.0],
+                    {"a": {"b": 1}},
+                    {},
+                    True,
+                ),
+                1,
+            ):
                 story.report(trial, time, odd=value)
             many: dict[str, Any] = {f"new/{number}": number for number in range(30)}
             story.report(trial, 10, **many)
@@ -116,7 +129,11 @@ class CallbackContract(ABC):
             trial = story.add(0)
             story.start(trial)
             result = story.report(trial, 1, loss=0.5, nested={"acc": 0.9})
-            assert (result["loss"], result["nested"], result[CONFIG]) == (0.5, {"acc": 0.9}, _CONFIG)
+            assert (result["loss"], result["nested"], result[CONFIG]) == (
+                0.5,
+                {"acc": 0.9},
+                _CONFIG,
+            )
 
     def test_its_state_is_json_and_can_be_given_back(self) -> None:
         """Return from `get_state` None or JSON values that `set_state` of a new callback takes."""
@@ -160,7 +177,11 @@ class _Story:
     def turn(self) -> None:
         """Let the driver take a turn in which nothing else happens."""
         self._turn += 1
-        info: dict[str, Any] = {"iteration": self._turn, "trials": self.trials, "added_in_a_later_version": 1}
+        info: dict[str, Any] = {
+            "iteration": self._turn,
+            "trials": self.trials,
+            "added_in_a_later_version": 1,
+        }
         self.callback.on_step_begin(**info)
         self.callback.on_step_end(**info)
 
@@ -226,14 +247,25 @@ class _Story:
 
     def _info(self, trial: Trial) -> dict[str, Any]:
         self.turn()
-        return {"iteration": self._turn, "trials": self.trials, "trial": trial, "added_in_a_later_version": 1}
+        return {
+            "iteration": self._turn,
+            "trials": self.trials,
+            "trial": trial,
+            "added_in_a_later_version": 1,
+        }
 
     @staticmethod
     def _note_failure(trial: Trial) -> None:
-        trial.failures.append(Failure("ValueError", "boom", "Traceback (most recent call last): ..."))
+        trial.failures.append(
+            Failure("ValueError", "boom", "Traceback (most recent call last): ...")
+        )
         trial.num_failures += 1
 
 
 def _described(trial: Trial) -> Mapping[str, str]:
     """Return all of a trial but its last result, to which a callback may add."""
-    return {name: repr(getattr(trial, name)) for name in Trial.__slots__ if name not in ("__weakref__", "last_result")}
+    return {
+        name: repr(getattr(trial, name))
+        for name in Trial.__slots__
+        if name not in ("__weakref__", "last_result")
+    }

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
-from tuner.core.events import CheckpointSaved, CheckpointStarted, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointSaved,
+    CheckpointStarted,
+    Event,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Verdict
 from tuner.execution.executor import Executor
@@ -83,7 +91,9 @@ class ExecutorContract(ABC):
     @contextlib.contextmanager
     def _playing(self, trainable: Any = counting) -> Iterator[_Play]:
         with tempfile.TemporaryDirectory() as directory:
-            executor = self.make_executor(trainable, functools.partial(_assignment, Path(directory)))
+            executor = self.make_executor(
+                trainable, functools.partial(_assignment, Path(directory))
+            )
             try:
                 yield _Play(executor)
             finally:
@@ -95,7 +105,9 @@ class ExecutorContract(ABC):
             play.start("t00000", num_results=3)
             play.finish("t00000")
             kinds = [type(event) for event in play.events]
-            assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited], f"got {play.events}"
+            assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited], (
+                f"got {play.events}"
+            )
             assert play.values("t00000") == [1, 2, 3]
             assert play.iterations("t00000") == [1, 2, 3]
             assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
@@ -166,10 +178,24 @@ class ExecutorContract(ABC):
             play.next("t00000", ResultReported)
             play.answer("t00000", Verdict.PAUSE, save=True)
             play.finish("t00000")
-            kinds = [type(event) for event in play.events if not isinstance(event, CheckpointStarted)]
-            assert kinds == [WorkerStarted, ResultReported, CheckpointSaved, ResultReported, CheckpointSaved, WorkerExited]
-            saved = [event.checkpoint for event in play.events if isinstance(event, CheckpointSaved)]
-            assert [(checkpoint.index, checkpoint.iteration) for checkpoint in saved] == [(4, 1), (5, 2)]
+            kinds = [
+                type(event) for event in play.events if not isinstance(event, CheckpointStarted)
+            ]
+            assert kinds == [
+                WorkerStarted,
+                ResultReported,
+                CheckpointSaved,
+                ResultReported,
+                CheckpointSaved,
+                WorkerExited,
+            ]
+            saved = [
+                event.checkpoint for event in play.events if isinstance(event, CheckpointSaved)
+            ]
+            assert [(checkpoint.index, checkpoint.iteration) for checkpoint in saved] == [
+                (4, 1),
+                (5, 2),
+            ]
 
     def test_a_later_attempt_goes_on_from_the_checkpoint(self) -> None:
         """Continue values and iterations from the checkpoint, under the new attempt's number."""
@@ -202,7 +228,9 @@ class ExecutorContract(ABC):
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
-            play.executor.carry_out([AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")])
+            play.executor.carry_out(
+                [AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")]
+            )
             play.finish("t00000", answers=False)
             assert play.exit_of("t00000").outcome is Outcome.KILLED
 
@@ -223,7 +251,12 @@ class ExecutorContract(ABC):
             play.start("t00001", num_results=2)
             play.next("t00001", ResultReported)
             for trial_id, attempt in (("t99999", 1), ("t00000", 1), ("t00001", 2)):
-                play.executor.carry_out([AnswerReport(trial_id, attempt, Verdict.STOP), KillWorker(trial_id, attempt, "test")])
+                play.executor.carry_out(
+                    [
+                        AnswerReport(trial_id, attempt, Verdict.STOP),
+                        KillWorker(trial_id, attempt, "test"),
+                    ]
+                )
             play.listen()
             play.answer("t00001", Verdict.CONTINUE)
             play.finish("t00001")
@@ -307,12 +340,20 @@ class _Play:
         self.events: list[Any] = []
 
     def start(
-        self, trial_id: str, attempt: int = 1, *, checkpoint: CheckpointRecord | None = None, next_checkpoint: int = 0, **config: Any
+        self,
+        trial_id: str,
+        attempt: int = 1,
+        *,
+        checkpoint: CheckpointRecord | None = None,
+        next_checkpoint: int = 0,
+        **config: Any,
     ) -> None:
         """Start an attempt."""
         self.executor.carry_out([_start(trial_id, attempt, checkpoint, next_checkpoint, **config)])
 
-    def answer(self, trial_id: str, verdict: Verdict, attempt: int = 1, *, save: bool = False) -> None:
+    def answer(
+        self, trial_id: str, verdict: Verdict, attempt: int = 1, *, save: bool = False
+    ) -> None:
         """Answer a report."""
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
 
@@ -344,15 +385,25 @@ class _Play:
 
     def of(self, trial_id: str, attempt: int = 1) -> list[Any]:
         """Return the events of an attempt."""
-        return [event for event in self.events if (event.trial_id, event.attempt) == (trial_id, attempt)]
+        return [
+            event for event in self.events if (event.trial_id, event.attempt) == (trial_id, attempt)
+        ]
 
     def values(self, trial_id: str, attempt: int = 1) -> list[int]:
         """Return the values that an attempt has reported."""
-        return [event.metrics["value"] for event in self.of(trial_id, attempt) if isinstance(event, ResultReported)]
+        return [
+            event.metrics["value"]
+            for event in self.of(trial_id, attempt)
+            if isinstance(event, ResultReported)
+        ]
 
     def iterations(self, trial_id: str, attempt: int = 1) -> list[int]:
         """Return the training iterations that an attempt has reported."""
-        return [event.metrics[TRAINING_ITERATION] for event in self.of(trial_id, attempt) if isinstance(event, ResultReported)]
+        return [
+            event.metrics[TRAINING_ITERATION]
+            for event in self.of(trial_id, attempt)
+            if isinstance(event, ResultReported)
+        ]
 
     def exit_of(self, trial_id: str) -> WorkerExited:
         """Return the exit of the first attempt."""
@@ -362,13 +413,19 @@ class _Play:
         """Wait for whatever comes next."""
         end_s = time.monotonic() + _DEADLINE_S
         while not (news := self.executor.wait(_DEADLINE_S)):
-            assert time.monotonic() < end_s, f"something must happen, got nothing after {self.events}"
+            assert time.monotonic() < end_s, (
+                f"something must happen, got nothing after {self.events}"
+            )
         self.events += news
         return list(news)
 
 
 def _start(
-    trial_id: str, attempt: int = 1, checkpoint: CheckpointRecord | None = None, next_checkpoint: int = 0, **config: Any
+    trial_id: str,
+    attempt: int = 1,
+    checkpoint: CheckpointRecord | None = None,
+    next_checkpoint: int = 0,
+    **config: Any,
 ) -> StartWorker:
     return StartWorker(trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint)
 

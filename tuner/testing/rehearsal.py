@@ -65,7 +65,11 @@ class RehearsedTrial:
 def rising(number: int, time: int) -> dict[str, Any]:
     """Return the result of a trial whose score rises towards a plateau of its own; larger is better."""
     plateau = (number * 7 % 11 + 1) / 11
-    return {"training_iteration": time, "time_total_s": 10.0 * time, "score": plateau * time / (time + 2)}
+    return {
+        "training_iteration": time,
+        "time_total_s": 10.0 * time,
+        "score": plateau * time / (time + 2),
+    }
 
 
 @final
@@ -189,7 +193,10 @@ class Rehearsal:
             return
         trial.time += 1
         result = self._result_of(trial.number, trial.time)
-        self._tell(f"result {trial.trial_id} {trial.time}", self.scheduler.on_trial_result(trial, dict(result)))
+        self._tell(
+            f"result {trial.trial_id} {trial.time}",
+            self.scheduler.on_trial_result(trial, dict(result)),
+        )
         if self.repeats_results and trial.status is Status.RUNNING:
             self._obey(self.scheduler.on_trial_result(trial, dict(result)))
         if trial.status is Status.RUNNING:
@@ -215,7 +222,11 @@ class Rehearsal:
         if not paused or self._with_status(Status.PENDING) or not self._num_free_slots():
             return
         self._tell("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
-        if not self._waiting and not self._with_status(Status.PENDING) and not self._with_status(Status.RUNNING):
+        if (
+            not self._waiting
+            and not self._with_status(Status.PENDING)
+            and not self._with_status(Status.RUNNING)
+        ):
             for trial in self._with_status(Status.PAUSED):
                 self._end(trial)
 
@@ -250,7 +261,9 @@ class Rehearsal:
                 trial.status = Status.PENDING
             case Save():
                 self._save(trial)
-            case Exploit(donor_id=donor_id) if donor_id in self._trials and trial.status is not Status.PENDING:
+            case Exploit(donor_id=donor_id) if (
+                donor_id in self._trials and trial.status is not Status.PENDING
+            ):
                 donor = self._trials[donor_id]
                 trial.status = Status.PAUSED
                 if donor.checkpoints or not donor.is_finished:

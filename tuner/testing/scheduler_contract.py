@@ -38,7 +38,9 @@ class SchedulerContract(ABC):
 
     def _ready(self, seed: int = 0) -> Scheduler:
         scheduler = self.make_scheduler()
-        assert scheduler.set_search_properties("score", "max", seed=seed), "make_scheduler must give no metric and no mode"
+        assert scheduler.set_search_properties("score", "max", seed=seed), (
+            "make_scheduler must give no metric and no mode"
+        )
         return scheduler
 
     def _rehearsal(self, seed: int = 0, result_of: ResultOf = rising) -> Rehearsal:
@@ -47,8 +49,12 @@ class SchedulerContract(ABC):
     def test_metric_and_mode_of_the_experiment_are_taken_over_once(self) -> None:
         """Refuse a second metric by returning False, and keep the first."""
         scheduler = self._ready()
-        assert not scheduler.set_search_properties("other", "min", seed=0), "a second metric must be answered with False"
-        assert (scheduler.metric, scheduler.mode) == ("score", "max"), "the first metric and mode must stay"
+        assert not scheduler.set_search_properties("other", "min", seed=0), (
+            "a second metric must be answered with False"
+        )
+        assert (scheduler.metric, scheduler.mode) == ("score", "max"), (
+            "the first metric and mode must stay"
+        )
 
     def test_decisions_name_trials_that_exist_and_are_not_over(self) -> None:
         """Name in a decision only trials that were added and are neither TERMINATED nor ERROR."""
@@ -57,23 +63,31 @@ class SchedulerContract(ABC):
 
     def test_every_experiment_ends(self) -> None:
         """Come to an end; `on_idle` must not keep an experiment alive that goes nowhere."""
-        assert all(trial.is_finished for trial in self._rehearsal().run().trials), "every trial must end"
+        assert all(trial.is_finished for trial in self._rehearsal().run().trials), (
+            "every trial must end"
+        )
 
     def test_repeated_results_change_nothing(self) -> None:
         """Decide the same when each result is told twice, as it is after a crash."""
         once, twice = self._rehearsal(), self._rehearsal()
         twice.repeats_results = True
-        assert twice.run().facts == once.run().facts, "a result that was told before must not be judged again"
+        assert twice.run().facts == once.run().facts, (
+            "a result that was told before must not be judged again"
+        )
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
         """Draw chance from the seed alone."""
-        assert self._rehearsal(seed=5).run().facts == self._rehearsal(seed=5).run().facts, "decisions must follow from facts and seed"
+        assert self._rehearsal(seed=5).run().facts == self._rehearsal(seed=5).run().facts, (
+            "decisions must follow from facts and seed"
+        )
 
     def test_odd_results_never_raise(self) -> None:
         """Live with results whose metric or time is missing, None, infinite or no number."""
         for odd in (math.nan, math.inf, -math.inf, None, "0.5", [1.0]):
             strays = self._rehearsal(result_of=_spoilt("score", odd)).run().strays
-            assert not strays, f"decisions must name trials that can still obey, got {strays} for score={odd!r}"
+            assert not strays, (
+                f"decisions must name trials that can still obey, got {strays} for score={odd!r}"
+            )
         for missing in ("score", "training_iteration", "time_total_s"):
             self._rehearsal(result_of=_without(missing)).run()
             self._rehearsal(result_of=_spoilt(missing, None)).run()
@@ -84,14 +98,18 @@ class SchedulerContract(ABC):
         for cut in range(1, len(facts), 3):
             rehearsal = self._rehearsal()
             rehearsal.after_fact = partial(self._restart, cut)
-            assert rehearsal.run().facts == facts, f"a restored scheduler must decide as the original, but did not after fact {cut}"
+            assert rehearsal.run().facts == facts, (
+                f"a restored scheduler must decide as the original, but did not after fact {cut}"
+            )
 
     def _restart(self, cut: int, rehearsal: Rehearsal) -> None:
         if len(rehearsal.facts) == cut:
             saved = json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True)
             rehearsal.scheduler = self._ready()
             rehearsal.scheduler.load_state_dict(json.loads(saved))
-            assert json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True) == saved, "state_dict must return what was loaded"
+            assert json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True) == saved, (
+                "state_dict must return what was loaded"
+            )
 
     def test_state_is_a_copy(self) -> None:
         """Return a state that does not change when the scheduler goes on."""
@@ -107,7 +125,9 @@ class SchedulerContract(ABC):
         for num_free_slots in (1, 100):
             decisions = self._ready().on_idle(rehearsal.trials, num_free_slots)
             names = {trial.trial_id for trial in rehearsal.trials}
-            assert {decision.trial_id for decision in decisions} <= names, "on_idle must decide about the trials it was given"
+            assert {decision.trial_id for decision in decisions} <= names, (
+                "on_idle must decide about the trials it was given"
+            )
 
     def test_it_comes_through_faults(self) -> None:
         """Serve whole experiments in which drivers, workers and disks fail; see `simulate_with_faults`."""
@@ -123,9 +143,15 @@ class SchedulerContract(ABC):
 
 def _spoilt(name: str, value: Any) -> ResultOf:
     """Report `value` under `name` in every third result."""
-    return lambda number, time: rising(number, time) | ({name: value} if (number + time) % 3 == 0 else {})
+    return lambda number, time: (
+        rising(number, time) | ({name: value} if (number + time) % 3 == 0 else {})
+    )
 
 
 def _without(name: str) -> ResultOf:
     """Leave `name` out of every third result."""
-    return lambda number, time: {key: value for key, value in rising(number, time).items() if key != name or (number + time) % 3 != 0}
+    return lambda number, time: {
+        key: value
+        for key, value in rising(number, time).items()
+        if key != name or (number + time) % 3 != 0
+    }

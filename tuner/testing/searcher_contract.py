@@ -13,7 +13,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from searchers import Searcher
-from searchers.space import Domain, SampleFrom, SearchSpace, choice, flat_name, is_grid, leaves, loguniform, only_if, randint, uniform
+from searchers.space import (
+    Domain,
+    SampleFrom,
+    SearchSpace,
+    choice,
+    flat_name,
+    is_grid,
+    leaves,
+    loguniform,
+    only_if,
+    randint,
+    uniform,
+)
 from searchers.space.tree import GRID_KEY, Path
 
 
@@ -61,7 +73,9 @@ class SearcherContract(ABC):
 
     def _ready(self, seed: int = 0) -> Searcher:
         searcher = self.make_searcher()
-        taken = searcher.set_search_properties("score", "max", config=self.space(), seed=seed, num_samples=self.num_samples)
+        taken = searcher.set_search_properties(
+            "score", "max", config=self.space(), seed=seed, num_samples=self.num_samples
+        )
         assert taken, "make_searcher must give no space, metric and mode"
         return searcher
 
@@ -71,19 +85,29 @@ class SearcherContract(ABC):
         assert suggestions, "a searcher must suggest something"
         for config in suggestions:
             wrong = list(_deviations(self.space(), config))
-            assert not wrong, f"a suggestion must lie in the space, got {config}: {'; '.join(wrong)}"
+            assert not wrong, (
+                f"a suggestion must lie in the space, got {config}: {'; '.join(wrong)}"
+            )
 
     def test_a_conditional_space_is_searched_or_refused_with_the_space(self) -> None:
         """Suggest all that exists and nothing that does not, or raise ValueError in ``set_search_properties``."""
         searcher = self.make_searcher()
         try:
-            searcher.set_search_properties("score", "max", config=self.conditional_space(), seed=0, num_samples=self.num_samples)
+            searcher.set_search_properties(
+                "score",
+                "max",
+                config=self.conditional_space(),
+                seed=0,
+                num_samples=self.num_samples,
+            )
         except ValueError:
             return
         space = SearchSpace(self.conditional_space())
         for config in _Conversation(searcher).run(self.num_samples):
             wrong = _misfit(space, config)
-            assert not wrong, f"a suggestion must be a configuration of the space, got {config}: {wrong}"
+            assert not wrong, (
+                f"a suggestion must be a configuration of the space, got {config}: {wrong}"
+            )
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
         """Draw chance from the seed alone."""
@@ -94,7 +118,9 @@ class SearcherContract(ABC):
         """Give each trial a configuration of its own, which it may change."""
         searcher = self._ready()
         first = searcher.suggest("t00000")
-        assert isinstance(first, dict), f"the first suggestion must be a configuration, got {first!r}"
+        assert isinstance(first, dict), (
+            f"the first suggestion must be a configuration, got {first!r}"
+        )
         before = copy.deepcopy(first)
         second = searcher.suggest("t00001")
         if isinstance(second, dict):
@@ -105,8 +131,12 @@ class SearcherContract(ABC):
         """Suggest nothing more after FINISHED, whatever is told."""
         searcher = self._ready()
         _Conversation(searcher).run(searcher.num_trials_for(self.num_samples) or self.num_samples)
-        has_finished = [searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)]
-        assert has_finished == sorted(has_finished), f"nothing but FINISHED may follow FINISHED, got {has_finished}"
+        has_finished = [
+            searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)
+        ]
+        assert has_finished == sorted(has_finished), (
+            f"nothing but FINISHED may follow FINISHED, got {has_finished}"
+        )
 
     def test_failures_and_odd_results_never_raise(self) -> None:
         """Live with trials that fail, never report, are stopped, or report None, NaN, infinity or no score at all."""
@@ -114,13 +144,17 @@ class SearcherContract(ABC):
         for result in (*odd, {}, None):
             for ending in ({}, {"error": True}, {"stopped": True}):
                 conversation = _Conversation(self._ready(), odd_result=result, odd_ending=ending)
-                assert len(conversation.run(self.num_samples)) > 1, f"a searcher must go on after trials that ended with {result} {ending}"
+                assert len(conversation.run(self.num_samples)) > 1, (
+                    f"a searcher must go on after trials that ended with {result} {ending}"
+                )
 
     def test_repeated_results_never_raise(self) -> None:
         """Live with results that are told again, as after a crash."""
         searcher = self._ready()
         config = searcher.suggest("t00000")
-        assert isinstance(config, dict), f"the first suggestion must be a configuration, got {config!r}"
+        assert isinstance(config, dict), (
+            f"the first suggestion must be a configuration, got {config!r}"
+        )
         for _ in range(2):
             searcher.on_trial_result("t00000", {"score": 0.5, "training_iteration": 1})
         searcher.on_trial_complete("t00000", {"score": 0.5, "training_iteration": 1})
@@ -128,7 +162,13 @@ class SearcherContract(ABC):
     def test_pauses_never_raise(self) -> None:
         """Live with trials that are paused, once or more often, with whatever result, and go on, fail or end so; and with unknown ones."""
         searcher = self._ready()
-        for result in ({"score": 0.5, "training_iteration": 1}, {"score": math.nan, "training_iteration": 2}, {"score": None}, {}, None):
+        for result in (
+            {"score": 0.5, "training_iteration": 1},
+            {"score": math.nan, "training_iteration": 2},
+            {"score": None},
+            {},
+            None,
+        ):
             for number, ending in enumerate(({}, {"error": True}, {"stopped": True})):
                 trial_id = f"{result}{number}"
                 if not isinstance(searcher.suggest(trial_id), dict):
@@ -137,16 +177,24 @@ class SearcherContract(ABC):
                     searcher.on_trial_result(trial_id, result or {})
                     searcher.on_trial_pause(trial_id, result)
                     searcher.on_trial_pause(trial_id, result)
-                searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
+                searcher.on_trial_complete(
+                    trial_id, None if ending.get("error") else result, **ending
+                )
                 searcher.on_trial_pause(trial_id, result)
         searcher.on_trial_pause("never suggested", {"score": 0.5})
 
     def test_the_same_metric_and_mode_again_are_no_others(self) -> None:
         """Accept the metric and mode that are known already, and answer others with False."""
         searcher = self._ready()
-        assert not searcher.set_search_properties("other", "max", config=self.space(), seed=0), "another metric must be answered with False"
-        assert not searcher.set_search_properties("score", "min", config=self.space(), seed=0), "another mode must be answered with False"
-        again = searcher.set_search_properties("score", "max", config=self.space(), seed=0, num_samples=self.num_samples)
+        assert not searcher.set_search_properties("other", "max", config=self.space(), seed=0), (
+            "another metric must be answered with False"
+        )
+        assert not searcher.set_search_properties("score", "min", config=self.space(), seed=0), (
+            "another mode must be answered with False"
+        )
+        again = searcher.set_search_properties(
+            "score", "max", config=self.space(), seed=0, num_samples=self.num_samples
+        )
         assert again, "the same metric and mode must be accepted"
 
     def test_a_saved_searcher_goes_on(self) -> None:
@@ -175,7 +223,9 @@ class SearcherContract(ABC):
                 if number % 3:
                     searcher.on_trial_discard(trial_id)
                 else:
-                    searcher.on_trial_complete(trial_id, {"score": number / 10, "training_iteration": 1})
+                    searcher.on_trial_complete(
+                        trial_id, {"score": number / 10, "training_iteration": 1}
+                    )
         assert num_suggested > 1, "a searcher must go on after suggestions that are not run"
 
     def test_the_state_goes_on_where_it_was(self) -> None:
@@ -198,7 +248,10 @@ class _Conversation:
     NUM_SLOTS = 3
 
     def __init__(
-        self, searcher: Searcher, odd_result: Mapping[str, Any] | None = None, odd_ending: Mapping[str, bool] | None = None
+        self,
+        searcher: Searcher,
+        odd_result: Mapping[str, Any] | None = None,
+        odd_ending: Mapping[str, bool] | None = None,
     ) -> None:
         self.searcher = searcher
         self._odd_result = odd_result
@@ -226,7 +279,9 @@ class _Conversation:
                 self._running.append(trial_id)
                 self._num_suggested += 1
             else:
-                assert answer is None, f"suggest must return a configuration, FINISHED or None, got {answer!r}"
+                assert answer is None, (
+                    f"suggest must return a configuration, FINISHED or None, got {answer!r}"
+                )
                 assert self._running, "a searcher must not postpone when no trial is running"
             if answer is None or len(self._running) == self.NUM_SLOTS:
                 self._end_oldest()

@@ -47,7 +47,9 @@ class Entry:
     @property
     def decisions(self) -> Sequence[Decision]:
         """What they decided about trials."""
-        return tuple(said.decision for said in self.advice if not isinstance(said.decision, StopAll))
+        return tuple(
+            said.decision for said in self.advice if not isinstance(said.decision, StopAll)
+        )
 
 
 @final
@@ -76,7 +78,9 @@ class MemoryLog:
         for entry in self.history:
             if isinstance(event := entry.event, ResultReported):
                 reported[event.trial_id].append(event.metrics)
-                branches[event.trial_id].append(histories.get(event.trial_id, History()).branch_of(event.attempt))
+                branches[event.trial_id].append(
+                    histories.get(event.trial_id, History()).branch_of(event.attempt)
+                )
         return MemoryRows(reported, branches)
 
 
@@ -149,10 +153,18 @@ def simulate(
     """
     plan = make_plan(curves, param_space, tune_config, run_config)
     if is_class_trainable(plan.trainable):
-        raise TypeError(f"curves must be a function that yields metrics, got the class {plan.name}; simulate what it would report")
+        raise TypeError(
+            f"curves must be a function that yields metrics, got the class {plan.name}; simulate what it would report"
+        )
     plan.connect()
-    executor = SimulatedExecutor(plan.trainable, capacity={"cpu": num_slots, **(plan.run.resources or {})}, duration_s=duration_s)
-    experiment = Experiment(simulated_settings(plan, executor.capacity()), plan.scheduler, plan.stopper)
+    executor = SimulatedExecutor(
+        plan.trainable,
+        capacity={"cpu": num_slots, **(plan.run.resources or {})},
+        duration_s=duration_s,
+    )
+    experiment = Experiment(
+        simulated_settings(plan, executor.capacity()), plan.scheduler, plan.stopper
+    )
     log = MemoryLog()
     elapsed_s = _drive(plan, experiment, executor, log)
     return Simulation(_grid(experiment, log), elapsed_s, log.history, experiment.stall)
@@ -161,14 +173,24 @@ def simulate(
 def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentSettings:
     """Return the settings of the plan for trials that save whenever they are asked to, as simulated ones do."""
     settings = plan.settings(capacity)
-    return dataclasses.replace(settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True))
+    return dataclasses.replace(
+        settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True)
+    )
 
 
-def _drive(plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog) -> float:
+def _drive(
+    plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog
+) -> float:
     """Run the experiment to its end; return how long it took."""
     settings = experiment.settings
     suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
-    observers = Observers(suggestions, CallbackList(plan.run.callbacks or ()), experiment.trials, NOWHERE, settings.metric)
+    observers = Observers(
+        suggestions,
+        CallbackList(plan.run.callbacks or ()),
+        experiment.trials,
+        NOWHERE,
+        settings.metric,
+    )
     driver = Driver(experiment, executor, log, suggestions, observers, _delete_nothing, tick_s=None)
     observers.begin_experiment(
         stop=plan.run.stop,

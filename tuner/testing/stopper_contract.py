@@ -41,11 +41,15 @@ class StopperContract(ABC):
     def test_answers_are_booleans(self) -> None:
         """Answer with True or False, not with something like it."""
         for answer in self._answers():
-            assert all(type(part) is bool for part in answer), f"a stopper must answer True or False, got {answer}"
+            assert all(type(part) is bool for part in answer), (
+                f"a stopper must answer True or False, got {answer}"
+            )
 
     def test_the_same_facts_give_the_same_answers(self) -> None:
         """Read no clock and draw no chance."""
-        assert self._answers() == self._answers(), "a stopper's answers must follow from what it was told"
+        assert self._answers() == self._answers(), (
+            "a stopper's answers must follow from what it was told"
+        )
 
     def test_nothing_is_stopped_before_anything_happened(self) -> None:
         """Let an experiment begin."""
@@ -58,7 +62,9 @@ class StopperContract(ABC):
             stopper(trial_id, result)
             stopper.on_tick(float(second))
             asked = [stopper.stop_all() for _ in range(3)]
-            assert len(set(asked)) == 1, f"stop_all must answer the same when asked again, got {asked}"
+            assert len(set(asked)) == 1, (
+                f"stop_all must answer the same when asked again, got {asked}"
+            )
 
     def test_odd_results_never_raise(self) -> None:
         """Live with values that are missing, None, infinite or no number."""
@@ -80,6 +86,13 @@ def _results(*spoilt: Any) -> list[tuple[str, dict[str, Any]]]:
     results = []
     for time in range(1, 13):
         for number in range(3):
-            loss = spoilt[0] if spoilt and (time + number) % 4 == 0 else 0.1 * number + 1.0 / time**3
-            results.append((f"t{number:05d}", {"loss": loss, "val": {"loss": loss}, "training_iteration": time}))
+            loss = (
+                spoilt[0] if spoilt and (time + number) % 4 == 0 else 0.1 * number + 1.0 / time**3
+            )
+            results.append(
+                (
+                    f"t{number:05d}",
+                    {"loss": loss, "val": {"loss": loss}, "training_iteration": time},
+                )
+            )
     return results

@@ -100,7 +100,9 @@ class WhatIf:
     @property
     def chosen(self) -> TrialOutcome | None:
         """The trial that would have been chosen: that with the best last value in the replay; None where none has a finite one."""
-        return next((trial for trial in self.trials if trial.trial_id == self.replayed.best_trial_id), None)
+        return next(
+            (trial for trial in self.trials if trial.trial_id == self.replayed.best_trial_id), None
+        )
 
     @property
     def best_recorded(self) -> TrialOutcome | None:
@@ -108,7 +110,9 @@ class WhatIf:
 
         It is the one that `ResultGrid.get_best_result` returns.
         """
-        scored = [(trial.recorded_last, trial) for trial in self.trials if trial.recorded_last is not None]
+        scored = [
+            (trial.recorded_last, trial) for trial in self.trials if trial.recorded_last is not None
+        ]
         return max(scored, key=lambda pair: rank(pair[0], self.mode))[1] if scored else None
 
     @property
@@ -121,7 +125,10 @@ class WhatIf:
         if chosen is None or chosen.recorded_last is None:
             return None
         own = rank(chosen.recorded_last, self.mode)
-        return 1 + sum(trial.recorded_last is not None and rank(trial.recorded_last, self.mode) > own for trial in self.trials)
+        return 1 + sum(
+            trial.recorded_last is not None and rank(trial.recorded_last, self.mode) > own
+            for trial in self.trials
+        )
 
     @property
     def num_by_fate(self) -> Mapping[Fate, int]:
@@ -160,7 +167,10 @@ class WhatIf:
         ``numbers`` is left out, and ``reason`` tells the decision with its numbers as text.
         """
         rows = [
-            {**{name: value for name, value in trial.as_dict().items() if name != "numbers"}, "reason": trial.reason and str(trial.reason)}
+            {
+                **{name: value for name, value in trial.as_dict().items() if name != "numbers"},
+                "reason": trial.reason and str(trial.reason),
+            }
             for trial in self.trials
         ]
         return to_frame(rows)
@@ -173,7 +183,12 @@ class WhatIf:
             and ascending in time.
         """
         runs = {"recorded": self.recorded, "in full": self.in_full, "replayed": self.replayed}
-        rows = [{"run": run, **_fields_of(moment)} for run, account in runs.items() if account for moment in account.progress]
+        rows = [
+            {"run": run, **_fields_of(moment)}
+            for run, account in runs.items()
+            if account
+            for moment in account.progress
+        ]
         return to_frame(rows, ["run", "time_s", "value", "trial_id"])
 
     def lines(self) -> list[str]:
@@ -199,24 +214,46 @@ class WhatIf:
         """
         chosen, best = self.chosen, self.best_recorded
         fields = {
-            **{name: getattr(self, name) for name in ("experiment", "scheduler", "metric", "mode", "num_slots")},
+            **{
+                name: getattr(self, name)
+                for name in ("experiment", "scheduler", "metric", "mode", "num_slots")
+            },
             "recorded": self.recorded and _account_fields(self.recorded),
             "in_full": _account_fields(self.in_full),
             "replayed": _account_fields(self.replayed),
-            **{name: getattr(self, name) for name in ("saved_s", "saved_share", "saved_worker_s", "regret", "chosen_rank")},
+            **{
+                name: getattr(self, name)
+                for name in ("saved_s", "saved_share", "saved_worker_s", "regret", "chosen_rank")
+            },
             "chosen": chosen and chosen.trial_id,
             "best_recorded": best and best.trial_id,
             "num_by_fate": {fate.word: count for fate, count in self.num_by_fate.items()},
-            **{name: getattr(self, name) for name in ("num_pauses", "num_resumes", "num_cut", "num_run_out", "is_bound")},
-            **{name: getattr(self, name) for name in ("supposes_saves", "drift", "caveats", "remarks", "state")},
+            **{
+                name: getattr(self, name)
+                for name in ("num_pauses", "num_resumes", "num_cut", "num_run_out", "is_bound")
+            },
+            **{
+                name: getattr(self, name)
+                for name in ("supposes_saves", "drift", "caveats", "remarks", "state")
+            },
             "trials": [trial.as_dict() for trial in self.trials],
         }
         return {name: _strict(value) for name, value in fields.items()}
 
 
 def _account_fields(account: Account) -> dict[str, Any]:
-    names = ("wall_clock_s", "worker_s", "num_iterations", "best_value", "best_trial_id", "best_at_any_iteration")
-    return {**{name: getattr(account, name) for name in names}, "progress": [_fields_of(moment) for moment in account.progress]}
+    names = (
+        "wall_clock_s",
+        "worker_s",
+        "num_iterations",
+        "best_value",
+        "best_trial_id",
+        "best_at_any_iteration",
+    )
+    return {
+        **{name: getattr(account, name) for name in names},
+        "progress": [_fields_of(moment) for moment in account.progress],
+    }
 
 
 def _fields_of(moment: Moment) -> dict[str, Any]:
@@ -237,16 +274,36 @@ def _strict(value: Any) -> Any:
 
 
 def _table(answer: WhatIf) -> Sequence[str]:
-    columns = [("as it ran", answer.recorded), ("in full", answer.in_full), ("replayed", answer.replayed)]
+    columns = [
+        ("as it ran", answer.recorded),
+        ("in full", answer.in_full),
+        ("replayed", answer.replayed),
+    ]
     known = [(name, account) for name, account in columns if account is not None]
     rows = [
         ["", *(name for name, _ in known), "saved"],
-        ["running time", *(span(account.wall_clock_s) for _, account in known), f"{span(answer.saved_s)} ({percent(answer.saved_share)})"],
-        ["time of workers", *(span(account.worker_s) for _, account in known), _saved_worker(answer)],
-        ["iterations", *(str(account.num_iterations) for _, account in known), _saved_iterations(answer)],
+        [
+            "running time",
+            *(span(account.wall_clock_s) for _, account in known),
+            f"{span(answer.saved_s)} ({percent(answer.saved_share)})",
+        ],
+        [
+            "time of workers",
+            *(span(account.worker_s) for _, account in known),
+            _saved_worker(answer),
+        ],
+        [
+            "iterations",
+            *(str(account.num_iterations) for _, account in known),
+            _saved_iterations(answer),
+        ],
         ["best trial", *(_best_id(account) for _, account in known), ""],
         [f"its last {answer.metric}", *(show(account.best_value) for _, account in known), ""],
-        ["best at any iteration", *(show(account.best_at_any_iteration) for _, account in known), ""],
+        [
+            "best at any iteration",
+            *(show(account.best_at_any_iteration) for _, account in known),
+            "",
+        ],
     ]
     return aligned(rows)
 
@@ -257,7 +314,10 @@ def _saved_worker(answer: WhatIf) -> str:
 
 
 def _saved_iterations(answer: WhatIf) -> str:
-    saved, there_were = answer.in_full.num_iterations - answer.replayed.num_iterations, answer.in_full.num_iterations
+    saved, there_were = (
+        answer.in_full.num_iterations - answer.replayed.num_iterations,
+        answer.in_full.num_iterations,
+    )
     return f"{saved} ({percent(saved / there_were if there_were else 0.0)})"
 
 
@@ -272,7 +332,11 @@ def _conclusions(answer: WhatIf) -> Iterator[str]:
         where = f"iteration {best.iterations} of {best.recorded_iterations}"
         yield f"The best recorded trial, {best.trial_id}, is stopped at {where}: {best.reason}"
     counts = [f"{count} {fate}" for fate, count in answer.num_by_fate.items() if count]
-    paused = f"; {answer.num_pauses} pauses, after {answer.num_resumes} of which the trial went on" if answer.num_pauses else ""
+    paused = (
+        f"; {answer.num_pauses} pauses, after {answer.num_resumes} of which the trial went on"
+        if answer.num_pauses
+        else ""
+    )
     yield f"Trials: {', '.join(counts)}{paused}"
 
 
@@ -280,7 +344,11 @@ def _quality(answer: WhatIf) -> str:
     chosen, regret = answer.chosen, answer.regret
     if chosen is None or regret is None:
         return f"Nothing is found: no trial has a finite last {answer.metric}"
-    ranked = f"rank {answer.chosen_rank} of {len(answer.trials)} as recorded" if answer.chosen_rank else "whose last value was not finite"
+    ranked = (
+        f"rank {answer.chosen_rank} of {len(answer.trials)} as recorded"
+        if answer.chosen_rank
+        else "whose last value was not finite"
+    )
     if regret == 0:
         return f"No quality is lost: the trial chosen is {chosen.trial_id}, whose last {answer.metric} is the best recorded one"
     if regret < 0:

@@ -45,9 +45,13 @@ def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
     """
     scheduler = create_scheduler(given, **arguments) if isinstance(given, str) else adapted(given)
     if not isinstance(scheduler, Scheduler):
-        raise TypeError(f"scheduler must be a scheduler or the name of one, got {given!r}; e.g. 'asha'")
+        raise TypeError(
+            f"scheduler must be a scheduler or the name of one, got {given!r}; e.g. 'asha'"
+        )
     if arguments and not isinstance(given, str):
-        raise TypeError(f"arguments must come with the name of a scheduler, got {sorted(arguments)}; give them to the scheduler itself")
+        raise TypeError(
+            f"arguments must come with the name of a scheduler, got {sorted(arguments)}; give them to the scheduler itself"
+        )
     if scheduler.changes_trials or getattr(scheduler, "needs_population", False):
         raise ValueError(cannot_be_replayed(scheduler))
     return _fresh(scheduler)
@@ -56,7 +60,9 @@ def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
 def _fresh(scheduler: Scheduler) -> Scheduler:
     """Return an equal scheduler that has seen nothing."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
-        raise ValueError(f"scheduler must not have run before, got {scheduler.adapted!r}, which has; construct another one")
+        raise ValueError(
+            f"scheduler must not have run before, got {scheduler.adapted!r}, which has; construct another one"
+        )
     if isinstance(scheduler.experiment, NoExperiment):
         return copy.deepcopy(scheduler)
     kind = type(scheduler)
@@ -65,7 +71,9 @@ def _fresh(scheduler: Scheduler) -> Scheduler:
     return kind(*bound.args, **bound.kwargs)
 
 
-def objective_for(scheduler: Scheduler, recording: Recording, metric: str | None, mode: str | None) -> Objective:
+def objective_for(
+    scheduler: Scheduler, recording: Recording, metric: str | None, mode: str | None
+) -> Objective:
     """Return what counts as quality: what is given here, what the scheduler names, or what the recorded experiment optimised.
 
     Raises:
@@ -73,16 +81,28 @@ def objective_for(scheduler: Scheduler, recording: Recording, metric: str | None
     """
     for what, given, own in (("metric", metric, scheduler.metric), ("mode", mode, scheduler.mode)):
         if given and own and given != own:
-            raise ValueError(f"{what} must be given once, got {given!r} here and {own!r} in {type(scheduler).__name__}; leave one out")
+            raise ValueError(
+                f"{what} must be given once, got {given!r} here and {own!r} in {type(scheduler).__name__}; leave one out"
+            )
     name = metric or scheduler.metric or recording.metric
     if not name:
         told = ", ".join(f"{metric!r} ({mode})" for metric, mode in recording.several)
-        why = f"optimised several: {told}; name one of them" if told else "names none; name one with its mode"
+        why = (
+            f"optimised several: {told}; name one of them"
+            if told
+            else "names none; name one with its mode"
+        )
         raise ValueError(f"metric must be given, as the recorded experiment {why}")
-    direction = mode or scheduler.mode or mode_for(name, recording.metric, recording.mode, recording.several)
+    direction = (
+        mode
+        or scheduler.mode
+        or mode_for(name, recording.metric, recording.mode, recording.several)
+    )
     if direction is None:
         told = ", ".join(repr(metric) for metric, _ in recording.several) or repr(recording.metric)
-        raise ValueError(f"mode must be given with metric={name!r}, got None; the recorded experiment optimised {told}")
+        raise ValueError(
+            f"mode must be given with metric={name!r}, got None; the recorded experiment optimised {told}"
+        )
     return Objective(name, check_mode(direction))
 
 

@@ -55,11 +55,38 @@ class WhatIfComparison(Mapping[str, WhatIf]):
             f"What if another scheduler had run {printable(first.experiment)}?",
             f"{len(first.trials)} trials, {first.num_slots} at once, {first.metric} to be {first.mode}imised",
         ]
-        header = ["", "running time", "saved", "iterations", f"last {first.metric}", "lost", "chosen", "rank", "stopped", "pauses"]
+        header = [
+            "",
+            "running time",
+            "saved",
+            "iterations",
+            f"last {first.metric}",
+            "lost",
+            "chosen",
+            "rank",
+            "stopped",
+            "pauses",
+        ]
         full = first.in_full
-        rows = [header, ["in full", span(full.wall_clock_s), "-", str(full.num_iterations), show(full.best_value), "-", "-", "-", "-", "-"]]
+        rows = [
+            header,
+            [
+                "in full",
+                span(full.wall_clock_s),
+                "-",
+                str(full.num_iterations),
+                show(full.best_value),
+                "-",
+                "-",
+                "-",
+                "-",
+                "-",
+            ],
+        ]
         rows += [_cells(name, answer) for name, answer in self.answers.items()]
-        notes = dict.fromkeys(caveat for answer in self.answers.values() for caveat in answer.caveats)
+        notes = dict.fromkeys(
+            caveat for answer in self.answers.values() for caveat in answer.caveats
+        )
         return [*head, "", *aligned(rows), "", *(f"note: {caveat}" for caveat in notes)]
 
     def __str__(self) -> str:

@@ -76,12 +76,18 @@ class TrialOutcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values; the reason as ``rule`` and ``numbers``."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("fate", "reason")}
-        rule, numbers = (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
+        fields = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("fate", "reason")
+        }
+        rule, numbers = (
+            (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
+        )
         return {**fields, "fate": self.fate.word, "rule": rule, "numbers": numbers}
 
 
-def outcome_of(recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: str, mode: Mode) -> TrialOutcome:
+def outcome_of(
+    recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: str, mode: Mode
+) -> TrialOutcome:
     """Return what became of a trial.
 
     Args:
@@ -113,14 +119,22 @@ def outcome_of(recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: s
 
 def best_of(results: Iterable[Mapping[str, Any]], metric: str, mode: Mode) -> float | None:
     """Return the best finite value of a metric, None where there is none."""
-    values = (value for result in results if is_number(value := value_at(result, metric)) and math.isfinite(value))
+    values = (
+        value
+        for result in results
+        if is_number(value := value_at(result, metric)) and math.isfinite(value)
+    )
     return max(values, key=lambda value: rank(value, mode), default=None)
 
 
 def length_s(recorded: RecordedTrial) -> float:
     """Return how long a trial has a worker, in seconds, that runs through all that was recorded of it at once."""
     curve = recorded.curve
-    return 0.0 if recorded.refusal else curve.start_s + math.fsum(point.took_s for point in curve.points) + curve.exit_s
+    return (
+        0.0
+        if recorded.refusal
+        else curve.start_s + math.fsum(point.took_s for point in curve.points) + curve.exit_s
+    )
 
 
 def _fate_of(recorded: RecordedTrial, replayed: Trial) -> Fate:

@@ -102,15 +102,28 @@ def read_recording(grid: ResultGrid) -> Recording:
     """
     directory = Path(grid.experiment_path)
     declared = read_declaration(directory) if (directory / DECLARATION).is_file() else {}
-    settings = ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None
+    settings = (
+        ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None
+    )
     _refuse_grafts(grid.trials)
     is_uniform = len({tuple(sorted(trial.resources.items())) for trial in grid.trials}) <= 1
-    timing = read_timing(directory, is_uniform=is_uniform, num_slots=_num_slots(grid.trials, settings) if is_uniform else None)
+    timing = read_timing(
+        directory,
+        is_uniform=is_uniform,
+        num_slots=_num_slots(grid.trials, settings) if is_uniform else None,
+    )
     saves_on_demand = settings is not None and settings.checkpoints.can_save_on_demand
-    pairs = [(trial, result) for trial, result in zip(grid.trials, grid, strict=True) if _has_run(trial)]
-    trials = [_recorded(trial, result, timing.pace_of(trial.trial_id), saves_on_demand=saves_on_demand) for trial, result in pairs]
+    pairs = [
+        (trial, result) for trial, result in zip(grid.trials, grid, strict=True) if _has_run(trial)
+    ]
+    trials = [
+        _recorded(trial, result, timing.pace_of(trial.trial_id), saves_on_demand=saves_on_demand)
+        for trial, result in pairs
+    ]
     if not any(trial.curve.points for trial in trials):
-        raise ValueError(f"recording must hold results, got none in {len(grid)} trials of {grid.experiment_path!r}; choose another one")
+        raise ValueError(
+            f"recording must hold results, got none in {len(grid)} trials of {grid.experiment_path!r}; choose another one"
+        )
     return Recording(
         path=grid.experiment_path,
         trials=trials,
@@ -130,7 +143,9 @@ def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> 
     """Return how many trials could run at once, which all ask for the same, where they were suggested early; None where they were not."""
     if settings is None or not settings.max_pending or not trials:
         return None
-    return ResourcePool(settings.capacity).num_fitting(trials[0].resources, settings.max_concurrent or len(trials))
+    return ResourcePool(settings.capacity).num_fitting(
+        trials[0].resources, settings.max_concurrent or len(trials)
+    )
 
 
 def _metric_of(grid: ResultGrid) -> str | None:
@@ -141,7 +156,9 @@ def _metric_of(grid: ResultGrid) -> str | None:
 
 def _mode_of(grid: ResultGrid) -> Mode | None:
     with contextlib.suppress(ValueError):
-        return grid.objective(_metric_of(grid) or "any")[1]  # where no metric is named, the mode counts for any
+        return grid.objective(_metric_of(grid) or "any")[
+            1
+        ]  # where no metric is named, the mode counts for any
     return None
 
 
@@ -161,13 +178,17 @@ def _refuse_grafts(trials: Sequence[Trial]) -> None:
 
 def _has_run(trial: Trial) -> bool:
     """Return whether a trial has a place in a replay: it was started, reported, or was refused for good, and is no fork."""
-    return (bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR) and not _is_fork(trial)
+    return (
+        bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR
+    ) and not _is_fork(trial)
 
 
 def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool) -> RecordedTrial:
     rows = _counted(trial.trial_id, result.rows.of(trial.trial_id))
     has_failed = trial.status is Status.ERROR
-    failure = (trial.failures[-1] if trial.failures else Failure("failed", "")) if has_failed else None
+    failure = (
+        (trial.failures[-1] if trial.failures else Failure("failed", "")) if has_failed else None
+    )
     points = [_point(row, pace, saves_on_demand=saves_on_demand) for row in rows]
     return RecordedTrial(
         trial_id=trial.trial_id,
@@ -176,14 +197,19 @@ def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool
         experiment_tag=trial.experiment_tag,
         curve=Curve(points, pace.start_s, pace.exit_s, failure),
         is_cut=_is_cut(trial),
-        is_stopped_by_criterion=trial.reason is not None and trial.reason.rule == "stop" and trial.ending is Ending.COMPLETED,
+        is_stopped_by_criterion=trial.reason is not None
+        and trial.reason.rule == "stop"
+        and trial.ending is Ending.COMPLETED,
         refusal=failure if has_failed and not (trial.attempt or points) else None,
     )
 
 
 def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
     """Return rows that all tell their iteration."""
-    counted = [{**row, TRAINING_ITERATION: int(row.get(TRAINING_ITERATION, number))} for number, row in enumerate(rows, start=1)]
+    counted = [
+        {**row, TRAINING_ITERATION: int(row.get(TRAINING_ITERATION, number))}
+        for number, row in enumerate(rows, start=1)
+    ]
     for earlier, later in pairwise(counted):
         if earlier[TRAINING_ITERATION] >= later[TRAINING_ITERATION]:
             raise ValueError(
@@ -196,8 +222,14 @@ def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
 def _point(row: Row, pace: Pace, *, saves_on_demand: bool) -> CurvePoint:
     trained_s = row.get(TIME_THIS_ITER_S)
     is_time = isinstance(trained_s, int | float) and 0 <= trained_s < math.inf
-    took_s = (float(trained_s or 0.0) if is_time else 0.0) + pace.waits_s.get(row[TRAINING_ITERATION], 0.0)
-    return CurvePoint(row, took_s, has_checkpoint=isinstance(row.get(CHECKPOINT_DIR_NAME), str) and not saves_on_demand)
+    took_s = (float(trained_s or 0.0) if is_time else 0.0) + pace.waits_s.get(
+        row[TRAINING_ITERATION], 0.0
+    )
+    return CurvePoint(
+        row,
+        took_s,
+        has_checkpoint=isinstance(row.get(CHECKPOINT_DIR_NAME), str) and not saves_on_demand,
+    )
 
 
 def _is_cut(trial: Trial) -> bool:
@@ -217,7 +249,12 @@ def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, 
     return min((limit for limit in limits if limit), default=None)
 
 
-def _caveats(trials: Sequence[Trial], num_used: int, settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> Iterator[str]:
+def _caveats(
+    trials: Sequence[Trial],
+    num_used: int,
+    settings: ExperimentSettings | None,
+    declared: Mapping[str, Any],
+) -> Iterator[str]:
     if not declared:
         yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
     if num_forks := sum(map(_is_fork, trials)):

@@ -11,7 +11,14 @@ from typing import Any, final
 from schedulers.decisions import Decision, Exploit, Resize
 from schedulers.scheduler import Scheduler
 from tuner.analysis.ranking import Mode, is_number
-from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused, TrialStarted
+from tuner.core.commands import (
+    AttemptFailed,
+    Notice,
+    ResultRecorded,
+    TrialEnded,
+    TrialPaused,
+    TrialStarted,
+)
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.policies import Advice, StopAll
@@ -76,7 +83,14 @@ class CannotPauseRecording(Exception):
 
 
 def replay(
-    recording: Recording, scheduler: Scheduler, slots: Slots, metric: str, mode: Mode, *, can_save: bool, supposes_saves: bool = False
+    recording: Recording,
+    scheduler: Scheduler,
+    slots: Slots,
+    metric: str,
+    mode: Mode,
+    *,
+    can_save: bool,
+    supposes_saves: bool = False,
 ) -> Replay:
     """Return what a recording would have come to.
 
@@ -101,9 +115,21 @@ def replay(
         leave_s=timing.leave_s,
         save_s=0.0 if supposes_saves else timing.save_s,
     )
-    experiment = Experiment(_settings(recording, slots, metric, mode, can_save=can_save), scheduler, _RecordedStops(recording.trials))
+    experiment = Experiment(
+        _settings(recording, slots, metric, mode, can_save=can_save),
+        scheduler,
+        _RecordedStops(recording.trials),
+    )
     witness, watchman = _Witness(executor, metric, timing.begin_s), _Watchman(scheduler)
-    driver = Driver(experiment, executor, watchman, _Desk(recording.trials), witness, _delete_nothing, tick_s=None)
+    driver = Driver(
+        experiment,
+        executor,
+        watchman,
+        _Desk(recording.trials),
+        witness,
+        _delete_nothing,
+        tick_s=None,
+    )
     driver.run()
     if experiment.misuse:
         raise CannotPauseRecording(experiment.misuse)
@@ -126,7 +152,9 @@ def replay(
     )
 
 
-def _lasts(recording: Recording, stints: Mapping[str, Stint], metric: str) -> Iterator[tuple[str, float | None]]:
+def _lasts(
+    recording: Recording, stints: Mapping[str, Stint], metric: str
+) -> Iterator[tuple[str, float | None]]:
     for trial in recording.trials:
         farthest = stints[trial.trial_id].farthest if trial.trial_id in stints else 0
         yield trial.trial_id, last_of(results_until(trial, farthest), metric)
@@ -134,10 +162,16 @@ def _lasts(recording: Recording, stints: Mapping[str, Stint], metric: str) -> It
 
 def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[str, Any]]:
     """Yield a trial's recorded results up to an iteration."""
-    return (point.metrics for point in recorded.curve.points if point.metrics[TRAINING_ITERATION] <= iteration)
+    return (
+        point.metrics
+        for point in recorded.curve.points
+        if point.metrics[TRAINING_ITERATION] <= iteration
+    )
 
 
-def _settings(recording: Recording, slots: Slots, metric: str, mode: Mode, *, can_save: bool) -> ExperimentSettings:
+def _settings(
+    recording: Recording, slots: Slots, metric: str, mode: Mode, *, can_save: bool
+) -> ExperimentSettings:
     """Return the settings of the recording for a replay, which ends with the curves, and where no trial is tried again."""
     recorded = recording.settings or ExperimentSettings(slots.capacity)
     # A scheduler may ask how many trials there will be: as many as there are, unless nobody could tell then.
@@ -188,7 +222,9 @@ class _Desk:
         trial = next(self._coming, None)
         if trial is None:
             return SearchEnded()
-        return TrialSuggested(trial.trial_id, trial.config, trial.resources, trial.experiment_tag, trial.refusal)
+        return TrialSuggested(
+            trial.trial_id, trial.config, trial.resources, trial.experiment_tag, trial.refusal
+        )
 
 
 @final
@@ -263,7 +299,9 @@ class _Witness:
             case ResultRecorded(trial, _, flat):
                 self._report(trial.trial_id, flat)
             case TrialStarted(trial, _, is_resumed):
-                stint = self.stints.setdefault(trial.trial_id, Stint(first_s=self._executor.clock()))
+                stint = self.stints.setdefault(
+                    trial.trial_id, Stint(first_s=self._executor.clock())
+                )
                 stint.started_s = self._executor.clock()
                 stint.num_resumes += is_resumed
             case TrialPaused(trial):

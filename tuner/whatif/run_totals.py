@@ -64,7 +64,9 @@ def last_of(results: Iterable[Mapping[str, Any]], metric: str) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def best_last(lasts: Iterable[tuple[str, float | None]], mode: Mode) -> tuple[str, float] | tuple[None, None]:
+def best_last(
+    lasts: Iterable[tuple[str, float | None]], mode: Mode
+) -> tuple[str, float] | tuple[None, None]:
     """Return the trial with the best last value, and that value; of equal ones the first; None and None where there is none.
 
     Args:

@@ -34,5 +34,8 @@ def percent(share: float) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines of a table, the first column to the left and the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]
     return [f"  {line}" for line in lines]

@@ -46,18 +46,31 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
     if num_slots is None:
         return _recorded(recording, request)
     if isinstance(num_slots, bool) or not isinstance(num_slots, int):
-        raise TypeError(f"slots must be a whole number, got {num_slots!r}; it is how many trials run at once")
+        raise TypeError(
+            f"slots must be a whole number, got {num_slots!r}; it is how many trials run at once"
+        )
     if num_slots < 1:
-        raise ValueError(f"slots must be at least 1, got {num_slots}; it is how many trials run at once")
+        raise ValueError(
+            f"slots must be at least 1, got {num_slots}; it is how many trials run at once"
+        )
     names = {name for trial in recording.trials for name in trial.resources}
-    largest = {name: max(trial.resources.get(name, 0.0) for trial in recording.trials) for name in names}
+    largest = {
+        name: max(trial.resources.get(name, 0.0) for trial in recording.trials) for name in names
+    }
     # Rounded up, since a fraction of a device has to lie on one.
-    return Slots({name: math.ceil(amount) * num_slots for name, amount in largest.items()}, num_slots, request, num_slots)
+    return Slots(
+        {name: math.ceil(amount) * num_slots for name, amount in largest.items()},
+        num_slots,
+        request,
+        num_slots,
+    )
 
 
 def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
     if recording.settings is None:
-        raise ValueError(f"slots must be given, got None: {recording.path!r} does not tell how many trials could run at once; pass slots=4")
+        raise ValueError(
+            f"slots must be given, got None: {recording.path!r} does not tell how many trials could run at once; pass slots=4"
+        )
     capacity, limit = recording.settings.capacity, recording.max_concurrent
     count = ResourcePool(capacity).num_fitting(request, limit or len(recording.trials))
     return Slots(capacity, limit, request, count)

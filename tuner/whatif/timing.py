@@ -60,7 +60,9 @@ class Timing:
         return self.paces.get(trial_id) or Pace()
 
 
-def read_timing(experiment_path: str | os.PathLike[str], *, is_uniform: bool, num_slots: int | None = None) -> Timing:
+def read_timing(
+    experiment_path: str | os.PathLike[str], *, is_uniform: bool, num_slots: int | None = None
+) -> Timing:
     """Return how long things took, by an experiment's journal; of one without a journal nothing is known.
 
     Args:
@@ -130,7 +132,11 @@ class _Watch:
         for trial_id in list(self._began_s):
             self._close(trial_id, self._elapsed_s or 0.0)
         # Where nobody was told to leave, the quickest end tells best how long a worker takes that has nothing more to do.
-        leave_s = _median(self._leaves_s) if self._leaves_s else min((pace.exit_s for pace in self._paces.values()), default=0.0)
+        leave_s = (
+            _median(self._leaves_s)
+            if self._leaves_s
+            else min((pace.exit_s for pace in self._paces.values()), default=0.0)
+        )
         return Timing(
             elapsed_s=self._elapsed_s,
             begin_s=self._first_s or 0.0,
@@ -150,7 +156,9 @@ class _Watch:
             pace.worker_s += pace.start_s
             self._waited.add(trial_id)
         else:
-            self._waited.discard(trial_id)  # what its first result took includes loading, which the recorded curve knows nothing of
+            self._waited.discard(
+                trial_id
+            )  # what its first result took includes loading, which the recorded curve knows nothing of
         self._began_s[trial_id] = self._heard_s[trial_id] = at_s
 
     def _report(self, trial_id: str, metrics: Mapping[str, Any], at_s: float) -> None:

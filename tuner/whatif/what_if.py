@@ -102,31 +102,58 @@ def what_if(
     if isinstance(scheduler, Mapping):
         if not scheduler or arguments:
             told = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
-            raise ValueError(f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first")
+            raise ValueError(
+                f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first"
+            )
         candidates = {str(name): checked(one, {}) for name, one in scheduler.items()}
         recording = read_recording(_grid(path_or_grid))
-        return WhatIfComparison({name: _answer(recording, one, slots, metric, mode) for name, one in candidates.items()})
+        return WhatIfComparison(
+            {name: _answer(recording, one, slots, metric, mode) for name, one in candidates.items()}
+        )
     candidate = checked(scheduler, arguments)
     return _answer(read_recording(_grid(path_or_grid)), candidate, slots, metric, mode)
 
 
 def _grid(path_or_grid: str | os.PathLike[str] | ResultGrid) -> ResultGrid:
-    return path_or_grid if isinstance(path_or_grid, ResultGrid) else ResultGrid.from_directory(path_or_grid)
+    return (
+        path_or_grid
+        if isinstance(path_or_grid, ResultGrid)
+        else ResultGrid.from_directory(path_or_grid)
+    )
 
 
-def _answer(recording: Recording, scheduler: Scheduler, num_slots: int | None, metric: str | None, mode: str | None) -> WhatIf:
+def _answer(
+    recording: Recording,
+    scheduler: Scheduler,
+    num_slots: int | None,
+    metric: str | None,
+    mode: str | None,
+) -> WhatIf:
     objective = objective_for(scheduler, recording, metric, mode)
     _check_reported(recording, objective.metric)
     slots = slots_for(recording, num_slots)
     description = description_of(scheduler)
     replayed, supposes_saves = _replayed(recording, scheduler, slots, objective)
     outcomes = [
-        outcome_of(recorded, trial, replayed.stints.get(trial.trial_id, Stint()), objective.metric, objective.mode)
+        outcome_of(
+            recorded,
+            trial,
+            replayed.stints.get(trial.trial_id, Stint()),
+            objective.metric,
+            objective.mode,
+        )
         for recorded, trial in zip(recording.trials, replayed.trials, strict=True)
     ]
-    in_full, as_it_ran = run_in_full(recording, slots, objective), run_as_recorded(recording, objective)
+    in_full, as_it_ran = (
+        run_in_full(recording, slots, objective),
+        run_as_recorded(recording, objective),
+    )
     is_same_place = num_slots is None and not recording.is_inline and recording.is_whole
-    drift = in_full.wall_clock_s / as_it_ran.wall_clock_s - 1 if as_it_ran and is_same_place and as_it_ran.wall_clock_s else None
+    drift = (
+        in_full.wall_clock_s / as_it_ran.wall_clock_s - 1
+        if as_it_ran and is_same_place and as_it_ran.wall_clock_s
+        else None
+    )
     return WhatIf(
         experiment=recording.path,
         scheduler=description,
@@ -155,21 +182,42 @@ def _check_reported(recording: Recording, metric: str) -> None:
     raise unknown_metric(metric, known, "a trial")
 
 
-def _replayed(recording: Recording, scheduler: Scheduler, slots: Slots, objective: Objective) -> tuple[Replay, bool]:
+def _replayed(
+    recording: Recording, scheduler: Scheduler, slots: Slots, objective: Objective
+) -> tuple[Replay, bool]:
     """Return the replay, and whether it had to be supposed that trials save."""
     can_save = recording.settings is not None and recording.settings.checkpoints.can_save_on_demand
     spare = checked(scheduler, {})
     connect(scheduler, objective, recording)
     try:
-        return replay(recording, scheduler, slots, objective.metric, objective.mode, can_save=can_save), False
+        return replay(
+            recording, scheduler, slots, objective.metric, objective.mode, can_save=can_save
+        ), False
     except CannotPauseRecording:
         connect(spare, objective, recording)
-        return replay(recording, spare, slots, objective.metric, objective.mode, can_save=True, supposes_saves=True), True
+        return replay(
+            recording,
+            spare,
+            slots,
+            objective.metric,
+            objective.mode,
+            can_save=True,
+            supposes_saves=True,
+        ), True
 
 
-def _caveats(recording: Recording, outcomes: Sequence[TrialOutcome], drift: float | None, *, supposes_saves: bool) -> Iterator[str]:
+def _caveats(
+    recording: Recording,
+    outcomes: Sequence[TrialOutcome],
+    drift: float | None,
+    *,
+    supposes_saves: bool,
+) -> Iterator[str]:
     """Yield what keeps the answer from being exact, what matters most first."""
-    num_cut, num_run_out = sum(one.is_cut for one in outcomes), sum(one.fate is Fate.RAN_OUT for one in outcomes)
+    num_cut, num_run_out = (
+        sum(one.is_cut for one in outcomes),
+        sum(one.fate is Fate.RAN_OUT for one in outcomes),
+    )
     beyond = f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was recorded of them"
     if num_run_out > _MOST * len(outcomes):
         yield f"{beyond}, so that this says little about the scheduler; record the experiment with FIFOScheduler to ask about it"

@@ -94,7 +94,11 @@ def _answer(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
             order = search.ask()
         except Finished:
             return {"finished": True}
-        return {"wait": True} if order is None else {"trial": order.trial, "config": order.config, "until": order.until}
+        return (
+            {"wait": True}
+            if order is None
+            else {"trial": order.trial, "config": order.config, "until": order.until}
+        )
     facts = question["trial"], question["epoch"], question["value"], question["cost_s"]
     if question["do"] == "report":
         return {"verdict": search.report(*facts)}

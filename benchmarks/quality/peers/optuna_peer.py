@@ -18,7 +18,9 @@ class OptunaStudy:
         self._setting = setting
         self._space = {axis["name"]: _distribution(axis) for axis in setting.space}
         # The pruner draws a trial's bracket from the study's name.
-        self._study = optuna.create_study(study_name=f"study-{setting.seed}", sampler=_sampler(setting), pruner=_pruner(setting))
+        self._study = optuna.create_study(
+            study_name=f"study-{setting.seed}", sampler=_sampler(setting), pruner=_pruner(setting)
+        )
         self._trials: dict[str, optuna.Trial] = {}
 
     def ask(self) -> Order:
@@ -49,7 +51,9 @@ def _sampler(setting: Setting) -> optuna.samplers.BaseSampler:
 def _pruner(setting: Setting) -> optuna.pruners.BasePruner:
     if setting.method != "tpe-hyperband":
         return optuna.pruners.NopPruner()
-    return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=setting.max_epochs, reduction_factor=3)
+    return optuna.pruners.HyperbandPruner(
+        min_resource=1, max_resource=setting.max_epochs, reduction_factor=3
+    )
 
 
 def _distribution(axis: dict[str, Any]) -> BaseDistribution:

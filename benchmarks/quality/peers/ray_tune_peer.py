@@ -21,13 +21,21 @@ class RayScheduler:
         self._max_epochs = setting.max_epochs
         self._space = {axis["name"]: _domain(axis) for axis in setting.space}
         self._scheduler = AsyncHyperBandScheduler(
-            time_attr="epoch", metric="loss", mode="min", max_t=setting.max_epochs, grace_period=1, reduction_factor=3
+            time_attr="epoch",
+            metric="loss",
+            mode="min",
+            max_t=setting.max_epochs,
+            grace_period=1,
+            reduction_factor=3,
         )
         self._trials: dict[str, SimpleNamespace] = {}
 
     def ask(self) -> Order:
         """Return a random configuration, drawn by Ray Tune's domains."""
-        config = {name: _plain(domain.sample(random_state=self._chance)) for name, domain in self._space.items()}
+        config = {
+            name: _plain(domain.sample(random_state=self._chance))
+            for name, domain in self._space.items()
+        }
         trial = SimpleNamespace(trial_id=str(len(self._trials)))
         self._trials[trial.trial_id] = trial
         self._scheduler.on_trial_add(None, trial)
@@ -37,7 +45,9 @@ class RayScheduler:
         """Let the scheduler decide."""
         if epoch == self._max_epochs:
             return CONTINUE
-        decision = self._scheduler.on_trial_result(None, self._trials[trial], {"loss": value, "epoch": epoch})
+        decision = self._scheduler.on_trial_result(
+            None, self._trials[trial], {"loss": value, "epoch": epoch}
+        )
         if decision == TrialScheduler.STOP:
             self._scheduler.on_trial_complete(None, self._trials[trial], {})
             return STOP
@@ -45,7 +55,9 @@ class RayScheduler:
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
         """Tell the scheduler that a trial is done."""
-        self._scheduler.on_trial_complete(None, self._trials[trial], {"loss": value, "epoch": epoch})
+        self._scheduler.on_trial_complete(
+            None, self._trials[trial], {"loss": value, "epoch": epoch}
+        )
 
 
 def _domain(axis: dict[str, Any]) -> Any:

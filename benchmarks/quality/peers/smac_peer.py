@@ -31,7 +31,9 @@ class SmacFacade:
             seed=setting.seed,
         )
         intensifier = MultiFidelityFacade.get_intensifier(scenario, eta=3)
-        self._facade = MultiFidelityFacade(scenario, _never_called, intensifier=intensifier, overwrite=True, logging_level=50)
+        self._facade = MultiFidelityFacade(
+            scenario, _never_called, intensifier=intensifier, overwrite=True, logging_level=50
+        )
         self._names: dict[str, str] = {}
         self._running: dict[str, TrialInfo] = {}
 
@@ -43,7 +45,9 @@ class SmacFacade:
             raise Finished from error
         config = plain(info.config, self._setting.space)
         name = self._names.setdefault(repr(config), str(len(self._names)))
-        while name in self._running:  # asked for twice at once; one of them has to start from nothing
+        while (
+            name in self._running
+        ):  # asked for twice at once; one of them has to start from nothing
             name += "+"
         self._running[name] = info
         return Order(name, config, round(info.budget))

@@ -17,7 +17,9 @@ def configuration_space(space: list[dict[str, Any]], seed: int) -> Configuration
 def plain(config: Any, space: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a configuration as JSON values."""
     values = {axis["name"]: config[axis["name"]] for axis in space}
-    return {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
+    return {
+        name: value.item() if hasattr(value, "item") else value for name, value in values.items()
+    }
 
 
 def _hyperparameter(axis: dict[str, Any]) -> Any:

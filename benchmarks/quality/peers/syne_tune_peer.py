@@ -47,7 +47,9 @@ class SyneTuneScheduler:
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Let the scheduler decide."""
-        decision = self._scheduler.on_trial_result(self._trials[trial], {"loss": value, "epoch": epoch})
+        decision = self._scheduler.on_trial_result(
+            self._trials[trial], {"loss": value, "epoch": epoch}
+        )
         if decision == SchedulerDecision.STOP and epoch < self._max_epochs:
             self._scheduler.on_trial_remove(self._trials[trial])
             return STOP

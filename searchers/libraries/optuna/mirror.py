@@ -72,19 +72,33 @@ class Mirror:
         ValueError: If the study has other directions.
     """
 
-    def __init__(self, given: optuna.storages.BaseStorage | str, name: str, modes: Sequence[str], experiment: str) -> None:
-        directions = [StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes]
+    def __init__(
+        self,
+        given: optuna.storages.BaseStorage | str,
+        name: str,
+        modes: Sequence[str],
+        experiment: str,
+    ) -> None:
+        directions = [
+            StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes
+        ]
         self._storage = optuna.storages.get_storage(given)
         with quiet():
-            study = optuna.create_study(storage=self._storage, study_name=name, directions=directions, load_if_exists=True)
+            study = optuna.create_study(
+                storage=self._storage, study_name=name, directions=directions, load_if_exists=True
+            )
         if study.directions != directions:
-            raise ValueError(f"mode must be that of the stored study {name!r}, got {', '.join(modes)!r}; choose another study_name")
+            raise ValueError(
+                f"mode must be that of the stored study {name!r}, got {', '.join(modes)!r}; choose another study_name"
+            )
         self._study_id = self._storage.get_study_id_from_name(name)
         self._experiment = experiment
         self._written: dict[int, _Written] = {}
         self._due: dict[int, FrozenTrial] = {}
         self._known = {
-            trial.user_attrs[TRIAL_ID]: trial for trial in self._trials() if self._is_own(trial) and TRIAL_ID in trial.user_attrs
+            trial.user_attrs[TRIAL_ID]: trial
+            for trial in self._trials()
+            if self._is_own(trial) and TRIAL_ID in trial.user_attrs
         }
         self._shared: dict[str, Any] = {}
         self._has_failed = False
@@ -95,16 +109,28 @@ class Mirror:
         noted = self._storage.get_study_user_attrs(self._study_id).get(key)
         if noted is None:
             trials = self._trials()
-            queued = [[trial.number, trial.system_attrs.get("fixed_params", {})] for trial in trials if trial.state is TrialState.WAITING]
+            queued = [
+                [trial.number, trial.system_attrs.get("fixed_params", {})]
+                for trial in trials
+                if trial.state is TrialState.WAITING
+            ]
             attributes = self._storage.get_study_system_attrs(self._study_id)
             shared = {name: value for name, value in attributes.items() if name.startswith(_SHARED)}
             noted = {"num_trials": len(trials), "queued": queued, "attributes": shared}
             self._storage.set_study_user_attr(self._study_id, key, noted)
-        return Beginning(noted["num_trials"], [(number, params) for number, params in noted["queued"]], noted["attributes"])
+        return Beginning(
+            noted["num_trials"],
+            [(number, params) for number, params in noted["queued"]],
+            noted["attributes"],
+        )
 
     def earlier(self, beginning: Beginning) -> list[FrozenTrial]:
         """Return the trials that were over before, in their order."""
-        return [trial for trial in self._trials()[: beginning.num_trials] if trial.state.is_finished() and not self._is_own(trial)]
+        return [
+            trial
+            for trial in self._trials()[: beginning.num_trials]
+            if trial.state.is_finished() and not self._is_own(trial)
+        ]
 
     def write(self, trial: FrozenTrial, attributes: Mapping[str, Any]) -> None:
         """Bring the storage to where a trial stands.
@@ -163,7 +189,12 @@ class Mirror:
             stored = self._taken(trial, trial.user_attrs[QUEUED])
         if stored is None:
             return None
-        return _Written(stored._trial_id, stored.state.is_finished(), dict(stored.intermediate_values), dict(stored.system_attrs))  # noqa: SLF001  (Optuna tells a trial's id nowhere else)
+        return _Written(
+            stored._trial_id,  # noqa: SLF001  (Optuna tells a trial's id nowhere else)
+            stored.state.is_finished(),
+            dict(stored.intermediate_values),
+            dict(stored.system_attrs),
+        )
 
     def _taken(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
         """Run a trial that has been waiting in the storage, unless somebody else does."""
@@ -171,7 +202,9 @@ class Mirror:
         if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
             return None
         for name, distribution in trial.distributions.items():
-            self._storage.set_trial_param(trial_id, name, distribution.to_internal_repr(trial.params[name]), distribution)
+            self._storage.set_trial_param(
+                trial_id, name, distribution.to_internal_repr(trial.params[name]), distribution
+            )
         for name, value in self._marks(trial).items():
             self._storage.set_trial_user_attr(trial_id, name, value)
         return self._storage.get_trial(trial_id)

@@ -46,7 +46,9 @@ class Objective:
 
     def is_bad(self, result: Mapping[str, Any]) -> bool:
         """Return whether one of the metrics is there and NaN, infinite or no number."""
-        reported = [as_float(result[metric]) for metric in self.metrics if result.get(metric) is not None]
+        reported = [
+            as_float(result[metric]) for metric in self.metrics if result.get(metric) is not None
+        ]
         return any(value is None or not math.isfinite(value) for value in reported)
 
     def rewards(self, reward: Any) -> list[float]:
@@ -56,12 +58,24 @@ class Objective:
             ValueError: If it is no number, or not one for each metric.
         """
         given = [reward] if self.is_single and isinstance(reward, Real) else reward
-        if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != len(self.metrics):
-            wanted = "numbers" if self.is_single else f"{len(self.metrics)} numbers for each point, one per metric"
-            raise ValueError(f"evaluated_rewards must hold {wanted}, got {reward!r}; leave out points without a result")
+        if (
+            not isinstance(given, Sequence)
+            or isinstance(given, str)
+            or len(given) != len(self.metrics)
+        ):
+            wanted = (
+                "numbers"
+                if self.is_single
+                else f"{len(self.metrics)} numbers for each point, one per metric"
+            )
+            raise ValueError(
+                f"evaluated_rewards must hold {wanted}, got {reward!r}; leave out points without a result"
+            )
         values = self.values(dict(zip(self.metrics, given, strict=True)))
         if values is None:
-            raise ValueError(f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result")
+            raise ValueError(
+                f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result"
+            )
         return values
 
     def violations(self, result: Mapping[str, Any]) -> dict[str, float] | None:
@@ -74,7 +88,11 @@ class Objective:
         if given is None:
             return None
         values = {name: as_float(value) for name, value in given.items()}
-        known = {name: value for name, value in values.items() if value is not None and not math.isnan(value)}
+        known = {
+            name: value
+            for name, value in values.items()
+            if value is not None and not math.isnan(value)
+        }
         return known if len(known) == len(values) else None
 
     def _computed(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -83,7 +101,11 @@ class Objective:
         try:
             return {str(number): value for number, value in enumerate(self.constraints(result))}
         except Exception as error:  # noqa: BLE001  (the user's function; one trial's trouble must not end the others)
-            warnings.warn(f"constraints raised {type(error).__name__}: {error}; the trial counts as failed", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"constraints raised {type(error).__name__}: {error}; the trial counts as failed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return None
 
 
@@ -101,9 +123,13 @@ def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Obj
     """
     metrics, modes = names_of(metric), names_of(mode)
     if not metrics or not all(isinstance(name, str) and name for name in metrics):
-        raise ValueError(f"metric must be the name of one metric for OptunaSearch, got {metric!r}; set TuneConfig(metric=...)")
+        raise ValueError(
+            f"metric must be the name of one metric for OptunaSearch, got {metric!r}; set TuneConfig(metric=...)"
+        )
     if not modes or any(each not in MODES for each in modes):
-        raise ValueError(f"mode must be one of {MODES} for OptunaSearch, got {mode!r}; set TuneConfig(mode=...)")
+        raise ValueError(
+            f"mode must be one of {MODES} for OptunaSearch, got {mode!r}; set TuneConfig(mode=...)"
+        )
     if len(modes) != len(metrics) or len(set(metrics)) != len(metrics):
         raise ValueError(
             f"metric and mode must name as many different metrics as directions, got {metric!r} and {mode!r}; give one of each"
@@ -127,7 +153,11 @@ def check_constraints(constraints: Constraints | None) -> Constraints | None:
     if constraints is None or callable(constraints):
         return constraints
     is_list = isinstance(constraints, Sequence) and not isinstance(constraints, str)
-    if not is_list or not constraints or not all(isinstance(name, str) and name for name in constraints):
+    if (
+        not is_list
+        or not constraints
+        or not all(isinstance(name, str) and name for name in constraints)
+    ):
         raise TypeError(
             f"constraints must be a function of a result or a list of names of metrics, got {constraints!r}; leave them out or name one"
         )

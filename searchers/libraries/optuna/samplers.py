@@ -43,7 +43,9 @@ class SamplerSource:
 
         CMA-ES keeps a pickle there, which must not be read back from a file that anybody may have written.
         """
-        return self._given is None or (is_built_in(self._given) and not _contains(self._given, "CmaEsSampler"))
+        return self._given is None or (
+            is_built_in(self._given) and not _contains(self._given, "CmaEsSampler")
+        )
 
     @property
     def is_exhaustive(self) -> bool:
@@ -68,7 +70,9 @@ class SamplerSource:
             return self._given
         sampler = copy.deepcopy(self._given)
         states = list(_random_states(sampler))
-        for state, seed in zip(states, generator(self.seed, number).integers(_MAX_SEED, size=len(states)), strict=True):
+        for state, seed in zip(
+            states, generator(self.seed, number).integers(_MAX_SEED, size=len(states)), strict=True
+        ):
             state.rng.seed(int(seed))
         return sampler
 
@@ -76,16 +80,28 @@ class SamplerSource:
         """Return whether an exhaustive sampler has proposed a trial that it had proposed before, since there is nothing else left."""
         grid = trial.system_attrs.get("search_space")
         if grid is not None:
-            taken = {other.system_attrs["grid_id"] for other in others if other.system_attrs.get("search_space") == grid}
-            return trial.system_attrs["grid_id"] in taken and len(taken) == prod(map(len, grid.values()))
+            taken = {
+                other.system_attrs["grid_id"]
+                for other in others
+                if other.system_attrs.get("search_space") == grid
+            }
+            return trial.system_attrs["grid_id"] in taken and len(taken) == prod(
+                map(len, grid.values())
+            )
         if "fixed_params" in trial.system_attrs:
             return False
-        return any(other.params == trial.params and other.distributions.keys() == trial.distributions.keys() for other in others)
+        return any(
+            other.params == trial.params
+            and other.distributions.keys() == trial.distributions.keys()
+            for other in others
+        )
 
 
 def is_built_in(sampler: BaseSampler) -> bool:
     """Return whether a sampler, and those within it, are Optuna's own."""
-    return all(type(part).__module__.startswith(_HOME) for part in _parts(sampler) if _is_sampler(part))
+    return all(
+        type(part).__module__.startswith(_HOME) for part in _parts(sampler) if _is_sampler(part)
+    )
 
 
 def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
@@ -98,10 +114,16 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
     if sampler is None:
         return
     if not _is_sampler(sampler):
-        raise TypeError(f"sampler must be one of optuna.samplers, got {sampler!r}; construct it first")
+        raise TypeError(
+            f"sampler must be one of optuna.samplers, got {sampler!r}; construct it first"
+        )
     if is_constrained and _contains(sampler, "CmaEsSampler"):
-        raise ValueError("constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler")
-    inner = [name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name]
+        raise ValueError(
+            "constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler"
+        )
+    inner = [
+        name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name
+    ]
     if inner and is_built_in(sampler):
         # Optuna counts the configurations that cannot come as not yet run, and repeats others for them.
         raise ValueError(
@@ -132,7 +154,9 @@ def _parts(sampler: BaseSampler) -> Iterator[Any]:
         part = waiting.pop(0)
         yield part
         for value in vars(part).values():
-            is_part = _is_sampler(value) or (type(value).__module__.startswith(_HOME) and hasattr(value, "__dict__"))
+            is_part = _is_sampler(value) or (
+                type(value).__module__.startswith(_HOME) and hasattr(value, "__dict__")
+            )
             if is_part and id(value) not in found:
                 found.add(id(value))
                 waiting.append(value)
@@ -145,7 +169,9 @@ def _random_states(sampler: BaseSampler) -> Iterator[Any]:
 def _own_seed(sampler: BaseSampler, seed: int) -> int:
     """Return a seed that follows from the one a sampler was given; the searcher's where it was given none."""
     # Optuna makes the generator of an unseeded sampler when it is first used.
-    seeded = [state.rng for state in _random_states(sampler) if getattr(state, "_rng", None) is not None]
+    seeded = [
+        state.rng for state in _random_states(sampler) if getattr(state, "_rng", None) is not None
+    ]
     if not seeded:
         return seed
     digest = hashlib.sha256()

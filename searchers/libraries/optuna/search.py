@@ -123,10 +123,14 @@ class OptunaSearch(Searcher):
             check_own_space(space, "OptunaSearch", accepts="optuna")
         points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
         if sampler is not None and seed is not None:
-            raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")
+            raise ValueError(
+                f"seed must be None beside a sampler, got {seed}; give the seed to the sampler"
+            )
         check_rewards(points, rewards)
         if study is not None and (storage is not None or study_name is not None):
-            raise ValueError(f"study must be given without study_name={study_name!r} and storage, got both; it has them already")
+            raise ValueError(
+                f"study must be given without study_name={study_name!r} and storage, got both; it has them already"
+            )
         # Several metrics are the searcher's own business: what the engine calls the metric is a single one.
         self._metrics, self._modes = names_of(metric), names_of(mode)
         self.metric = self._metrics[0] if len(self._metrics) == 1 else None
@@ -150,7 +154,11 @@ class OptunaSearch(Searcher):
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode of each objective."""
-        return tuple(zip(self._metrics, self._modes, strict=False)) if len(self._metrics) > 1 else super().objectives
+        return (
+            tuple(zip(self._metrics, self._modes, strict=False))
+            if len(self._metrics) > 1
+            else super().objectives
+        )
 
     @classmethod
     def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +172,9 @@ class OptunaSearch(Searcher):
         """
         return DeclaredSpace(spec).as_distributions()
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
         """Take over metric, mode, space and seed.
 
         Args:
@@ -190,8 +200,14 @@ class OptunaSearch(Searcher):
             )
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        objective = objective_of(self._metrics or self.metric, self._modes or self.mode, self._constraints)
-        space: OptunaSpace = DefinedSpace(given) if callable(given) else DeclaredSpace(config if given is None else given)
+        objective = objective_of(
+            self._metrics or self.metric, self._modes or self.mode, self._constraints
+        )
+        space: OptunaSpace = (
+            DefinedSpace(given)
+            if callable(given)
+            else DeclaredSpace(config if given is None else given)
+        )
         declared = Declaration(
             objective,
             space,
@@ -224,7 +240,9 @@ class OptunaSearch(Searcher):
         if self._has_finished:
             return Searcher.FINISHED
         number, config = declared.ask(opened.view, self._num_suggested)
-        if declared.source.is_exhaustive and declared.source.repeats(opened.view.standing(number), opened.others_than(number)):
+        if declared.source.is_exhaustive and declared.source.repeats(
+            opened.view.standing(number), opened.others_than(number)
+        ):
             opened.view.forget(number)
             self._has_finished = True
             return Searcher.FINISHED
@@ -243,12 +261,21 @@ class OptunaSearch(Searcher):
         """Show the trial as PRUNED at its last intermediate value, until it reports again."""
         if trial_id not in self._numbers or not self._known.objective.is_single:
             return
-        number, constraints = self._numbers[trial_id], self._known.objective.violations(result or {})
+        number, constraints = (
+            self._numbers[trial_id],
+            self._known.objective.violations(result or {}),
+        )
         self.on_trial_result(trial_id, result or {})
         if constraints is not None:
             self._open().view.show_paused(number, constraints)
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Tell the study how the trial ended: COMPLETE, PRUNED or FAIL."""
         from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
 
@@ -256,14 +283,19 @@ class OptunaSearch(Searcher):
             return
         number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
         self._report(number, result or {})
-        values, constraints = objective.values(result or {}), None if error else objective.violations(result or {})
+        values, constraints = (
+            objective.values(result or {}),
+            None if error else objective.violations(result or {}),
+        )
         if constraints is None or (values is None and not stopped):
             ending = TrialState.FAIL
         else:
             ending = TrialState.PRUNED if stopped else TrialState.COMPLETE
         if error or objective.is_bad(result or {}) or (ending is TrialState.FAIL and not stopped):
             opened.view.mark_failed(number)
-        self._end(number, ending, values if ending is TrialState.COMPLETE else None, constraints or {})
+        self._end(
+            number, ending, values if ending is TrialState.COMPLETE else None, constraints or {}
+        )
 
     def on_trial_discard(self, trial_id: str) -> None:
         """Tell the study that the trial is FAIL, from which the sampler learns nothing."""
@@ -308,7 +340,9 @@ class OptunaSearch(Searcher):
         state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE
         steps = (intermediate_values or ()) if declared.objective.is_single else ()
         with quiet():
-            self._open().view.add_trial(ended(params, distributions, values, state, steps, is_failed=error))
+            self._open().view.add_trial(
+                ended(params, distributions, values, state, steps, is_failed=error)
+            )
 
     @property
     def keeps_state(self) -> bool:
@@ -338,7 +372,9 @@ class OptunaSearch(Searcher):
             return
         if not self.keeps_state:
             # CMA-ES would unpickle what it finds in a study.
-            raise ValueError(f"state must be empty with this sampler, got {sorted(state)}; live through the search again")
+            raise ValueError(
+                f"state must be empty with this sampler, got {sorted(state)}; live through the search again"
+            )
         self._known.source.seed = state["seed"]
         self._known.experiment = state["experiment"]
         self._num_suggested = state["num_suggested"]
@@ -355,7 +391,9 @@ class OptunaSearch(Searcher):
         if self._declared is None and self._given_space is not None:
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._declared is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
+            raise RuntimeError(
+                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+            )
         return self._declared
 
     def _open(self) -> OpenedStudy:
@@ -371,15 +409,29 @@ class OptunaSearch(Searcher):
 
         name = self._study_name or f"tuner-{self._known.experiment}"
         modes = self._known.objective.modes
-        mirror = None if self._storage is None else Mirror(self._storage, name, modes, self._known.experiment)
+        mirror = (
+            None
+            if self._storage is None
+            else Mirror(self._storage, name, modes, self._known.experiment)
+        )
         return OpenedStudy(StudyView(name, modes), mirror)
 
-    def _end(self, number: int, ending: TrialState, values: Sequence[float] | None, constraints: Mapping[str, float]) -> None:
+    def _end(
+        self,
+        number: int,
+        ending: TrialState,
+        values: Sequence[float] | None,
+        constraints: Mapping[str, float],
+    ) -> None:
         opened = self._open()
         try:
             opened.view.end(number, ending, values, constraints)
         except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
-            warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         opened.write(number)
 
     def _report(self, number: int, result: Mapping[str, Any]) -> bool:
@@ -396,4 +448,6 @@ def _require_optuna() -> None:
     try:
         import optuna  # noqa: F401, PLC0415  (an extra)
     except ImportError as error:
-        raise ImportError('OptunaSearch needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"') from error
+        raise ImportError(
+            'OptunaSearch needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"'
+        ) from error

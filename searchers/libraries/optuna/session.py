@@ -54,13 +54,17 @@ class Declaration:
 
         view.sampler = self.source.at(number)
         # Optuna's samplers take no notice of what is FAIL, and propose it again and again.
-        counting = view.counting_failures(as_pruned=self.source.ranks_pruned and self.objective.is_single)
+        counting = view.counting_failures(
+            as_pruned=self.source.ranks_pruned and self.objective.is_single
+        )
         with quiet(), counting if self.counts_failures else nullcontext():
             try:
                 return self.space.ask(view)
             except Exception as error:  # noqa: BLE001  (a sampler may raise anything)
                 view.give_up_newest()
-                view.sampler = random_sampler(int(generator(self.source.seed, number).integers(2**32)))
+                view.sampler = random_sampler(
+                    int(generator(self.source.seed, number).integers(2**32))
+                )
                 asked = self.space.ask(view)
                 said = f"the sampler raised {type(error).__name__}: {error}; this suggestion is drawn at random"
         warnings.warn(said, RuntimeWarning, stacklevel=3)
@@ -79,7 +83,9 @@ class Declaration:
         view.sampler = copy.deepcopy(self.source.at(0))
         try:
             with quiet(), warnings.catch_warnings():
-                warnings.simplefilter("error", UserWarning)  # a value out of the range of its parameter
+                warnings.simplefilter(
+                    "error", UserWarning
+                )  # a value out of the range of its parameter
                 for point in self.points:
                     view.enqueue_trial(point)
                     self.space.ask(view)
@@ -118,7 +124,13 @@ class OpenedStudy:
                 known = [trial.params for trial in earlier]
             for point, reward in zip(declared.points, rewards, strict=False):
                 if point not in known:
-                    self.view.add_trial(ended(point, declared.space.distributions(point), declared.objective.rewards(reward)))
+                    self.view.add_trial(
+                        ended(
+                            point,
+                            declared.space.distributions(point),
+                            declared.objective.rewards(reward),
+                        )
+                    )
             for point in () if rewards else declared.points:
                 if point not in known:
                     self.view.enqueue_trial(point)
@@ -148,4 +160,6 @@ def check_study(study: Any) -> None:
     from optuna import Study  # noqa: PLC0415  (an extra)
 
     if not isinstance(study, Study | None):
-        raise TypeError(f"study must be an optuna.Study, got {study!r}; load it first, or give its study_name and storage")
+        raise TypeError(
+            f"study must be an optuna.Study, got {study!r}; load it first, or give its study_name and storage"
+        )

@@ -60,8 +60,14 @@ class _Parameter:
         if self.domain is None:
             return value
         if not self.domain.contains(value):
-            raise ValueError(f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out")
-        return self.domain.index(value) if self.is_indexed and isinstance(self.domain, Categorical) else self.domain.cast(value)
+            raise ValueError(
+                f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out"
+            )
+        return (
+            self.domain.index(value)
+            if self.is_indexed and isinstance(self.domain, Categorical)
+            else self.domain.cast(value)
+        )
 
 
 @final
@@ -78,13 +84,20 @@ class DeclaredSpace:
     def __init__(self, space: Mapping[str, Any]) -> None:
         self._space = dict(space)
         self._conditional = _conditional(self._space)
-        self._paths = {flat_name(path): path for path, leaf in leaves(self._space) if _is_searched(leaf)}
+        self._paths = {
+            flat_name(path): path for path, leaf in leaves(self._space) if _is_searched(leaf)
+        }
         if self._conditional is None:
             self._parameters = {
-                flat_name(path): _parameter(flat_name(path), leaf) for path, leaf in leaves(self._space) if _is_searched(leaf)
+                flat_name(path): _parameter(flat_name(path), leaf)
+                for path, leaf in leaves(self._space)
+                if _is_searched(leaf)
             }
         else:
-            self._parameters = {found.name: _parameter(found.name, found.domain) for found in self._conditional.parameters}
+            self._parameters = {
+                found.name: _parameter(found.name, found.domain)
+                for found in self._conditional.parameters
+            }
 
     def as_distributions(self) -> dict[str, BaseDistribution]:
         """Return the distribution of each searched parameter.
@@ -93,7 +106,9 @@ class DeclaredSpace:
             ValueError: If the space is conditional, or has categories that Optuna cannot store.
         """
         if self._conditional is not None:
-            raise ValueError("convert_search_space must have a space without conditions; give the space itself, as param_space")
+            raise ValueError(
+                "convert_search_space must have a space without conditions; give the space itself, as param_space"
+            )
         for name, parameter in self._parameters.items():
             if parameter.is_indexed:
                 raise ValueError(
@@ -106,8 +121,13 @@ class DeclaredSpace:
         """Return the number of a new trial and its configuration."""
         if self._conditional is not None:
             return self._ask_by_and_by(study, self._conditional)
-        trial = study.ask({name: parameter.distribution for name, parameter in self._parameters.items()})
-        values = {self._paths[name]: parameter.decode(trial.params[name]) for name, parameter in self._parameters.items()}
+        trial = study.ask(
+            {name: parameter.distribution for name, parameter in self._parameters.items()}
+        )
+        values = {
+            self._paths[name]: parameter.decode(trial.params[name])
+            for name, parameter in self._parameters.items()
+        }
         return trial.number, assign(copied(self._space), values)
 
     def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +135,9 @@ class DeclaredSpace:
         if self._conditional is not None:
             given = self._conditional.values_of(point)
         else:
-            given = {flat_name(path): value for path, value in match(self._space, point, _is_searched)}
+            given = {
+                flat_name(path): value for path, value in match(self._space, point, _is_searched)
+            }
         return {name: self._parameters[name].encode(name, value) for name, value in given.items()}
 
     def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
@@ -125,8 +147,14 @@ class DeclaredSpace:
             values = {name: self._parameters[name].decode(value) for name, value in params.items()}
             names = {parameter.name for parameter in self._conditional.active(values)}
         if missing := sorted(names - params.keys()):
-            raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
-        return {name: parameter.distribution for name, parameter in self._parameters.items() if name in names}
+            raise ValueError(
+                f"points with evaluated_rewards must be complete, got none of {missing}; add their values"
+            )
+        return {
+            name: parameter.distribution
+            for name, parameter in self._parameters.items()
+            if name in names
+        }
 
     def _ask_by_and_by(self, study: optuna.Study, space: SearchSpace) -> tuple[int, dict[str, Any]]:
         trial = study.ask()
@@ -134,7 +162,9 @@ class DeclaredSpace:
         for found in space.parameters:
             if found.is_active(values):
                 parameter = self._parameters[found.name]
-                values[found.name] = parameter.decode(_suggested(trial, found.name, parameter.distribution))
+                values[found.name] = parameter.decode(
+                    _suggested(trial, found.name, parameter.distribution)
+                )
         return trial.number, space.config_of(values, rng=None)
 
 
@@ -173,15 +203,23 @@ OptunaSpace = DeclaredSpace | DefinedSpace
 
 def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return a space in which Optuna's distributions under flattened names, as it has them itself, are where those names lead."""
-    flattened = {name for name, leaf in space.items() if "/" in name and foreign_library(leaf) == "optuna"}
+    flattened = {
+        name for name, leaf in space.items() if "/" in name and foreign_library(leaf) == "optuna"
+    }
     named = nest({name: space[name] for name in flattened})
-    return merge({name: leaf for name, leaf in space.items() if name not in flattened}, named) if flattened else dict(space)
+    return (
+        merge({name: leaf for name, leaf in space.items() if name not in flattened}, named)
+        if flattened
+        else dict(space)
+    )
 
 
 def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
     taken = sorted(params.keys() & {flat_name(path) for path, _ in leaves(dict(constants))})
     if taken:
-        raise ValueError(f"a space function must not return constants for what it asks the trial for, got {taken}; ask for it or return it")
+        raise ValueError(
+            f"a space function must not return constants for what it asks the trial for, got {taken}; ask for it or return it"
+        )
     config = nest(params)
     for name, value in constants.items():
         config = merge(config, nest({name: value}))
@@ -206,12 +244,20 @@ def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
         return None
     taken = SearchSpace(space)
     for path in taken.dependents:
-        raise _unsearchable(flat_name(path), "sample_from", "compute the value in the training code")
+        raise _unsearchable(
+            flat_name(path), "sample_from", "compute the value in the training code"
+        )
     for path in taken.grid_axes:
-        raise _unsearchable(flat_name(path), "grid_search", "use choice, or leave the searcher out for a grid")
+        raise _unsearchable(
+            flat_name(path), "grid_search", "use choice, or leave the searcher out for a grid"
+        )
     for path, leaf in every_leaf(space):
         if isinstance(leaf, BaseDistribution):
-            raise _unsearchable(flat_name(path), f"{leaf!r} in a conditional space", "use the words of this package there, such as uniform")
+            raise _unsearchable(
+                flat_name(path),
+                f"{leaf!r} in a conditional space",
+                "use the words of this package there, such as uniform",
+            )
     return taken
 
 
@@ -226,7 +272,9 @@ def _suggested(trial: optuna.Trial, name: str, distribution: BaseDistribution) -
         case optunas.CategoricalDistribution(choices=choices):
             return trial.suggest_categorical(name, choices)
         case _:
-            raise TypeError(f"{name!r} must have a distribution of floats, integers or categories, got {distribution!r}")
+            raise TypeError(
+                f"{name!r} must have a distribution of floats, integers or categories, got {distribution!r}"
+            )
 
 
 def _parameter(name: str, leaf: Any) -> _Parameter:
@@ -234,13 +282,20 @@ def _parameter(name: str, leaf: Any) -> _Parameter:
 
     match leaf:
         case Float(lower, upper, q, is_log):
-            return _Parameter(optunas.FloatDistribution(lower, upper, log=is_log, step=None if is_log else q), leaf)
+            return _Parameter(
+                optunas.FloatDistribution(lower, upper, log=is_log, step=None if is_log else q),
+                leaf,
+            )
         case Integer(lower, upper, q, is_log):
-            return _Parameter(optunas.IntDistribution(lower, upper, log=is_log, step=1 if is_log else q), leaf)
+            return _Parameter(
+                optunas.IntDistribution(lower, upper, log=is_log, step=1 if is_log else q), leaf
+            )
         case Categorical(categories) if _is_storable(categories):
             return _Parameter(optunas.CategoricalDistribution(categories), leaf)
         case Categorical(categories):
-            return _Parameter(optunas.CategoricalDistribution(range(len(categories))), leaf, is_indexed=True)
+            return _Parameter(
+                optunas.CategoricalDistribution(range(len(categories))), leaf, is_indexed=True
+            )
         case optunas.BaseDistribution():
             return _Parameter(leaf)
         case Normal():
@@ -248,14 +303,21 @@ def _parameter(name: str, leaf: Any) -> _Parameter:
         case SampleFrom():
             raise _unsearchable(name, "sample_from", "compute the value in the training code")
         case _:
-            raise _unsearchable(name, "grid_search", "use choice, or leave the searcher out for a grid")
+            raise _unsearchable(
+                name, "grid_search", "use choice, or leave the searcher out for a grid"
+            )
 
 
 def _unsearchable(name: str, word: str, remedy: str) -> ValueError:
-    return ValueError(f"{name!r} must be a range of floats or integers or a choice for OptunaSearch, got {word}; {remedy}")
+    return ValueError(
+        f"{name!r} must be a range of floats or integers or a choice for OptunaSearch, got {word}; {remedy}"
+    )
 
 
 def _is_storable(categories: tuple[Any, ...]) -> bool:
     """Return whether Optuna can store the categories and tell them apart, which it does by equality."""
-    are_plain = all(category is None or isinstance(category, bool | int | float | str) for category in categories)
+    are_plain = all(
+        category is None or isinstance(category, bool | int | float | str)
+        for category in categories
+    )
     return are_plain and len(set(categories)) == len(categories)

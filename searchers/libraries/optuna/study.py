@@ -42,7 +42,9 @@ class StudyView(optuna.Study):
 
     def __init__(self, name: str, modes: Sequence[str]) -> None:
         self._view = _PausingStorage()
-        directions = [StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes]
+        directions = [
+            StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes
+        ]
         with quiet():
             self._view.create_new_study(directions, name)
             super().__init__(name, self._view, pruner=optuna.pruners.NopPruner())
@@ -67,7 +69,13 @@ class StudyView(optuna.Study):
         """Show a trial as PRUNED at its last intermediate value, and by how much it violates constraints there."""
         self._view.shown[number] = dict(constraints)
 
-    def end(self, number: int, state: TrialState, values: Sequence[float] | None, constraints: Mapping[str, float]) -> None:
+    def end(
+        self,
+        number: int,
+        state: TrialState,
+        values: Sequence[float] | None,
+        constraints: Mapping[str, float],
+    ) -> None:
         """Tell how a trial ended.
 
         Raises:
@@ -90,10 +98,22 @@ class StudyView(optuna.Study):
         Args:
             as_pruned: Whether they are shown as PRUNED without any value, instead of COMPLETE with the worst values seen.
         """
-        trials = [trial for trial in self._view.get_all_trials(0, deepcopy=False) if _FAILED not in trial.system_attrs]
-        values = [trial.values for trial in trials if trial.values is not None and all(map(math.isfinite, trial.values))]
+        trials = [
+            trial
+            for trial in self._view.get_all_trials(0, deepcopy=False)
+            if _FAILED not in trial.system_attrs
+        ]
+        values = [
+            trial.values
+            for trial in trials
+            if trial.values is not None and all(map(math.isfinite, trial.values))
+        ]
         if as_pruned and (values or any(trial.state is TrialState.PRUNED for trial in trials)):
-            self._view.failed_as = {"state": TrialState.PRUNED, "values": None, "intermediate_values": {}}
+            self._view.failed_as = {
+                "state": TrialState.PRUNED,
+                "values": None,
+                "intermediate_values": {},
+            }
         elif values:
             worst = [
                 (max if direction is StudyDirection.MINIMIZE else min)(each)
@@ -109,7 +129,9 @@ class StudyView(optuna.Study):
     def give_up_newest(self) -> None:
         """Tell the trial as failed that could not be given all its parameters; if it was a point to evaluate, that comes again."""
         given_up = [
-            trial for trial in self._view.standing_trials() if trial.state is TrialState.RUNNING and TRIAL_ID not in trial.user_attrs
+            trial
+            for trial in self._view.standing_trials()
+            if trial.state is TrialState.RUNNING and TRIAL_ID not in trial.user_attrs
         ]
         for trial in given_up:
             self._view.set_trial_state_values(trial.number, TrialState.FAIL)
@@ -119,7 +141,9 @@ class StudyView(optuna.Study):
     def numbers_of_ours(self) -> list[int]:
         """Return the numbers of the trials that this search has proposed."""
         return [
-            trial.number for trial in self._view.standing_trials() if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
+            trial.number
+            for trial in self._view.standing_trials()
+            if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
         ]
 
     def forget(self, number: int) -> None:
@@ -174,12 +198,18 @@ class _PausingStorage(InMemoryStorage):
         return super().get_trial(number)
 
     def standing_trials(self) -> list[FrozenTrial]:
-        return [trial for trial in super().get_all_trials(0, deepcopy=False) if trial.number not in self.hidden]
+        return [
+            trial
+            for trial in super().get_all_trials(0, deepcopy=False)
+            if trial.number not in self.hidden
+        ]
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         return self._as_shown(super().get_trial(trial_id))
 
-    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
         if not self.shown and not self.hidden and not self.failed_as:
             return super().get_all_trials(study_id, deepcopy, states)
         trials = [self._as_shown(trial) for trial in self.standing_trials()]
@@ -201,7 +231,10 @@ class _PausingStorage(InMemoryStorage):
         value = trial.intermediate_values[trial.last_step]
         paused.values = None if math.isnan(value) else [value]
         paused.datetime_complete = trial.datetime_start
-        paused.system_attrs = {**trial.system_attrs, **{_constraint(name): violation for name, violation in constraints.items()}}
+        paused.system_attrs = {
+            **trial.system_attrs,
+            **{_constraint(name): violation for name, violation in constraints.items()},
+        }
         return paused
 
 
@@ -233,7 +266,9 @@ def ended(
         params={name: params[name] for name in distributions},
         distributions=dict(distributions),
         values=None if values is None else list(values),
-        intermediate_values={step: float(value) for step, value in enumerate(intermediate_values, start=1)},
+        intermediate_values={
+            step: float(value) for step, value in enumerate(intermediate_values, start=1)
+        },
         system_attrs={_FAILED: True} if is_failed else None,
     )
 
@@ -257,7 +292,9 @@ def check_grid(trial: FrozenTrial) -> None:
     for name, distribution in trial.distributions.items():
         for value in grid[name]:
             if not distribution._contains(distribution.to_internal_repr(value)):  # noqa: SLF001  (what Optuna itself asks)
-                raise ValueError(f"the grid holds {value!r} for {name!r}, which must lie in {distribution}")
+                raise ValueError(
+                    f"the grid holds {value!r} for {name!r}, which must lie in {distribution}"
+                )
 
 
 def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
@@ -285,7 +322,10 @@ def _fields_of(trial: FrozenTrial) -> dict[str, Any]:
         "state": trial.state.name,
         "values": trial.values,
         "params": trial.params,
-        "distributions": {name: distribution_to_json(distribution) for name, distribution in trial.distributions.items()},
+        "distributions": {
+            name: distribution_to_json(distribution)
+            for name, distribution in trial.distributions.items()
+        },
         "intermediate_values": list(map(list, trial.intermediate_values.items())),
         "user_attrs": trial.user_attrs,
         "system_attrs": trial.system_attrs,
@@ -297,7 +337,9 @@ def _trial_of(fields: Mapping[str, Any]) -> FrozenTrial:
         state=TrialState[fields["state"]],
         values=fields["values"],
         params=fields["params"],
-        distributions={name: json_to_distribution(text) for name, text in fields["distributions"].items()},
+        distributions={
+            name: json_to_distribution(text) for name, text in fields["distributions"].items()
+        },
         intermediate_values={step: value for step, value in fields["intermediate_values"]},  # noqa: C416  (pairs come back as lists)
         user_attrs=fields["user_attrs"],
         system_attrs=fields["system_attrs"],

@@ -7,7 +7,15 @@ import pytest
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM
 from tuner.analysis.charts.data.timeline import Attempt, Chronicle, Improvement
-from tuner.core.events import Outcome, PauseRequested, ResultReported, TrialStopRequested, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    Outcome,
+    PauseRequested,
+    ResultReported,
+    TrialStopRequested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.policies import Advice
 from tuner.journal.records import encode, mark
 
@@ -16,7 +24,10 @@ RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})
 
 def told(*happened):
     """Return the records of events, one each second, with what was decided on them."""
-    return [encode(event, float(second), [Advice(0, decision) for decision in said]) for second, (event, said) in enumerate(happened)]
+    return [
+        encode(event, float(second), [Advice(0, decision) for decision in said])
+        for second, (event, said) in enumerate(happened)
+    ]
 
 
 def started(trial_id, attempt=1):
@@ -44,24 +55,48 @@ def test_attempts_have_their_times_and_what_had_been_decided_last():
 
 
 def test_an_end_outweighs_what_is_decided_beside_it():
-    records = told(started("a"), result("a", 9, 0.1, Stop("a", RUNG, is_complete=True), Pause("a", RUNG)), exited("a", Outcome.STOPPED))
-    assert Chronicle(records, {"a"}).attempts == [Attempt("a", 1, 0.0, 2.0, "stopped", "stop", is_complete=True)]
+    records = told(
+        started("a"),
+        result("a", 9, 0.1, Stop("a", RUNG, is_complete=True), Pause("a", RUNG)),
+        exited("a", Outcome.STOPPED),
+    )
+    assert Chronicle(records, {"a"}).attempts == [
+        Attempt("a", 1, 0.0, 2.0, "stopped", "stop", is_complete=True)
+    ]
 
 
-@pytest.mark.parametrize(("wish", "verdict"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")])
+@pytest.mark.parametrize(
+    ("wish", "verdict"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")]
+)
 def test_what_the_user_wants_is_told_as_well(wish, verdict):
-    assert Chronicle(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"}).attempts[0].verdict == verdict
+    assert (
+        Chronicle(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"})
+        .attempts[0]
+        .verdict
+        == verdict
+    )
 
 
 def test_an_attempt_without_an_end_lasts_until_the_last_record_or_the_next_driver():
     restarted = {"t": 9.0, "k": "restarted"}
-    records = [*told(started("a"), result("a", 1, 0.5)), restarted, encode(started("a", 2)[0], 10.0), mark("close", 12.0)]
-    assert Chronicle(records, {"a"}).attempts == [Attempt("a", 1, 0.0, 1.0), Attempt("a", 2, 10.0, 12.0)]
+    records = [
+        *told(started("a"), result("a", 1, 0.5)),
+        restarted,
+        encode(started("a", 2)[0], 10.0),
+        mark("close", 12.0),
+    ]
+    assert Chronicle(records, {"a"}).attempts == [
+        Attempt("a", 1, 0.0, 1.0),
+        Attempt("a", 2, 10.0, 12.0),
+    ]
 
 
 def test_decisions_know_the_iteration_and_numbers_that_json_does_not():
     clone = Exploit("b", "a", {"lr": 1.0}, Reason("pbt.exploit", {"score": 0.5}))
-    records = told(result("a", 3, 0.5, Pause("a", RUNG), Save("a", RUNG)), (TurnEnded(), [Resume("a", RUNG), clone]))
+    records = told(
+        result("a", 3, 0.5, Pause("a", RUNG), Save("a", RUNG)),
+        (TurnEnded(), [Resume("a", RUNG), clone]),
+    )
     decided = Chronicle(records, {"a", "b"}).decided
     assert [(one.trial_id, one.time_s, one.iteration, one.kind) for one in decided] == [
         ("a", 0.0, 3, "pause"), ("a", 1.0, 3, "resume"), ("b", 1.0, 0, "exploit"),
@@ -86,9 +121,18 @@ def test_improvements_are_results_better_than_all_before_them(mode, expected):
 
 
 def test_trials_that_are_none_of_its_own_are_passed_over():
-    records = told(started("a"), started("b"), result("b", 1, 0.5, Stop("b", RUNG)), exited("b", Outcome.STOPPED))
+    records = told(
+        started("a"),
+        started("b"),
+        result("b", 1, 0.5, Stop("b", RUNG)),
+        exited("b", Outcome.STOPPED),
+    )
     chronicle = Chronicle(records, {"a"}, "loss", "min")
-    assert ([one.trial_id for one in chronicle.attempts], chronicle.decided, chronicle.improvements) == (["a"], [], [])
+    assert (
+        [one.trial_id for one in chronicle.attempts],
+        chronicle.decided,
+        chronicle.improvements,
+    ) == (["a"], [], [])
 
 
 def test_reports_tell_when_a_level_was_first_reached():

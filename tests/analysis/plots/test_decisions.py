@@ -13,7 +13,8 @@ from tuner.analysis.charts.data.rungs import rungs
 
 def by_level(entries):
     return {
-        level: Counter(entry.fate for entry in entries if entry.level == level) for level in dict.fromkeys(entry.level for entry in entries)
+        level: Counter(entry.fate for entry in entries if entry.level == level)
+        for level in dict.fromkeys(entry.level for entry in entries)
     }
 
 
@@ -32,12 +33,19 @@ def test_all_trials_of_asha_stand_at_the_first_rung_and_those_that_went_on_at_th
 def test_who_is_stopped_is_worse_than_the_cutoff_and_has_its_rank(experiment):
     stopped = [entry for entry in rungs(experiment("asha")._source()) if entry.fate == "stopped"]
     assert stopped
-    assert all(entry.value > entry.cutoff and entry.rule == "asha.rung" and 1 < entry.rank <= entry.num_compared for entry in stopped)
+    assert all(
+        entry.value > entry.cutoff
+        and entry.rule == "asha.rung"
+        and 1 < entry.rank <= entry.num_compared
+        for entry in stopped
+    )
 
 
 def test_who_goes_on_unasked_has_the_value_that_it_reported_there(experiment):
     grid = experiment("asha")
-    [entry] = [entry for entry in rungs(grid._source()) if entry.rule == "" and entry.level == 1][:1]
+    [entry] = [entry for entry in rungs(grid._source()) if entry.rule == "" and entry.level == 1][
+        :1
+    ]
     rows = grid.plot.data.learning_curves().query("trial_id == @entry.trial_id and x == 1")
     assert entry.value == rows["value"].item()
     assert (entry.fate, entry.cutoff, entry.rank) == ("went on", None, None)
@@ -46,12 +54,18 @@ def test_who_goes_on_unasked_has_the_value_that_it_reported_there(experiment):
 def test_promotion_tells_who_was_promoted_by_what(experiment):
     entries = rungs(experiment("promotion")._source())
     assert by_level(entries)[1] == {"stopped": 6, "went on": 3}
-    assert {entry.rule for entry in entries if entry.level == 1 and entry.fate == "went on"} <= {"asha.promotion", "asha.last_resort"}
+    assert {entry.rule for entry in entries if entry.level == 1 and entry.fate == "went on"} <= {
+        "asha.promotion",
+        "asha.last_resort",
+    }
 
 
 def test_hyperband_has_brackets_each_with_its_levels(experiment):
     entries = rungs(experiment("hyperband")._source())
-    levels = {bracket: sorted({entry.level for entry in entries if entry.bracket == bracket}) for bracket in (0, 1)}
+    levels = {
+        bracket: sorted({entry.level for entry in entries if entry.bracket == bracket})
+        for bracket in (0, 1)
+    }
     assert levels == {0: [1, 3, 9], 1: [3, 9]}
     first = [entry for entry in entries if (entry.bracket, entry.level) == (0, 1)]
     assert Counter(entry.fate for entry in first) == {"went on": 3, "stopped": 6}
@@ -70,10 +84,15 @@ def test_stretches_follow_the_exploits(experiment):
     assert len(stretches) == sum(len(trial.grafts) + 1 for trial in grid.trials)
     for trial in grid.trials:
         own = [stretch for stretch in stretches if stretch.trial_id == trial.trial_id]
-        assert [stretch.donor_id for stretch in own] == [None, *(graft.donor_id for graft in trial.grafts)]
+        assert [stretch.donor_id for stretch in own] == [
+            None,
+            *(graft.donor_id for graft in trial.grafts),
+        ]
         assert own[-1].last_iteration == trial.iteration
         assert own[-1].config == trial.evaluated_params
-    assert {stretch.trial_id for stretch in stretches if stretch.is_in_best} >= {grid.get_best_result().trial_id}
+    assert {stretch.trial_id for stretch in stretches if stretch.is_in_best} >= {
+        grid.get_best_result().trial_id
+    }
 
 
 def test_a_schedule_has_no_gap_and_ends_with_the_trials_configuration(experiment):
@@ -92,7 +111,13 @@ def test_a_schedule_has_no_gap_and_ends_with_the_trials_configuration(experiment
 def test_a_schedule_is_what_the_policy_file_says(experiment):
     grid = experiment("pbt")
     trial = next(trial for trial in grid.trials if trial.grafts)
-    [*_, last] = [line for line in (Path(grid.experiment_path) / f"pbt_policy_{trial.trial_id}.txt").read_text().splitlines() if line]
+    [*_, last] = [
+        line
+        for line in (Path(grid.experiment_path) / f"pbt_policy_{trial.trial_id}.txt")
+        .read_text()
+        .splitlines()
+        if line
+    ]
     donor_iteration = json.loads(last)[3]
     own = [step for step in schedules(grid._source()) if step.trial_id == trial.trial_id]
     assert donor_iteration in {step.last_iteration for step in own} | {trial.iteration}

@@ -13,18 +13,33 @@ from tuner.journal.rows import MemoryRows
 
 @pytest.fixture
 def source(tmp_path):
-    return lambda trials, metric="loss", mode="min": Source(trials, MemoryRows({}), str(tmp_path), metric, mode)
+    return lambda trials, metric="loss", mode="min": Source(
+        trials, MemoryRows({}), str(tmp_path), metric, mode
+    )
 
 
 def timed(make, name, num_results, *, pace_s=2.0, ending=Ending.COMPLETED):
-    results = [{"loss": 1.0 / number, "time_total_s": pace_s * number} for number in range(1, num_results + 1)]
+    results = [
+        {"loss": 1.0 / number, "time_total_s": pace_s * number}
+        for number in range(1, num_results + 1)
+    ]
     return make.trial(name, results, ending=ending)
 
 
 def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
-    trials = [timed(make, "a", 3), timed(make, "b", 9), make.failed("c"), timed(make, "d", 1, ending=Ending.STOPPED_EARLY)]
+    trials = [
+        timed(make, "a", 3),
+        timed(make, "b", 9),
+        make.failed("c"),
+        timed(make, "d", 1, ending=Ending.STOPPED_EARLY),
+    ]
     told = headline(source(trials))
-    assert (told.name, told.path, told.best_trial_id, told.best_value) == (tmp_path.name, str(tmp_path), "b", pytest.approx(1 / 9))
+    assert (told.name, told.path, told.best_trial_id, told.best_value) == (
+        tmp_path.name,
+        str(tmp_path),
+        "b",
+        pytest.approx(1 / 9),
+    )
     assert told.num_by_state == {"completed": 2, "failed": 1, "stopped early": 1}
     assert (told.num_trials, told.num_iterations, told.run_s, told.wall_s) == (4, 13, 26.0, None)
 
@@ -32,7 +47,12 @@ def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
 def test_what_early_stopping_saved_is_what_the_stopped_ones_did_not_train(make, source):
     stopped = timed(make, "b", 2, pace_s=3.0, ending=Ending.STOPPED_EARLY)
     found = saving(source([timed(make, "a", 10), stopped]))
-    assert (found.num_trials, found.full_iterations, found.iterations, found.time_s) == (1, 10, 8, 24.0)
+    assert (found.num_trials, found.full_iterations, found.iterations, found.time_s) == (
+        1,
+        10,
+        8,
+        24.0,
+    )
     assert found.share == pytest.approx(24 / (24 + 20 + 6))
 
 
@@ -52,13 +72,18 @@ def test_times_of_a_journal_count_all_attempts(experiment):
     grid = experiment("pbt")
     source = grid._source()
     attempts = source.chronicle.attempts
-    assert headline(source).run_s == pytest.approx(sum(attempt.end_s - attempt.start_s for attempt in attempts))
+    assert headline(source).run_s == pytest.approx(
+        sum(attempt.end_s - attempt.start_s for attempt in attempts)
+    )
     assert headline(source).wall_s == source.chronicle.end_s
 
 
 def test_the_slowest_come_first(make, source):
     found = slowest(source([timed(make, "a", 1), timed(make, "b", 5), timed(make, "c", 2)]), 2)
-    assert [(one.trial_id, one.run_s, one.share) for one in found] == [("b", 10.0, 10 / 16), ("c", 4.0, 4 / 16)]
+    assert [(one.trial_id, one.run_s, one.share) for one in found] == [
+        ("b", 10.0, 10 / 16),
+        ("c", 4.0, 4 / 16),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +91,10 @@ def test_the_slowest_come_first(make, source):
     [
         ([], "unknown"),
         ([Failure("ValueError", "boom", "Traceback\nValueError: boom")], "ValueError: boom"),
-        ([Failure("A", "first"), Failure("ValueError", "no luck\nsecond line  \n\n")], "second line"),
+        (
+            [Failure("A", "first"), Failure("ValueError", "no luck\nsecond line  \n\n")],
+            "second line",
+        ),
         ([Failure("killed by SIGKILL", "", "last words")], "killed by SIGKILL"),
     ],
 )
@@ -79,6 +107,11 @@ def test_of_a_failure_the_last_line_is_told(make, source, failures, expected):
 
 def test_the_log_is_a_file_that_is_there(experiment):
     found = failed(experiment("plain")._source())
-    assert [one.trial_id for one in found] == [trial.trial_id for trial in experiment("plain").trials if trial.num_failures]
+    assert [one.trial_id for one in found] == [
+        trial.trial_id for trial in experiment("plain").trials if trial.num_failures
+    ]
     assert all(one.log.endswith(f"{one.trial_id}/error.txt") for one in found)
-    assert all("no luck" in one.error and "\n" not in one.error and one.training_iteration == 3 for one in found)
+    assert all(
+        "no luck" in one.error and "\n" not in one.error and one.training_iteration == 3
+        for one in found
+    )

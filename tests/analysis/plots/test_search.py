@@ -23,8 +23,22 @@ def source(make, tmp_path):
 
 
 def test_over_trials_the_best_so_far_never_gets_worse(source):
-    steps = history_over_trials(source({"a": [{"loss": math.nan}], "b": [{"loss": 0.5}, {"loss": 0.7}], "c": [{"loss": 0.6}], "d": []}))
-    assert [(step.trial_number, step.trial_id) for step in steps] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    steps = history_over_trials(
+        source(
+            {
+                "a": [{"loss": math.nan}],
+                "b": [{"loss": 0.5}, {"loss": 0.7}],
+                "c": [{"loss": 0.6}],
+                "d": [],
+            }
+        )
+    )
+    assert [(step.trial_number, step.trial_id) for step in steps] == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+        (4, "d"),
+    ]
     assert [step.best for step in steps[1:]] == [0.5, 0.5, 0.5]
     assert [math.isnan(step.value) for step in steps] == [True, False, False, True]
     assert steps[1].value == 0.5
@@ -32,7 +46,9 @@ def test_over_trials_the_best_so_far_never_gets_worse(source):
 
 
 def test_over_trials_larger_may_be_better(source):
-    steps = history_over_trials(source({"a": [{"loss": 1.0}], "b": [{"loss": 3.0}], "c": [{"loss": 2.0}]}, mode="max"))
+    steps = history_over_trials(
+        source({"a": [{"loss": 1.0}], "b": [{"loss": 3.0}], "c": [{"loss": 2.0}]}, mode="max")
+    )
     assert [step.best for step in steps] == [1.0, 3.0, 3.0]
 
 
@@ -56,7 +72,15 @@ def both(values):
 
 
 def test_the_front_is_what_nothing_beats_in_both(source):
-    values = {"a": (1.0, 9.0), "b": (2.0, 5.0), "c": (3.0, 5.0), "d": (2.0, 5.0), "e": (4.0, 1.0), "f": (5.0, 5.0), "g": (1.0, 10.0)}
+    values = {
+        "a": (1.0, 9.0),
+        "b": (2.0, 5.0),
+        "c": (3.0, 5.0),
+        "d": (2.0, 5.0),
+        "e": (4.0, 1.0),
+        "f": (5.0, 5.0),
+        "g": (1.0, 10.0),
+    }
     found = pareto(source(both(values)), (("loss", "min"), ("size", "min")))
     assert [point.trial_id for point in found if point.is_on_front] == ["a", "b", "d", "e"]
     found = pareto(source(both(values)), (("loss", "max"), ("size", "min")))
@@ -64,8 +88,12 @@ def test_the_front_is_what_nothing_beats_in_both(source):
 
 
 def test_trials_without_a_finite_value_of_both_have_no_place(source):
-    reported = both({"a": (1.0, math.nan), "b": (math.inf, 1.0), "c": (1.0, 1.0)}) | {"d": [{"loss": 1.0}]}
-    assert [point.trial_id for point in pareto(source(reported), (("loss", "min"), ("size", "min")))] == ["c"]
+    reported = both({"a": (1.0, math.nan), "b": (math.inf, 1.0), "c": (1.0, 1.0)}) | {
+        "d": [{"loss": 1.0}]
+    }
+    assert [
+        point.trial_id for point in pareto(source(reported), (("loss", "min"), ("size", "min")))
+    ] == ["c"]
 
 
 @pytest.mark.parametrize(

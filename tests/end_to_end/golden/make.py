@@ -28,7 +28,11 @@ def train(config):
     for step in range(start + 1, 5):
         with tune.checkpoint_dir() as directory:
             Path(directory, "step").write_text(str(step))
-            metrics = {"loss": config["f"](config["x"]) / step, "bound": float("-inf"), "deep": {"er": config["shape"][0]}}
+            metrics = {
+                "loss": config["f"](config["x"]) / step,
+                "bound": float("-inf"),
+                "deep": {"er": config["shape"][0]},
+            }
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
 
 

@@ -94,7 +94,13 @@ class Herald(Callback):
             print("TOLD", flush=True)
 
 
-TRAINABLES = {"function": count, "class": Counter, "loader": WithLoader, "deaf": deaf, "deaf with handler": deaf_with_handler}
+TRAINABLES = {
+    "function": count,
+    "class": Counter,
+    "loader": WithLoader,
+    "deaf": deaf,
+    "deaf with handler": deaf_with_handler,
+}
 
 if __name__ == "__main__":
     storage, kind, iterations, options = sys.argv[1:]
@@ -119,4 +125,8 @@ if __name__ == "__main__":
     finally:
         results = tuner.get_results()
         print("ENDED", [f"{result.status} {result.ending}" for result in results])
-        print("COUNTS", [result.metrics["count"] for result in results], [result.checkpoint is not None for result in results])
+        print(
+            "COUNTS",
+            [result.metrics["count"] for result in results],
+            [result.checkpoint is not None for result in results],
+        )

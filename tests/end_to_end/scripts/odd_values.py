@@ -47,7 +47,9 @@ def train(config):
         warnings.simplefilter("always")
         for _ in range(2):
             for name, value in values().items():
-                report_from_thread({name: value}) if name == "python" else tune.report({name: value})
+                report_from_thread({name: value}) if name == "python" else tune.report(
+                    {name: value}
+                )
     told = [str(warning.message) for warning in caught]
     tune.report({"warned": sorted(text.split("'")[1] for text in told)})
 
@@ -55,7 +57,9 @@ def train(config):
 def main(storage, executor):
     run_config = tune.RunConfig(name="exp", storage_path=storage, verbose=0, executor=executor)
     (result,) = tune.Tuner(train, run_config=run_config).fit()
-    rows = [row for _, row in zip(range(20), result.metrics_dataframe.to_dict("records"), strict=False)]
+    rows = [
+        row for _, row in zip(range(20), result.metrics_dataframe.to_dict("records"), strict=False)
+    ]
     restored = tune.Tuner.restore(f"{storage}/exp", train, run_config=run_config).get_results()[0]
     told = {
         "status": str(result.status),

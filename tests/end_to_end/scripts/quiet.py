@@ -30,7 +30,9 @@ class Interrupting(Callback):
 
 
 if __name__ == "__main__":
-    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # "unknown" is never reported, which is one of the complaints
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = (
+        "1"  # "unknown" is never reported, which is one of the complaints
+    )
     Tuner(
         Noisy,
         param_space={"how": tune.grid_search(["raise", "kill", None])},

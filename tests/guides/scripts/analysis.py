@@ -16,7 +16,10 @@ def train_func(config):
         accuracy = config["lr"] * epoch if epoch < 4 else config["lr"]
         with tempfile.TemporaryDirectory() as temporary:
             (Path(temporary) / "epoch.txt").write_text(str(epoch))
-            tune.report({"accuracy": accuracy, "nested": {"epoch": epoch}}, checkpoint=Checkpoint.from_directory(temporary))
+            tune.report(
+                {"accuracy": accuracy, "nested": {"epoch": epoch}},
+                checkpoint=Checkpoint.from_directory(temporary),
+            )
 
 
 if __name__ == "__main__":
@@ -27,15 +30,30 @@ if __name__ == "__main__":
         run_config=RunConfig(
             name="analysis",
             storage_path=sys.argv[1],
-            checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="accuracy", checkpoint_score_order="max"),
+            checkpoint_config=CheckpointConfig(
+                num_to_keep=2, checkpoint_score_attribute="accuracy", checkpoint_score_order="max"
+            ),
         ),
     )
     results = tuner.fit()
     best = results.get_best_result()
     print("best lr:", best.config["lr"])
-    print("latest epoch:", best.metrics["nested"]["epoch"], (Path(best.checkpoint.path) / "epoch.txt").read_text())
-    print("best epochs:", [int((Path(checkpoint.path) / "epoch.txt").read_text()) for checkpoint, _ in best.best_checkpoints])
-    print("best checkpoint:", (Path(best.get_best_checkpoint("accuracy", "max").path) / "epoch.txt").read_text())
+    print(
+        "latest epoch:",
+        best.metrics["nested"]["epoch"],
+        (Path(best.checkpoint.path) / "epoch.txt").read_text(),
+    )
+    print(
+        "best epochs:",
+        [
+            int((Path(checkpoint.path) / "epoch.txt").read_text())
+            for checkpoint, _ in best.best_checkpoints
+        ],
+    )
+    print(
+        "best checkpoint:",
+        (Path(best.get_best_checkpoint("accuracy", "max").path) / "epoch.txt").read_text(),
+    )
 
     last = results.get_dataframe()
     print("last:", [round(value, 1) for value in last["accuracy"]])

@@ -22,7 +22,9 @@ def train_func(config):
     if checkpoint:
         with checkpoint.as_directory() as directory:
             model.load_state_dict(torch.load(Path(directory) / "model.pt", map_location="cpu"))
-            optimizer.load_state_dict(torch.load(Path(directory) / "optimizer.pt", map_location="cpu"))
+            optimizer.load_state_dict(
+                torch.load(Path(directory) / "optimizer.pt", map_location="cpu")
+            )
             start_epoch = torch.load(Path(directory) / "extra_state.pt")["epoch"] + 1
     for epoch in range(start_epoch, 5):
         print("epoch", epoch)
@@ -41,7 +43,10 @@ def train_func(config):
                 "loss": loss.item(),
             }
             torch.save(everything, Path(temporary) / "checkpoint.pth")
-            tune.report({"loss": loss.item(), "epoch": epoch}, checkpoint=Checkpoint.from_directory(temporary))
+            tune.report(
+                {"loss": loss.item(), "epoch": epoch},
+                checkpoint=Checkpoint.from_directory(temporary),
+            )
         if epoch == config["fails_at"]:
             raise RuntimeError("a failure, to show how it is survived")
 
@@ -61,4 +66,9 @@ if __name__ == "__main__":
     for result in tuner.fit():
         with result.checkpoint.as_directory() as directory:
             saved = torch.load(Path(directory) / "checkpoint.pth")
-        print(saved["epoch"], saved["loss"], saved["model_state_dict"]["weight"].item(), len(saved["optimizer_state_dict"]["state"]))
+        print(
+            saved["epoch"],
+            saved["loss"],
+            saved["model_state_dict"]["weight"].item(),
+            len(saved["optimizer_state_dict"]["state"]),
+        )

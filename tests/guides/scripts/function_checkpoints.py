@@ -33,8 +33,19 @@ def train_func(config):
 if __name__ == "__main__":
     tuner = tune.Tuner(
         train_func,
-        param_space={"epochs": 12, "every": tune.grid_search([1, 3]), "preempted_at": tune.grid_search([0, 5])},
-        run_config=RunConfig(name="function", storage_path=sys.argv[1], failure_config=FailureConfig(max_failures=1)),
+        param_space={
+            "epochs": 12,
+            "every": tune.grid_search([1, 3]),
+            "preempted_at": tune.grid_search([0, 5]),
+        },
+        run_config=RunConfig(
+            name="function", storage_path=sys.argv[1], failure_config=FailureConfig(max_failures=1)
+        ),
     )
     for result in tuner.fit():
-        print(result.config["every"], result.config["preempted_at"], result.metrics["total"], len(result.best_checkpoints))
+        print(
+            result.config["every"],
+            result.config["preempted_at"],
+            result.metrics["total"],
+            len(result.best_checkpoints),
+        )

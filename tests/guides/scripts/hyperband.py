@@ -17,7 +17,11 @@ class Curve(Trainable):
 
     def step(self):
         self.timestep += 1
-        return {"episode_reward_mean": self.config["height"] * self.timestep / (self.timestep + self.config["width"])}
+        return {
+            "episode_reward_mean": self.config["height"]
+            * self.timestep
+            / (self.timestep + self.config["width"])
+        }
 
     def save_checkpoint(self, checkpoint_dir):
         return {"timestep": self.timestep}
@@ -37,7 +41,9 @@ def train_func(config):
         with tempfile.TemporaryDirectory() as temporary:
             (Path(temporary) / "timestep.json").write_text(json.dumps(timestep))
             reward = config["height"] * timestep / (timestep + config["width"])
-            tune.report({"episode_reward_mean": reward}, checkpoint=Checkpoint.from_directory(temporary))
+            tune.report(
+                {"episode_reward_mean": reward}, checkpoint=Checkpoint.from_directory(temporary)
+            )
 
 
 def fit(trainable, name):
@@ -47,7 +53,9 @@ def fit(trainable, name):
         tune_config=tune.TuneConfig(
             metric="episode_reward_mean",
             mode="max",
-            scheduler=HyperBandScheduler(time_attr="training_iteration", max_t=9, reduction_factor=3),
+            scheduler=HyperBandScheduler(
+                time_attr="training_iteration", max_t=9, reduction_factor=3
+            ),
             num_samples=17,
             max_concurrent_trials=2,
             seed=5,
@@ -57,7 +65,11 @@ def fit(trainable, name):
     results = tuner.fit()
     lengths = Counter(result.metrics["training_iteration"] for result in results)
     print(name, sorted(lengths.items()))
-    print(name, "best trained to the end:", results.get_best_result().metrics["training_iteration"] == 9)
+    print(
+        name,
+        "best trained to the end:",
+        results.get_best_result().metrics["training_iteration"] == 9,
+    )
     print(name, "attempts:", sum(trial.attempt for trial in results.trials) > len(results))
 
 

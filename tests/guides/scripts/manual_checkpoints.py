@@ -74,7 +74,11 @@ def fit(trainable, name, callbacks, param_space=None):
         ),
     )
     for result in tuner.fit():
-        print(name, result.metrics[TRAINING_ITERATION], [metrics[TRAINING_ITERATION] for _, metrics in result.best_checkpoints])
+        print(
+            name,
+            result.metrics[TRAINING_ITERATION],
+            [metrics[TRAINING_ITERATION] for _, metrics in result.best_checkpoints],
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,12 @@ from tuner import RunConfig, Trainable
 
 
 def train_func(config, data, offset=0):
-    tune.report({"score": sum(data) * config["scale"] + offset, "cpus": tune.get_context().get_trial_resources()["cpu"]})
+    tune.report(
+        {
+            "score": sum(data) * config["scale"] + offset,
+            "cpus": tune.get_context().get_trial_resources()["cpu"],
+        }
+    )
 
 
 class Sum(Trainable):
@@ -34,8 +39,14 @@ if __name__ == "__main__":
     with_data = tune.with_parameters(train_func, data=data, offset=5)
     fit(with_data, "parameters")
     fit(tune.with_resources(with_data, {"cpu": 2}), "resources")
-    fit(tune.with_resources(with_data, lambda config: {"cpu": config["scale"] * 1.5}), "resources_by_config")
-    fit(tune.with_resources(with_data, tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}])), "bundles")
+    fit(
+        tune.with_resources(with_data, lambda config: {"cpu": config["scale"] * 1.5}),
+        "resources_by_config",
+    )
+    fit(
+        tune.with_resources(with_data, tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}])),
+        "bundles",
+    )
     fit(tune.with_parameters(tune.with_resources(Sum, {"cpu": 3}), data=data), "class")
     tune.register_trainable("the_sum", with_data)
     fit("the_sum", "registered")

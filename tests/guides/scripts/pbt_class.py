@@ -20,7 +20,12 @@ class Learner(Trainable):
 
     def step(self):
         self.weight -= self.lr * self.weight
-        return {"mean_accuracy": 1 / (1 + abs(self.weight)), "lr": self.lr, "process": os.getpid(), "num_resets": self.num_resets}
+        return {
+            "mean_accuracy": 1 / (1 + abs(self.weight)),
+            "lr": self.lr,
+            "process": os.getpid(),
+            "num_resets": self.num_resets,
+        }
 
     def save_checkpoint(self, checkpoint_dir):
         (Path(checkpoint_dir) / "weight.txt").write_text(repr(self.weight))
@@ -45,7 +50,9 @@ if __name__ == "__main__":
     tuner = tune.Tuner(
         Learner,
         param_space={"lr": tune.grid_search([0.002, 0.01, 0.2, 0.3])},
-        tune_config=tune.TuneConfig(metric="mean_accuracy", mode="max", scheduler=scheduler, reuse_actors=True, seed=3),
+        tune_config=tune.TuneConfig(
+            metric="mean_accuracy", mode="max", scheduler=scheduler, reuse_actors=True, seed=3
+        ),
         run_config=RunConfig(
             name="pbt_class",
             storage_path=sys.argv[1],
@@ -56,9 +63,21 @@ if __name__ == "__main__":
     )
     results = tuner.fit()
     frames = [result.metrics_dataframe for result in results]
-    print("members:", len(results), min(frame["training_iteration"].iloc[-1] for frame in frames) >= 24)
+    print(
+        "members:",
+        len(results),
+        min(frame["training_iteration"].iloc[-1] for frame in frames) >= 24,
+    )
     print("has clones:", any(trial.grafts for trial in results.trials))
     # Each attempt but the first is a clone, in a process of its own or in the one before, reset.
-    births = [frame["process"].nunique() + frame.groupby("process")["num_resets"].max().sum() for frame in frames]
-    print("attempts:", births == [trial.attempt for trial in results.trials] == [1 + len(trial.grafts) for trial in results.trials])
+    births = [
+        frame["process"].nunique() + frame.groupby("process")["num_resets"].max().sum()
+        for frame in frames
+    ]
+    print(
+        "attempts:",
+        births
+        == [trial.attempt for trial in results.trials]
+        == [1 + len(trial.grafts) for trial in results.trials],
+    )
     print("learning rates:", all(result.metrics["lr"] == result.config["lr"] for result in results))

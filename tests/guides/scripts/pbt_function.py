@@ -25,7 +25,9 @@ def train_func(config):
         metrics = {"step": step, "mean_accuracy": 1 / (1 + abs(weight)), "lr": config["lr"]}
         if step % PERTURBATION_INTERVAL == 0:
             with tempfile.TemporaryDirectory() as temporary:
-                (Path(temporary) / "state.json").write_text(json.dumps({"step": step, "weight": weight}))
+                (Path(temporary) / "state.json").write_text(
+                    json.dumps({"step": step, "weight": weight})
+                )
                 tune.report(metrics, checkpoint=Checkpoint.from_directory(temporary))
         else:
             tune.report(metrics)
@@ -41,13 +43,20 @@ if __name__ == "__main__":
     )
     tuner = tune.Tuner(
         train_func,
-        param_space={"lr": tune.uniform(0.001, 0.01), "momentum": 0.9},  # far too small, so that whoever is best at the end is a clone
-        tune_config=tune.TuneConfig(scheduler=scheduler, num_samples=4, max_concurrent_trials=2, seed=1),
+        param_space={
+            "lr": tune.uniform(0.001, 0.01),
+            "momentum": 0.9,
+        },  # far too small, so that whoever is best at the end is a clone
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler, num_samples=4, max_concurrent_trials=2, seed=1
+        ),
         run_config=RunConfig(
             name="pbt",
             storage_path=sys.argv[1],
             stop={"training_iteration": 18},
-            checkpoint_config=CheckpointConfig(checkpoint_score_attribute="mean_accuracy", num_to_keep=2),
+            checkpoint_config=CheckpointConfig(
+                checkpoint_score_attribute="mean_accuracy", num_to_keep=2
+            ),
         ),
     )
     results = tuner.fit()
@@ -56,13 +65,26 @@ if __name__ == "__main__":
     print("best:", best.trial_id, best.metrics["mean_accuracy"])
     print("best checkpoint:", best.best_checkpoints[-1][1]["step"] == best.metrics["step"])
 
-    replay = PopulationBasedTrainingReplay(str(Path(results.experiment_path) / f"pbt_policy_{best.trial_id}.txt"))
+    replay = PopulationBasedTrainingReplay(
+        str(Path(results.experiment_path) / f"pbt_policy_{best.trial_id}.txt")
+    )
     replayed = tune.Tuner(
         train_func,
         param_space=replay.config,
         tune_config=tune.TuneConfig(scheduler=replay),
-        run_config=RunConfig(name="replay", storage_path=sys.argv[1], stop={"training_iteration": best.metrics["training_iteration"]}),
+        run_config=RunConfig(
+            name="replay",
+            storage_path=sys.argv[1],
+            stop={"training_iteration": best.metrics["training_iteration"]},
+        ),
     ).fit()[0]
     print("changes:", [change.iteration for change in replay.changes])
-    print("steps of the replay:", replayed.metrics_dataframe["step"].tolist() == list(range(1, best.metrics["step"] + 1)))
-    print("replayed:", replayed.metrics["mean_accuracy"] == best.metrics["mean_accuracy"], replayed.config == best.config)
+    print(
+        "steps of the replay:",
+        replayed.metrics_dataframe["step"].tolist() == list(range(1, best.metrics["step"] + 1)),
+    )
+    print(
+        "replayed:",
+        replayed.metrics["mean_accuracy"] == best.metrics["mean_accuracy"],
+        replayed.config == best.config,
+    )

@@ -35,5 +35,10 @@ def train(config):
     model.compile(optimizer=keras.optimizers.Adam(config["lr"]), loss="mse")
     halving = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
     report = TuneReportCheckpointCallback(metrics={"loss": "val_loss", "rate": "learning_rate"})
-    options = {"validation_data": (x, y), "shuffle": False, "verbose": 0, "callbacks": [halving, Witness(), report]}
+    options = {
+        "validation_data": (x, y),
+        "shuffle": False,
+        "verbose": 0,
+        "callbacks": [halving, Witness(), report],
+    }
     model.fit(x, y, epochs=4, initial_epoch=resume(model), **options)

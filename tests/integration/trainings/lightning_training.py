@@ -65,6 +65,13 @@ def train(config):
     loader = DataLoader(TensorDataset(*data()), 16)
     report = TuneReportCheckpointCallback({"loss": "val_loss", "rate": "rate"})
     assert isinstance(report, namespace.Callback)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "log_every_n_steps": 1}
-    trainer = namespace.Trainer(max_epochs=4, accelerator="cpu", logger=logger(namespace), callbacks=[report], **quiet)
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "log_every_n_steps": 1,
+    }
+    trainer = namespace.Trainer(
+        max_epochs=4, accelerator="cpu", logger=logger(namespace), callbacks=[report], **quiet
+    )
     trainer.fit(network(namespace, config), loader, loader, ckpt_path=resume())

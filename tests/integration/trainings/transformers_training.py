@@ -4,7 +4,13 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 import tuner as tune
 from tuner.integration.transformers import TuneReportCheckpointCallback, resume
@@ -30,7 +36,13 @@ def loss_of(checkpoint):
 
 def train(config):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 16, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    sizes = {
+        "vocab_size": 16,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+    }
     settings = TrainingArguments(
         output_dir=tune.get_context().get_trial_dir() + "/trainer",
         num_train_epochs=4,
@@ -44,7 +56,11 @@ def train(config):
         disable_tqdm=True,
         use_cpu=True,
     )
-    report = TuneReportCheckpointCallback({"loss": "eval_loss", "rate": "learning_rate", "epoch": "epoch"})
+    report = TuneReportCheckpointCallback(
+        {"loss": "eval_loss", "rate": "learning_rate", "epoch": "epoch"}
+    )
     model = BertForSequenceClassification(BertConfig(**sizes, max_position_embeddings=8))
-    trainer = Trainer(model, settings, train_dataset=data(), eval_dataset=data(), callbacks=[Witness(), report])
+    trainer = Trainer(
+        model, settings, train_dataset=data(), eval_dataset=data(), callbacks=[Witness(), report]
+    )
     trainer.train(resume_from_checkpoint=resume())

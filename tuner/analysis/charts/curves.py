@@ -31,7 +31,11 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
         figure.add_scatter(**_joined(members), name=state, line=line, opacity=opacity)
     for curve in curves:
         if curve.is_best:
-            figure.add_scatter(**_joined([curve]), name=f"best: {label(curve.trial_id)}", line={"color": BEST, "width": 3})
+            figure.add_scatter(
+                **_joined([curve]),
+                name=f"best: {label(curve.trial_id)}",
+                line={"color": BEST, "width": 3},
+            )
     figure.update_xaxes(title_text=label(x))
     values = [value for curve in curves for value in curve.values]
     figure.update_yaxes(**metric_axis(metric, mode, values))
@@ -66,7 +70,9 @@ def _joined(curves: Sequence[Curve]) -> dict[str, Any]:
     }
 
 
-def _gap(xs: list[float | None], ys: list[float | None], texts: list[str], sizes: list[int]) -> None:
+def _gap(
+    xs: list[float | None], ys: list[float | None], texts: list[str], sizes: list[int]
+) -> None:
     xs.append(None)
     ys.append(None)
     texts.append("")

@@ -13,7 +13,19 @@ from tuner.analysis.charts.data.rungs import RungEntry
 from tuner.analysis.importances import is_logarithmic
 from tuner.analysis.ranking import is_number
 
-from .style import BEST, CUTOFF, GOOD, OTHER, STATE_COLORS, config_text, label, log_axis, metric_axis, new_figure, require_plotly
+from .style import (
+    BEST,
+    CUTOFF,
+    GOOD,
+    OTHER,
+    STATE_COLORS,
+    config_text,
+    label,
+    log_axis,
+    metric_axis,
+    new_figure,
+    require_plotly,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -29,7 +41,9 @@ _FATES: Final = {
 }
 
 
-def rungs_figure(entries: Sequence[RungEntry], metric: str | None, mode: str | None, best_id: str | None = None) -> go.Figure:
+def rungs_figure(
+    entries: Sequence[RungEntry], metric: str | None, mode: str | None, best_id: str | None = None
+) -> go.Figure:
     """Return a chart for each bracket: a column for each rung, with a dot for each trial, and how many came and went on above it.
 
     Args:
@@ -44,8 +58,16 @@ def rungs_figure(entries: Sequence[RungEntry], metric: str | None, mode: str | N
     shown = shown_brackets(entries)
     num_columns = 1 if len(shown) < 2 else 2  # noqa: PLR2004  (side by side)
     num_rows = max(1, math.ceil(len(shown) / num_columns))
-    figure = make_subplots(num_rows, num_columns, vertical_spacing=0.36 / num_rows, horizontal_spacing=0.09, figure=new_figure())
-    figure.update_layout(template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80})
+    figure = make_subplots(
+        num_rows,
+        num_columns,
+        vertical_spacing=0.36 / num_rows,
+        horizontal_spacing=0.09,
+        figure=new_figure(),
+    )
+    figure.update_layout(
+        template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80}
+    )
     figure.update_layout(legend={"y": 1 + 44 / (270 * num_rows)})
     for place, bracket in enumerate(shown):
         members = [entry for entry in entries if entry.bracket == bracket]
@@ -60,7 +82,9 @@ def rungs_figure(entries: Sequence[RungEntry], metric: str | None, mode: str | N
             tickmode="array", tickvals=list(range(len(levels))), ticktext=[f"{level:g}" for level in levels], **panel.place,
             range=[-0.5, len(levels) - 0.5], title_text=title, ticks="",
         )  # fmt: skip
-        axis = metric_axis(metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1)
+        axis = metric_axis(
+            metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1
+        )
         figure.update_yaxes(**axis, **panel.place)
     return figure
 
@@ -86,19 +110,40 @@ def shown_brackets(entries: Sequence[RungEntry]) -> list[int]:
     return sorted(sorted(counts, key=lambda bracket: -len(counts[bracket]))[:MAX_BRACKETS])
 
 
-def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], best_id: str | None, panel: _Panel) -> None:
+def _add_dots(
+    figure: go.Figure,
+    entries: Sequence[RungEntry],
+    levels: Sequence[float],
+    best_id: str | None,
+    panel: _Panel,
+) -> None:
     for fate, color in _FATES.items():
         xs, ys, texts, sizes, frames = [], [], [], [], []
         for number, level in enumerate(levels):
-            there = [entry for entry in entries if entry.level == level and entry.fate == fate and math.isfinite(entry.value)]
+            there = [
+                entry
+                for entry in entries
+                if entry.level == level and entry.fate == fate and math.isfinite(entry.value)
+            ]
             for place, entry in enumerate(there[:: math.ceil(len(there) / MAX_DOTS) or 1]):
                 xs.append(number + _jitter(place))
                 ys.append(entry.value)
                 texts.append(_told(entry))
                 sizes.append(11 if entry.trial_id == best_id else 7)
-                frames.append(BEST if entry.trial_id == best_id else color if fate == "stopped" else "rgba(0,0,0,0)")
+                frames.append(
+                    BEST
+                    if entry.trial_id == best_id
+                    else color
+                    if fate == "stopped"
+                    else "rgba(0,0,0,0)"
+                )
         is_out = fate == "stopped"
-        marker = {"color": color, "size": sizes, "symbol": "circle-open" if is_out else "circle", "opacity": 0.85}
+        marker = {
+            "color": color,
+            "size": sizes,
+            "symbol": "circle-open" if is_out else "circle",
+            "opacity": 0.85,
+        }
         figure.add_scatter(
             x=xs, y=ys, text=texts, mode="markers", name=fate, legendgroup=fate, showlegend=bool(xs) and not _has(figure, fate),
             marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}}, hovertemplate="%{text}<extra></extra>",
@@ -106,8 +151,14 @@ def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[
         )  # fmt: skip
 
 
-def _add_cutoffs(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel) -> None:
-    cutoffs = [(number, cutoff) for number, level in enumerate(levels) if (cutoff := _cutoff(entries, level)) is not None]
+def _add_cutoffs(
+    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+) -> None:
+    cutoffs = [
+        (number, cutoff)
+        for number, level in enumerate(levels)
+        if (cutoff := _cutoff(entries, level)) is not None
+    ]
     xs_line = [x for number, _ in cutoffs for x in (number - 0.36, number + 0.36, None)]
     ys_line = [y for _, cutoff in cutoffs for y in (cutoff, cutoff, None)]
     figure.add_scatter(
@@ -127,21 +178,35 @@ def _jitter(place: int) -> float:
 
 def _cutoff(entries: Sequence[RungEntry], level: float) -> float | None:
     """Return the cutoff of the last decision at a rung that had one."""
-    told = [entry for entry in entries if entry.level == level and entry.cutoff is not None and math.isfinite(entry.cutoff)]
+    told = [
+        entry
+        for entry in entries
+        if entry.level == level and entry.cutoff is not None and math.isfinite(entry.cutoff)
+    ]
     return max(told, key=lambda entry: entry.time_s).cutoff if told else None
 
 
 def _told(entry: RungEntry) -> str:
-    rank = f"<br>rank {entry.rank} of {entry.num_compared}" if entry.rank and entry.num_compared else ""
+    rank = (
+        f"<br>rank {entry.rank} of {entry.num_compared}"
+        if entry.rank and entry.num_compared
+        else ""
+    )
     cutoff = f"<br>cutoff {label(entry.cutoff)}" if entry.cutoff is not None else ""
     return f"{label(entry.trial_id)} {entry.fate}: {label(entry.value)}{rank}{cutoff}"
 
 
-def _add_counts(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel) -> None:
+def _add_counts(
+    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+) -> None:
     for number, level in enumerate(levels):
         there = [entry for entry in entries if entry.level == level]
         num_on = sum(entry.fate in ("went on", "fully trained") for entry in there)
-        text = f"{len(there)} → {num_on}" if any(entry.fate != "fully trained" for entry in there) else f"{len(there)}"
+        text = (
+            f"{len(there)} → {num_on}"
+            if any(entry.fate != "fully trained" for entry in there)
+            else f"{len(there)}"
+        )
         place = "" if panel.number == 1 else panel.number
         figure.add_annotation(
             x=number,
@@ -173,16 +238,36 @@ def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) 
         for step in steps
         if step.is_best and step.ancestor_id in rows
     ]
-    every = [(stretch.trial_id, stretch.first_iteration, stretch.last_iteration, stretch.config) for stretch in shown]
+    every = [
+        (stretch.trial_id, stretch.first_iteration, stretch.last_iteration, stretch.config)
+        for stretch in shown
+    ]
     _add_stretches(figure, every, rows, name="member", line={"color": OTHER, "width": 4})
-    _add_stretches(figure, best, rows, name="led to the best trial", line={"color": BEST, "width": 5})
-    for is_best, name, color in ((False, "took over a checkpoint", GOOD), (True, "on the way to the best trial", BEST)):
+    _add_stretches(
+        figure, best, rows, name="led to the best trial", line={"color": BEST, "width": 5}
+    )
+    for is_best, name, color in (
+        (False, "took over a checkpoint", GOOD),
+        (True, "on the way to the best trial", BEST),
+    ):
         _add_takeovers(
-            figure, [stretch for stretch in shown if stretch.is_in_best is is_best and stretch.donor_id in rows], rows, name, color
+            figure,
+            [
+                stretch
+                for stretch in shown
+                if stretch.is_in_best is is_best and stretch.donor_id in rows
+            ],
+            rows,
+            name,
+            color,
         )
     figure.update_xaxes(title_text="training_iteration", rangemode="tozero")
     figure.update_yaxes(
-        tickmode="array", tickvals=list(rows.values()), ticktext=[label(name) for name in rows], autorange="reversed", ticks=""
+        tickmode="array",
+        tickvals=list(rows.values()),
+        ticktext=[label(name) for name in rows],
+        autorange="reversed",
+        ticks="",
     )
     return figure
 
@@ -210,10 +295,20 @@ def _add_stretches(
         xs += [first, last, None]
         ys += [rows[trial_id], rows[trial_id], None]
         texts += [f"{label(trial_id)}<br>{config_text(config)}"] * 3
-    figure.add_scatter(x=xs, y=ys, text=texts, mode="lines", name=name, line=line, hovertemplate="%{text}<extra></extra>")
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        text=texts,
+        mode="lines",
+        name=name,
+        line=line,
+        hovertemplate="%{text}<extra></extra>",
+    )
 
 
-def _add_takeovers(figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], name: str, color: str) -> None:
+def _add_takeovers(
+    figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], name: str, color: str
+) -> None:
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
@@ -221,7 +316,11 @@ def _add_takeovers(figure: go.Figure, stretches: Sequence[Stretch], rows: dict[s
         place = rows[stretch.trial_id]
         xs += [stretch.first_iteration, stretch.first_iteration, None]
         ys += [rows[stretch.donor_id or ""], place, None]
-        texts += ["", f"{label(stretch.trial_id)} from {label(stretch.donor_id)}<br>{config_text(stretch.config)}", ""]
+        texts += [
+            "",
+            f"{label(stretch.trial_id)} from {label(stretch.donor_id)}<br>{config_text(stretch.config)}",
+            "",
+        ]
     sizes = [0, 7, 0] * len(stretches)
     figure.add_scatter(
         x=xs, y=ys, text=texts, mode="lines+markers", name=name, line={"color": color, "width": 1.2}, opacity=0.9,
@@ -238,17 +337,28 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
     require_plotly()
     from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
 
-    kept = set(list(dict.fromkeys(step.trial_id for step in steps if not step.is_best))[:MAX_MEMBERS])
+    kept = set(
+        list(dict.fromkeys(step.trial_id for step in steps if not step.is_best))[:MAX_MEMBERS]
+    )
     steps = [step for step in steps if step.is_best or step.trial_id in kept]
     names = _changing(steps)
     num_columns = 2 if len(names) > 1 else 1
     num_rows = max(1, math.ceil(len(names) / num_columns))
-    figure = make_subplots(num_rows, num_columns, horizontal_spacing=0.12, vertical_spacing=0.3 / num_rows, figure=new_figure())
+    figure = make_subplots(
+        num_rows,
+        num_columns,
+        horizontal_spacing=0.12,
+        vertical_spacing=0.3 / num_rows,
+        figure=new_figure(),
+    )
     figure.update_layout(template=new_figure().layout.template, height=80 + 270 * num_rows)
     for number, name in enumerate(names):
         row, column = divmod(number, num_columns)
         values = [step.config[name] for step in steps if name in step.config]
-        for is_best, title, color, width in ((False, "other trials", OTHER, 1.2), (True, "best trial", BEST, 3)):
+        for is_best, title, color, width in (
+            (False, "other trials", OTHER, 1.2),
+            (True, "best trial", BEST, 3),
+        ):
             xs, ys = _stairs([step for step in steps if step.is_best is is_best], name)
             figure.add_scatter(
                 x=xs, y=ys, mode="lines", name=title, legendgroup=title, showlegend=number == 0, opacity=1 if is_best else 0.5,
@@ -256,7 +366,13 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
             )  # fmt: skip
         numeric = [float(value) for value in values if is_number(value)]
         is_log = len(numeric) == len(values) and is_logarithmic(numeric)
-        axis = log_axis(min(numeric), max(numeric)) if is_log else {} if len(numeric) == len(values) else {"type": "category"}
+        axis = (
+            log_axis(min(numeric), max(numeric))
+            if is_log
+            else {}
+            if len(numeric) == len(values)
+            else {"type": "category"}
+        )
         figure.update_yaxes(title_text=label(name), **axis, row=row + 1, col=column + 1)
         figure.update_xaxes(title_text="training_iteration", row=row + 1, col=column + 1)
     return figure
@@ -264,7 +380,9 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
 
 def _changing(steps: Sequence[ScheduleStep], max_shown: int = 8) -> list[str]:
     names = dict.fromkeys(name for step in steps for name in step.config)
-    return [name for name in names if len({as_text(step.config.get(name)) for step in steps}) > 1][:max_shown]
+    return [name for name in names if len({as_text(step.config.get(name)) for step in steps}) > 1][
+        :max_shown
+    ]
 
 
 def _stairs(steps: Sequence[ScheduleStep], name: str) -> tuple[list[Any], list[Any]]:

@@ -36,7 +36,9 @@ _ROOM = 0.06
 _MAX_COLUMNS = 3
 
 
-def coordinates_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode) -> go.Figure:
+def coordinates_figure(
+    trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode
+) -> go.Figure:
     """Return a line for each trial that has a finite value, over an axis for each parameter and one for the metric.
 
     Drawn in vectors, so that it prints and needs no WebGL; the legend hides and shows the best tenth and the others.
@@ -47,7 +49,11 @@ def coordinates_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: st
         metric: What the last axis shows.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; better is up.
     """
-    known = sorted((one for one in trials if math.isfinite(one.value)), key=lambda one: rank(one.value, mode), reverse=True)
+    known = sorted(
+        (one for one in trials if math.isfinite(one.value)),
+        key=lambda one: rank(one.value, mode),
+        reverse=True,
+    )
     values = [one.value for one in known]
     scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
     outcome = Axis(metric, scale, min(values, default=0), max(values, default=1))
@@ -98,7 +104,15 @@ def _place(axis: Axis, config: Mapping[str, Any]) -> float:
 def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
     last = len(axes) - 1
     for column, axis in enumerate(axes):
-        figure.add_shape(type="line", x0=column, x1=column, y0=0, y1=1, line={"color": "rgba(128,140,155,0.8)", "width": 1}, layer="below")
+        figure.add_shape(
+            type="line",
+            x0=column,
+            x1=column,
+            y0=0,
+            y1=1,
+            line={"color": "rgba(128,140,155,0.8)", "width": 1},
+            layer="below",
+        )
         is_turned = column == last and mode == "min"
         for place, text in _ticks(axis):
             figure.add_annotation(
@@ -125,8 +139,13 @@ def _ticks(axis: Axis) -> list[tuple[float, str]]:
     if axis.scale == "category":
         return [(axis.place(name) or 0.0, label(name, 16)) for name in axis.categories]
     inner = axis.marks or _round_ticks(axis)
-    places = [(place, number(tick)) for tick in inner if 0 <= (place := axis.place(tick) or 0.0) <= 1]
-    ends = [(axis.place(end) or 0.0, number(float(f"{end:.3g}"))) for end in dict.fromkeys((axis.low, axis.high))]
+    places = [
+        (place, number(tick)) for tick in inner if 0 <= (place := axis.place(tick) or 0.0) <= 1
+    ]
+    ends = [
+        (axis.place(end) or 0.0, number(float(f"{end:.3g}")))
+        for end in dict.fromkeys((axis.low, axis.high))
+    ]
     kept: list[tuple[float, str]] = []
     for place, text in [*places, *ends]:
         if all(abs(place - other) > _ROOM for other, _ in kept):
@@ -135,10 +154,14 @@ def _ticks(axis: Axis) -> list[tuple[float, str]]:
 
 
 def _round_ticks(axis: Axis) -> list[float]:
-    return log_ticks(axis.low, axis.high) if axis.scale == "log" else linear_ticks(axis.low, axis.high)
+    return (
+        log_ticks(axis.low, axis.high) if axis.scale == "log" else linear_ticks(axis.low, axis.high)
+    )
 
 
-def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode | None) -> go.Figure:
+def slice_figure(
+    trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode | None
+) -> go.Figure:
     """Return a chart for each parameter: its values against the metric's last ones.
 
     Args:
@@ -162,11 +185,22 @@ def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mod
     upright = metric_axis(metric, mode, [one.value for one in trials], is_short=num_rows > 1)
     figure.update_yaxes(**{key: value for key, value in upright.items() if key != "title_text"})
     figure.update_yaxes(title_text=upright["title_text"], col=1)
-    offer_log_scale(figure, [name for name in figure.layout if name.startswith("yaxis")], [one.value for one in trials])
+    offer_log_scale(
+        figure,
+        [name for name in figure.layout if name.startswith("yaxis")],
+        [one.value for one in trials],
+    )
     return figure
 
 
-def _add_slice(figure: go.Figure, trials: Sequence[Tried], axis: Axis, place: tuple[int, int], *, has_legend: bool) -> None:
+def _add_slice(
+    figure: go.Figure,
+    trials: Sequence[Tried],
+    axis: Axis,
+    place: tuple[int, int],
+    *,
+    has_legend: bool,
+) -> None:
     known = [one for one in trials if axis.name in one.config and math.isfinite(one.value)]
     for name, color, size, members in (
         ("trials", GOOD, 6, [one for one in known if not one.is_best]),
@@ -181,12 +215,30 @@ def _add_slice(figure: go.Figure, trials: Sequence[Tried], axis: Axis, place: tu
             marker={"color": color, "size": size, "opacity": 1.0 if name == "best" else 0.55},
             hovertemplate="%{text}<br>%{y:.6g}<extra></extra>", row=place[0], col=place[1],
         )  # fmt: skip
-    kind = {"type": "category", "categoryorder": "array", "categoryarray": [label(name, 16) for name in axis.categories]}
+    kind = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": [label(name, 16) for name in axis.categories],
+    }
     numeric = log_axis(axis.low, axis.high) if axis.scale == "log" else {"type": "linear"}
     if axis.marks:
-        shown = [(tick, text) for place, text in _ticks(axis) for tick in axis.marks if axis.place(tick) == place]
-        numeric |= {"tickmode": "array", "tickvals": [tick for tick, _ in shown], "ticktext": [text for _, text in shown]}
-    figure.update_xaxes(title_text=label(axis.name), row=place[0], col=place[1], **(kind if axis.categories else numeric))
+        shown = [
+            (tick, text)
+            for place, text in _ticks(axis)
+            for tick in axis.marks
+            if axis.place(tick) == place
+        ]
+        numeric |= {
+            "tickmode": "array",
+            "tickvals": [tick for tick, _ in shown],
+            "ticktext": [text for _, text in shown],
+        }
+    figure.update_xaxes(
+        title_text=label(axis.name),
+        row=place[0],
+        col=place[1],
+        **(kind if axis.categories else numeric),
+    )
 
 
 def importance_figure(importances: Importances, max_shown: int = 20) -> go.Figure:
@@ -200,9 +252,15 @@ def importance_figure(importances: Importances, max_shown: int = 20) -> go.Figur
     shares = [importances.shares[name] for name in names]
     errors = [importances.std_errors[name] for name in names]
     has_errors = all(map(math.isfinite, errors))
-    texts = [_percent(share) + (f" ± {100 * error:.0f}" if has_errors else "") for share, error in zip(shares, errors, strict=True)]
+    texts = [
+        _percent(share) + (f" ± {100 * error:.0f}" if has_errors else "")
+        for share, error in zip(shares, errors, strict=True)
+    ]
     # The number stands behind whisker and bar, and a whisker never reaches beyond 0 or 1.
-    ends = [min(1.0, share + error) if has_errors else share for share, error in zip(shares, errors, strict=True)]
+    ends = [
+        min(1.0, share + error) if has_errors else share
+        for share, error in zip(shares, errors, strict=True)
+    ]
     figure = new_figure(90 + 28 * len(names))
     figure.add_bar(
         x=shares,
@@ -232,7 +290,9 @@ def importance_figure(importances: Importances, max_shown: int = 20) -> go.Figur
         hoverinfo="skip",
         showlegend=False,
     )
-    figure.update_xaxes(title_text="share of importance", tickformat=".0%", range=[0, 1.2 * max(ends, default=1)])
+    figure.update_xaxes(
+        title_text="share of importance", tickformat=".0%", range=[0, 1.2 * max(ends, default=1)]
+    )
     figure.update_yaxes(type="category", showgrid=False, ticks="")
     figure.update_layout(bargap=0.4, showlegend=False)
     return figure

@@ -63,12 +63,18 @@ class Plots:
     def _repr_html_(self) -> str:
         """Return for a notebook which charts there are."""
         names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
-        said = {name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0] for name in names}
+        said = {
+            name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0]
+            for name in names
+        }
         rows = "".join(
             f'<tr><td style="text-align:left"><code>.{name}()</code></td><td style="text-align:left">{escape(text)}</td></tr>'
             for name, text in said.items()
         )
-        objectives = ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives) or "no metric"
+        objectives = (
+            ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives)
+            or "no metric"
+        )
         return f"<div><p>Charts of {len(self._source.trials)} trials by {escape(objectives)}</p><table>{rows}</table></div>"
 
     @property
@@ -101,7 +107,12 @@ class Plots:
         curves = learning_curves(source, x, max_trials=max_trials, max_points=max_points)
         return curves_figure(curves, source.objective[0], source.mode, x)
 
-    def parallel_coordinates(self, params: Sequence[str] | None = None, metric: str | None = None, mode: Mode | None = None) -> go.Figure:
+    def parallel_coordinates(
+        self,
+        params: Sequence[str] | None = None,
+        metric: str | None = None,
+        mode: Mode | None = None,
+    ) -> go.Figure:
         """Draw a line for each trial over its parameters and its last value of the metric; of more than 1,000 trials so many.
 
         Args:
@@ -114,9 +125,16 @@ class Plots:
         """
         source = self._source.with_objective(metric, mode)
         name, direction = source.objective
-        return coordinates_figure(tried(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), name, direction)
+        return coordinates_figure(
+            tried(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), name, direction
+        )
 
-    def slice(self, params: Sequence[str] | None = None, metric: str | None = None, mode: Mode | None = None) -> go.Figure:
+    def slice(
+        self,
+        params: Sequence[str] | None = None,
+        metric: str | None = None,
+        mode: Mode | None = None,
+    ) -> go.Figure:
         """Draw each parameter against the last value of the metric.
 
         Args:
@@ -128,18 +146,32 @@ class Plots:
             ValueError: If there is no metric, or no such parameter that differs.
         """
         source = self._source.with_objective(metric, mode)
-        return slice_figure(tried(source, 2 * _MAX_LINES), chosen_axes(source, params, MAX_AXES + 2), *source.objective)
+        return slice_figure(
+            tried(source, 2 * _MAX_LINES),
+            chosen_axes(source, params, MAX_AXES + 2),
+            *source.objective,
+        )
 
     def importances(
-        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        evaluator: Evaluator = "ped_anova",
+        iteration: At = "common",
     ) -> go.Figure:
         """Draw how much each parameter mattered; see `ResultGrid.get_param_importances` for the arguments and what is raised.
 
         The thin lines are one standard error to either side, by a bootstrap over the trials; only PED-ANOVA has them.
         """
-        return importance_figure(param_importances(self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True))
+        return importance_figure(
+            param_importances(
+                self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True
+            )
+        )
 
-    def history(self, over: Over = "time", metric: str | None = None, mode: Mode | None = None) -> go.Figure:
+    def history(
+        self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
+    ) -> go.Figure:
         """Draw the best value so far of any trial at any result.
 
         Args:
@@ -157,7 +189,9 @@ class Plots:
 
     def rungs(self) -> go.Figure:
         """Draw who stood at which rung of which bracket, and who went on; empty where no scheduler compared trials at rungs."""
-        return rungs_figure(rungs(self._source), self._source.metric, self._source.mode, self._best_id)
+        return rungs_figure(
+            rungs(self._source), self._source.metric, self._source.mode, self._best_id
+        )
 
     def lineage(self) -> go.Figure:
         """Draw who went on from whose checkpoint; empty where nobody did."""
@@ -171,7 +205,9 @@ class Plots:
         """Draw which trial ran when, laid out over as many slots as ran at once; empty without a journal."""
         return slots_figure(spans(self._source), self._best_id)
 
-    def pareto(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> go.Figure:
+    def pareto(
+        self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
+    ) -> go.Figure:
         """Draw the trials in the plane of two metrics, a plane for each pair of more, and those that no other trial beats in all of them.
 
         Args:
@@ -205,7 +241,9 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
     if params is not None:
         unknown = [name for name in params if name not in found]
         if unknown:
-            raise ValueError(f"params must be parameters that differ between trials, {sorted(found)}, got {unknown[0]!r}; name one of them")
+            raise ValueError(
+                f"params must be parameters that differ between trials, {sorted(found)}, got {unknown[0]!r}; name one of them"
+            )
         return [found[name] for name in params]
     if len(found) <= max_axes:
         return list(found.values())

@@ -13,7 +13,18 @@ from tuner.analysis.charts.data.slots import Span
 from tuner.analysis.ranking import Mode
 from tuner.core.pareto import Objectives
 
-from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, offer_log_scale, seconds, time_axis
+from .style import (
+    BEST,
+    OTHER,
+    STATE_COLORS,
+    drawn,
+    label,
+    metric_axis,
+    new_figure,
+    offer_log_scale,
+    seconds,
+    time_axis,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -23,7 +34,9 @@ _MAX_BARS: Final = 3000
 """More runs than this are drawn as lines, which tell nothing when they are pointed at."""
 
 
-def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_over_time: bool) -> go.Figure:
+def history_figure(
+    steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_over_time: bool
+) -> go.Figure:
     """Return the best value so far as a staircase; over trials with a dot for each trial.
 
     Args:
@@ -46,7 +59,9 @@ def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_
         line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
-    values = [step.best for step in steps] + ([] if is_over_time else [step.value for step in steps])
+    values = [step.best for step in steps] + (
+        [] if is_over_time else [step.value for step in steps]
+    )
     figure.update_yaxes(**metric_axis(metric, mode, values))
     offer_log_scale(figure, ["yaxis"], values)
     figure.update_layout(showlegend=not is_over_time)
@@ -68,12 +83,24 @@ def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figu
     figure.set_subplots(num_rows, num_columns, **spacing)
     front = [point for point in points if point.is_on_front]
     rest = [point for point in points if not point.is_on_front]
-    line = {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}} if len(pairs) == 1 else {"mode": "markers"}
+    line = (
+        {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}}
+        if len(pairs) == 1
+        else {"mode": "markers"}
+    )
     for place, (first, second) in enumerate(pairs):
         row, column = divmod(place, num_columns)
         for name, members, style in (
-            ("trials", rest, {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}}),
-            ("Pareto front", sorted(front, key=lambda point: point.values[first]), {**line, "marker": {"size": 9, "color": BEST}}),
+            (
+                "trials",
+                rest,
+                {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}},
+            ),
+            (
+                "Pareto front",
+                sorted(front, key=lambda point: point.values[first]),
+                {**line, "marker": {"size": 9, "color": BEST}},
+            ),
         ):
             figure.add_scatter(
                 x=[point.values[first] for point in members], y=[point.values[second] for point in members],
@@ -81,7 +108,11 @@ def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figu
                 hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", row=row + 1, col=column + 1, **style,
             )  # fmt: skip
         for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
-            update(**metric_axis(*objectives[axis], [point.values[axis] for point in points]), row=row + 1, col=column + 1)
+            update(
+                **metric_axis(*objectives[axis], [point.values[axis] for point in points]),
+                row=row + 1,
+                col=column + 1,
+            )
         number = "" if place == 0 else str(place + 1)
         offer_log_scale(figure, [f"xaxis{number}"], [point.values[first] for point in points])
         offer_log_scale(figure, [f"yaxis{number}"], [point.values[second] for point in points])
@@ -107,14 +138,24 @@ def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure
             _add_lines(figure, members, unit, state)
     figure.update_xaxes(title_text=f"{name} since the beginning", rangemode="tozero")
     numbers = range(0, num_slots, max(1, num_slots // 16))
-    ticks = {"tickmode": "array", "tickvals": list(numbers), "ticktext": [str(number + 1) for number in numbers], "ticks": ""}
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(numbers),
+        "ticktext": [str(number + 1) for number in numbers],
+        "ticks": "",
+    }
     figure.update_yaxes(title_text="slot", autorange="reversed", showgrid=False, **ticks)
     figure.update_layout(barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9})
     return figure
 
 
-def _add_bars(figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None) -> None:
-    texts = [f"{label(span.trial_id)}, run {span.attempt}: {state}<br>{seconds(span.end_s - span.start_s)}" for span in spans]
+def _add_bars(
+    figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None
+) -> None:
+    texts = [
+        f"{label(span.trial_id)}, run {span.attempt}: {state}<br>{seconds(span.end_s - span.start_s)}"
+        for span in spans
+    ]
     figure.add_bar(
         base=[span.start_s / unit for span in spans],
         x=[(span.end_s - span.start_s) / unit for span in spans],
@@ -124,7 +165,9 @@ def _add_bars(figure: go.Figure, spans: Sequence[Span], unit: float, state: str,
         marker={
             "color": STATE_COLORS[state],
             "line": {
-                "color": [BEST if span.trial_id == best_id else "rgba(255,255,255,0.35)" for span in spans],
+                "color": [
+                    BEST if span.trial_id == best_id else "rgba(255,255,255,0.35)" for span in spans
+                ],
                 "width": [2.5 if span.trial_id == best_id else 0.5 for span in spans],
             },
         },
@@ -144,4 +187,11 @@ def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str
     for span in spans:
         xs += [span.start_s / unit, span.end_s / unit, None]
         ys += [span.slot, span.slot, None]
-    figure.add_scatter(x=xs, y=ys, mode="lines", name=state, line={"color": STATE_COLORS[state], "width": 14}, hoverinfo="skip")
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        mode="lines",
+        name=state,
+        line={"color": STATE_COLORS[state], "width": 14},
+        hoverinfo="skip",
+    )

@@ -46,12 +46,17 @@ def require_plotly() -> Any:
     try:
         import plotly.graph_objects as go  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        raise ImportError('charts need Plotly, which is not installed; pip install "tuner-hpo[report]"') from error
+        raise ImportError(
+            'charts need Plotly, which is not installed; pip install "tuner-hpo[report]"'
+        ) from error
     return go
 
 
 def template(
-    ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: str = "rgba(128,140,155,0.18)", paper: str = "rgba(0,0,0,0)"
+    ink: str = "#7a8594",
+    line: str = "rgba(128,140,155,0.55)",
+    grid: str = "rgba(128,140,155,0.18)",
+    paper: str = "rgba(0,0,0,0)",
 ) -> dict[str, Any]:
     """Return the look of a chart, whose own paper is transparent.
 
@@ -80,7 +85,14 @@ def template(
             "plot_bgcolor": "rgba(0,0,0,0)",
             "xaxis": {**axis, "showgrid": False},
             "yaxis": axis,
-            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xanchor": "left",
+                "y": 1.02,
+                "yanchor": "bottom",
+                "font": {"size": 12},
+            },
             "margin": {"l": 56, "r": 20, "t": 36, "b": 48},
             "hoverlabel": {"font": {"family": FONT, "size": 12.5}},
             "hovermode": "closest",
@@ -127,7 +139,9 @@ def drawn(values: Sequence[float]) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values]
 
 
-def metric_axis(metric: str, mode: str | None, values: Sequence[float], *, is_short: bool = False) -> dict[str, Any]:
+def metric_axis(
+    metric: str, mode: str | None, values: Sequence[float], *, is_short: bool = False
+) -> dict[str, Any]:
     """Return title and scale of an axis that shows a metric: logarithmic where it falls over more than two orders of magnitude.
 
     Args:
@@ -137,7 +151,9 @@ def metric_axis(metric: str, mode: str | None, values: Sequence[float], *, is_sh
         is_short: Whether there is no room for the direction in the title.
     """
     finite = [value for value in values if math.isfinite(value)]
-    is_wide = mode == "min" and bool(finite) and min(finite) > 0 and max(finite) > _WIDE * min(finite)
+    is_wide = (
+        mode == "min" and bool(finite) and min(finite) > 0 and max(finite) > _WIDE * min(finite)
+    )
     scale = log_axis(min(finite), max(finite)) if is_wide else {}
     return {"title_text": label(metric) + ("" if is_short else direction(mode)), **scale}
 
@@ -154,13 +170,20 @@ def offer_log_scale(figure: go.Figure, axes: Iterable[str], values: Sequence[flo
     if not finite or min(finite) <= 0 or max(finite) < _DECADE * min(finite):
         return
     known = dict(figure.layout.meta or {}).get("log", {})
-    figure.update_layout(meta={"log": {**known, **dict.fromkeys(axes, log_axis(min(finite), max(finite)))}})
+    figure.update_layout(
+        meta={"log": {**known, **dict.fromkeys(axes, log_axis(min(finite), max(finite)))}}
+    )
 
 
 def log_axis(low: float, high: float) -> dict[str, Any]:
     """Return a logarithmic axis whose ticks are written out."""
     ticks = log_ticks(low, high)
-    return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": [number(tick) for tick in ticks]}
+    return {
+        "type": "log",
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": [number(tick) for tick in ticks],
+    }
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -223,7 +246,11 @@ def seconds(value: float | None) -> str:
         return f"{1000 * value:.0f} ms"
     if value < 60:  # noqa: PLR2004  (a minute)
         return f"{value:.1f} s"
-    for unit, name, part, part_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for unit, name, part, part_name in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if value >= unit:
             whole, rest = divmod(round(value / part), unit // part)
             return f"{whole} {name} {rest} {part_name}" if rest else f"{whole} {name}"

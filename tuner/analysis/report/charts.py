@@ -17,7 +17,14 @@ from tuner.analysis.charts.data.pareto import Tradeoff, pareto
 from tuner.analysis.charts.data.rungs import rungs
 from tuner.analysis.charts.data.slots import spans
 from tuner.analysis.charts.data.source import Source
-from tuner.analysis.charts.decisions import MAX_BRACKETS, MAX_DOTS, MAX_MEMBERS, lineage_figure, rungs_figure, schedules_figure
+from tuner.analysis.charts.decisions import (
+    MAX_BRACKETS,
+    MAX_DOTS,
+    MAX_MEMBERS,
+    lineage_figure,
+    rungs_figure,
+    schedules_figure,
+)
 from tuner.analysis.charts.parameters import coordinates_figure, importance_figure, slice_figure
 from tuner.analysis.charts.plots import MAX_AXES, chosen_axes
 from tuner.analysis.charts.search import history_figure, pareto_figure, slots_figure
@@ -63,14 +70,23 @@ def charts(source: Source) -> Iterator[Chart]:
         yield _pareto(source)
         source = source if source.metric else source.with_objective(source.several[0][0], None)
     if source.metric is None or source.mode is None:
-        yield Chart("curves", "Learning curves", "The experiment names no metric and no mode, so nothing can be compared.", None)
+        yield Chart(
+            "curves",
+            "Learning curves",
+            "The experiment names no metric and no mode, so nothing can be compared.",
+            None,
+        )
     elif not source.trials or not any(source.metric in trial.summary for trial in source.trials):
-        yield Chart("curves", "Learning curves", f"No trial reported {source.metric!r} as a number.", None)
+        yield Chart(
+            "curves", "Learning curves", f"No trial reported {source.metric!r} as a number.", None
+        )
     else:
         importance = _importance(source)
         yield _curves(source)
         # In two columns no place stays empty: beside the history there is one importance, or an odd number of them.
-        yield _history(source, is_wide=importance.is_wide or len(source.several) % 2 == 0 < len(source.several))
+        yield _history(
+            source, is_wide=importance.is_wide or len(source.several) % 2 == 0 < len(source.several)
+        )
         yield importance
         for number, (metric, _) in enumerate(source.several[1:], start=2):
             yield _importance(source.with_objective(metric, None), f"importance-{number}")
@@ -82,16 +98,27 @@ def charts(source: Source) -> Iterator[Chart]:
 def _pareto(source: Source) -> Chart:
     points = pareto(source, source.several)
     if not points:
-        return Chart("pareto", "Trade-off between the objectives", "No trial has a finite value of each objective.", None)
+        return Chart(
+            "pareto",
+            "Trade-off between the objectives",
+            "No trial has a finite value of each objective.",
+            None,
+        )
     shown, note = _thinned(points)
     note = f"Last values; orange are the trials that no other one beats in every objective.{note}"
-    return Chart("pareto", "Trade-off between the objectives", note, pareto_figure(shown, source.several))
+    return Chart(
+        "pareto", "Trade-off between the objectives", note, pareto_figure(shown, source.several)
+    )
 
 
 def _thinned(points: Sequence[Tradeoff]) -> tuple[list[Tradeoff], str]:
     """Return the points that are drawn, the front among them, and what is to be said about those that are not."""
-    shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
-    return shown, f" Shows {len(shown):,} of {len(points):,} trials, with all of the front." if len(shown) < len(points) else ""
+    shown = [point for point in points if point.is_on_front] + spread(
+        [point for point in points if not point.is_on_front], _MAX_POINTS
+    )
+    return shown, f" Shows {len(shown):,} of {len(points):,} trials, with all of the front." if len(
+        shown
+    ) < len(points) else ""
 
 
 def _curves(source: Source) -> Chart:
@@ -101,13 +128,20 @@ def _curves(source: Source) -> Chart:
     notes = [_objective_note(source).strip()]
     if len(source.trials) > MAX_TRIALS:
         half = MAX_TRIALS // 2
-        notes.append(f"Shows {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
+        notes.append(
+            f"Shows {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks."
+        )
     if num_long:
         notes.append(
             f"A curve with more than {MAX_POINTS} points ({num_long} here) is drawn from its first, last and extreme points and others "
             "evenly spaced between them."
         )
-    return Chart("curves", "Learning curves", " ".join(filter(None, notes)), curves_figure(found, metric, mode, TRAINING_ITERATION))
+    return Chart(
+        "curves",
+        "Learning curves",
+        " ".join(filter(None, notes)),
+        curves_figure(found, metric, mode, TRAINING_ITERATION),
+    )
 
 
 def _objective_note(source: Source) -> str:
@@ -118,14 +152,22 @@ def _objective_note(source: Source) -> str:
 def _history(source: Source, *, is_wide: bool) -> Chart:
     steps = history_over_time(source)
     is_over_time = bool(steps)
-    figure = history_figure(steps or history_over_trials(source), *source.objective, is_over_time=is_over_time)
+    figure = history_figure(
+        steps or history_over_trials(source), *source.objective, is_over_time=is_over_time
+    )
     return Chart(
-        "history", "Best so far", f"{_objective_note(source)}Best value of any trial, at any of its results.", figure, is_wide=is_wide
+        "history",
+        "Best so far",
+        f"{_objective_note(source)}Best value of any trial, at any of its results.",
+        figure,
+        is_wide=is_wide,
     )
 
 
 def _importance(source: Source, name: str = "importance") -> Chart:
-    title = f"Parameter importance for {source.metric}" if source.several else "Parameter importance"
+    title = (
+        f"Parameter importance for {source.metric}" if source.several else "Parameter importance"
+    )
     try:
         found = param_importances(source, with_errors=True)
     except (ImportError, ValueError) as error:
@@ -153,10 +195,16 @@ def _parameters(source: Source) -> Iterator[Chart]:
     lines = tried(source, _MAX_LINES)
     notes = [
         f"{_objective_note(source)}Each line is a trial; better is up."
-        + (" A line below an axis: the trial has no such parameter." if _is_conditional(source, shown) else "")
+        + (
+            " A line below an axis: the trial has no such parameter."
+            if _is_conditional(source, shown)
+            else ""
+        )
     ]
     if len(source.trials) > len(lines):
-        notes.append(f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, with the best one.")
+        notes.append(
+            f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, with the best one."
+        )
     if len(every) > len(shown):
         notes.append(f"Shows the {len(shown)} most important of {len(every)} parameters.")
     yield Chart(
@@ -168,9 +216,19 @@ def _parameters(source: Source) -> Iterator[Chart]:
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
     dots = tried(source, _MAX_POINTS)
-    note = f"Shows {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
+    note = (
+        f"Shows {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks."
+        if len(source.trials) > len(dots)
+        else ""
+    )
     note = f"{_objective_note(source)}{note}"
-    yield Chart("slices", "Parameter against metric", note, slice_figure(dots, sliced, metric, mode), min_width=220 * min(3, len(sliced)))
+    yield Chart(
+        "slices",
+        "Parameter against metric",
+        note,
+        slice_figure(dots, sliced, metric, mode),
+        min_width=220 * min(3, len(sliced)),
+    )
 
 
 def _is_conditional(source: Source, shown: list[Axis]) -> bool:
@@ -184,7 +242,12 @@ def _rungs(source: Source) -> Iterator[Chart]:
         note = "A dot is a trial at a rung; above each rung: how many came → how many went on."
         if len(brackets) > MAX_BRACKETS:
             note += f" Shows the {MAX_BRACKETS} largest of {len(brackets)} brackets."
-        if any(count > MAX_DOTS for count in Counter((entry.bracket, entry.level, entry.fate) for entry in entries).values()):
+        if any(
+            count > MAX_DOTS
+            for count in Counter(
+                (entry.bracket, entry.level, entry.fate) for entry in entries
+            ).values()
+        ):
             note += f" At most {MAX_DOTS} dots of one colour are drawn at a rung, evenly chosen."
         best_id = source.best.trial_id if source.best else None
         figure = rungs_figure(entries, source.metric, source.mode, best_id)
@@ -195,7 +258,9 @@ def _lineage(source: Source) -> Iterator[Chart]:
     stretches = lineage(source)
     if stretches:
         num_members = len({stretch.trial_id for stretch in stretches})
-        more = f" Shows {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
+        more = (
+            f" Shows {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
+        )
         note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
         yield Chart("lineage", "Lineage", note, lineage_figure(stretches, schedules(source)))
 
@@ -206,8 +271,16 @@ def _schedules(source: Source) -> Iterator[Chart]:
         note = "Each line follows a trial back to where its training began, over all trials that it descends from."
         num_lines = len({step.trial_id for step in steps})
         if num_lines > MAX_MEMBERS:
-            note += f" Shows the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
-        yield Chart("schedules", "Schedules of hyperparameters", note, schedules_figure(steps), min_width=520)
+            note += (
+                f" Shows the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
+            )
+        yield Chart(
+            "schedules",
+            "Schedules of hyperparameters",
+            note,
+            schedules_figure(steps),
+            min_width=520,
+        )
 
 
 def _slots(source: Source) -> Iterator[Chart]:
@@ -219,7 +292,12 @@ def _slots(source: Source) -> Iterator[Chart]:
 
 
 def _quality(source: Source) -> Iterator[Chart]:
-    if source.best is None or source.metric is None or source.mode is None or source.metric == TIME_TOTAL_S:
+    if (
+        source.best is None
+        or source.metric is None
+        or source.mode is None
+        or source.metric == TIME_TOTAL_S
+    ):
         return
     if TIME_TOTAL_S not in source.best.summary:
         return
@@ -227,4 +305,6 @@ def _quality(source: Source) -> Iterator[Chart]:
     points = pareto(source, objectives)
     note = "Training time and last value of each trial; the line joins those that no other one beats in both."
     shown, more = _thinned(points)
-    yield Chart("quality", "Quality against training time", note + more, pareto_figure(shown, objectives))
+    yield Chart(
+        "quality", "Quality against training time", note + more, pareto_figure(shown, objectives)
+    )

@@ -51,13 +51,25 @@ def _block(group: FailureGroup, params: list[str]) -> str:
             + "</tr>"
         )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    more = f'<p class="note">and {num_trials - _MAX_TRIALS:,} more trials</p>' if num_trials > _MAX_TRIALS else ""
+    more = (
+        f'<p class="note">and {num_trials - _MAX_TRIALS:,} more trials</p>'
+        if num_trials > _MAX_TRIALS
+        else ""
+    )
     traceback = ""
     if group.traceback:
-        shown = group.traceback if len(group.traceback) <= _MAX_TRACEBACK else f"…{group.traceback[-_MAX_TRACEBACK:]}"
+        shown = (
+            group.traceback
+            if len(group.traceback) <= _MAX_TRACEBACK
+            else f"…{group.traceback[-_MAX_TRACEBACK:]}"
+        )
         traceback = f"<details><summary>Traceback of {escape(group.trials[0].trial_id)}</summary><pre>{escape(shown)}</pre></details>"
     count = f"{num_trials:,} trial{'s' if num_trials > 1 else ''}"
-    place = f'<p class="note">at {escape(short_text(group.place, _MAX_ERROR))}</p>' if group.place else ""
+    place = (
+        f'<p class="note">at {escape(short_text(group.place, _MAX_ERROR))}</p>'
+        if group.place
+        else ""
+    )
     return (
         f'<div class="failure"><h3><span class="count">{count}</span> {escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}'
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}</div>'

@@ -25,7 +25,9 @@ def head(source: Source) -> str:
     figures = headline(source)
     cells = "".join([_best(source, figures), _trials(figures), _time(figures), _saved(figures)])
     place = f'<div class="soft path">{escape(figures.path)}</div>'
-    return f'<header><h1>{escape(figures.name)}</h1>{place}<dl class="figures">{cells}</dl></header>'
+    return (
+        f'<header><h1>{escape(figures.name)}</h1>{place}<dl class="figures">{cells}</dl></header>'
+    )
 
 
 def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
@@ -38,7 +40,12 @@ def _best(source: Source, figures: Headline) -> str:
     if source.several:
         names = ", ".join(f"{escape(metric)}{direction(mode)}" for metric, mode in source.several)
         num_best = len(best_trials(source.trials, source.several, source.value_of))
-        return _cell('<a href="#front">Pareto front</a>', f"{num_best:,} of {figures.num_trials:,} trials", names, " best")
+        return _cell(
+            '<a href="#front">Pareto front</a>',
+            f"{num_best:,} of {figures.num_trials:,} trials",
+            names,
+            " best",
+        )
     if figures.metric is None:
         return _cell("Metric", "none", "The experiment names none, so no trial is the best one.")
     name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
@@ -58,12 +65,18 @@ def _trials(figures: Headline) -> str:
         f'<span class="state" style="--dot:{STATE_COLORS.get(state, "#93a1b0")}">{count:,} {escape(state)}</span>'
         for state, count in figures.num_by_state.items()
     )
-    return _cell("Trials", f"{figures.num_trials:,}", f'<span class="states">{states}</span>' if states else "There are none.")
+    return _cell(
+        "Trials",
+        f"{figures.num_trials:,}",
+        f'<span class="states">{states}</span>' if states else "There are none.",
+    )
 
 
 def _time(figures: Headline) -> str:
     more = f"{figures.num_iterations:,} iterations; trials ran {seconds(figures.run_s)} in all"
-    return _cell("Time", seconds(figures.wall_s) if figures.wall_s else seconds(figures.run_s), more)
+    return _cell(
+        "Time", seconds(figures.wall_s) if figures.wall_s else seconds(figures.run_s), more
+    )
 
 
 def _saved(figures: Headline) -> str:
@@ -83,12 +96,17 @@ def best_section(source: Source) -> str:
     if source.best is None:
         return ""
     items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(short_text(value))}</dd></div>" for name, value in figures.best_config.items()
+        f"<div><dt>{escape(name)}</dt><dd>{escape(short_text(value))}</dd></div>"
+        for name, value in figures.best_config.items()
     )
     title = f"Best trial: {escape(source.best.trial_id)}"
     step = figures.best_step
     copied = _copied(config_at(source.best, source.rows, step.row if step else None))
-    note = f"<p class=note>The configuration with which it was best, at iteration {step.iteration}.</p>" if step else ""
+    note = (
+        f"<p class=note>The configuration with which it was best, at iteration {step.iteration}.</p>"
+        if step
+        else ""
+    )
     return f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl class="params">{items}</dl></section>'
 
 
@@ -109,12 +127,26 @@ def front_section(source: Source) -> str:
     rows = []
     for trial in front[:_MAX_FRONT]:
         config = source.config_of(trial)
-        values = [short_text(value) for value in values_of(trial, source.several, source.value_of) or ()]
-        rows.append([trial.trial_id, *values, *(short_text(config[name]) if name in config else _NONE for name in params)])
+        values = [
+            short_text(value) for value in values_of(trial, source.several, source.value_of) or ()
+        ]
+        rows.append(
+            [
+                trial.trial_id,
+                *values,
+                *(short_text(config[name]) if name in config else _NONE for name in params),
+            ]
+        )
     note = "No other trial beats these in every objective, by last values."
     if len(front) > len(rows):
         note += f" The first {len(rows)} of {len(front):,}."
-    return _table("front", "Pareto front", ["trial", *objectives, *params], rows, note if rows else "No trial has a finite value of each.")
+    return _table(
+        "front",
+        "Pareto front",
+        ["trial", *objectives, *params],
+        rows,
+        note if rows else "No trial has a finite value of each.",
+    )
 
 
 def tables(source: Source) -> str:
@@ -139,20 +171,46 @@ def _all_trials(source: Source) -> str:
         order = f"Best first, by the last value of {escape(source.metric)}. "
     else:
         order = "In the order of their creation. "
-    return _ALL_TRIALS.format(note=f"{order}Metrics are last values; a click on a column's name sorts by it.")
+    return _ALL_TRIALS.format(
+        note=f"{order}Metrics are last values; a click on a column's name sorts by it."
+    )
 
 
 def _slowest(source: Source) -> str:
     found = slowest(source)
-    rows = [[one.trial_id, one.state, seconds(one.run_s), f"{100 * one.share:.1f} %", f"{one.num_iterations:,}"] for one in found]
+    rows = [
+        [
+            one.trial_id,
+            one.state,
+            seconds(one.run_s),
+            f"{100 * one.share:.1f} %",
+            f"{one.num_iterations:,}",
+        ]
+        for one in found
+    ]
     names = ("trial", "state", "ran", "share of all", "iterations")
-    return _table("slowest", "Slowest trials", names, rows, "The trials that ran longest, all attempts together.")
+    return _table(
+        "slowest",
+        "Slowest trials",
+        names,
+        rows,
+        "The trials that ran longest, all attempts together.",
+    )
 
 
-def _table(name: str, title: str, names: Sequence[str], rows: Iterable[Sequence[str]], note: str) -> str:
-    lines = ["<tr>" + "".join(f"<td{_kind(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+def _table(
+    name: str, title: str, names: Sequence[str], rows: Iterable[Sequence[str]], note: str
+) -> str:
+    lines = [
+        "<tr>" + "".join(f"<td{_kind(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows
+    ]
     heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in names)
-    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>' if lines else ""
+    table = (
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+        if lines
+        else ""
+    )
     return f'<section id="{name}" class="wide"><h2>{title}</h2>{f"<p class=note>{escape(note)}</p>" if note else ""}{table}</section>'
 
 

@@ -24,8 +24,12 @@ from .setup import setup_section
 from .trial_table import trial_table
 
 _LOOKS: Final = {
-    "light": template("#4b5866", "rgba(75,88,102,0.45)", "rgba(75,88,102,0.12)", "rgba(255,255,255,0.8)"),
-    "dark": template("#a9b5c1", "rgba(169,181,193,0.4)", "rgba(169,181,193,0.13)", "rgba(26,32,39,0.8)"),
+    "light": template(
+        "#4b5866", "rgba(75,88,102,0.45)", "rgba(75,88,102,0.12)", "rgba(255,255,255,0.8)"
+    ),
+    "dark": template(
+        "#a9b5c1", "rgba(169,181,193,0.4)", "rgba(169,181,193,0.13)", "rgba(26,32,39,0.8)"
+    ),
     "states": dict(STATE_COLORS),
 }
 
@@ -87,9 +91,13 @@ def _asset(name: str) -> str:
 
 def _policy(scripts: list[str]) -> str:
     """Return the policy by which a browser runs these scripts and no others, and loads nothing."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+    )
 
 
 def _navigation(source: Source, found: list[Chart], *, has_setup: bool) -> str:
@@ -101,7 +109,11 @@ def _navigation(source: Source, found: list[Chart], *, has_setup: bool) -> str:
         ("slowest", "Slowest and failed"),
         *([("setup", "How it was searched")] if has_setup else []),
     ]
-    return "<nav><div>" + "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links) + "</div></nav>"
+    return (
+        "<nav><div>"
+        + "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links)
+        + "</div></nav>"
+    )
 
 
 def _section(chart: Chart) -> str:
@@ -128,7 +140,12 @@ def _figure(chart: Chart) -> dict[str, Any]:
     figure.layout.template = None
     drawn = json.loads(figure.to_json())
     log = (drawn["layout"].pop("meta", None) or {}).get("log", {})
-    return {"place": f"chart-{chart.name}", "data": drawn["data"], "layout": drawn["layout"], "log": log}
+    return {
+        "place": f"chart-{chart.name}",
+        "data": drawn["data"],
+        "layout": drawn["layout"],
+        "log": log,
+    }
 
 
 def _data(name: str, value: Any) -> str:

@@ -38,8 +38,12 @@ def setup_section(source: Source) -> str:
         if text
     )
     # A scheduler that gives trials other resources while they run is declared itself.
-    is_changing = "ResourceChangingScheduler" in expression((declaration.get("tune_config") or {}).get("scheduler"))
-    code = escape(as_code(declaration, () if is_changing else [trial.resources for trial in source.trials]))
+    is_changing = "ResourceChangingScheduler" in expression(
+        (declaration.get("tune_config") or {}).get("scheduler")
+    )
+    code = escape(
+        as_code(declaration, () if is_changing else [trial.resources for trial in source.trials])
+    )
     return (
         f'<section id="setup" class="wide"><h2>How it was searched</h2><dl class="params setup">{items}</dl>'
         '<details><summary>How to reproduce it</summary><p class="note">The same code with the same seed proposes the same '
@@ -51,14 +55,20 @@ def setup_section(source: Source) -> str:
 
 def _declared(source: Source, declaration: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     tune, trainable = declaration.get("tune_config") or {}, declaration.get("trainable") or {}
-    yield "Objectives" if source.several else "Objective", ", ".join(f"{metric}{direction(mode)}" for metric, mode in source.objectives)
+    yield (
+        "Objectives" if source.several else "Objective",
+        ", ".join(f"{metric}{direction(mode)}" for metric, mode in source.objectives),
+    )
     yield "Searcher", expression(tune.get("search_alg"))
     yield "Scheduler", expression(tune.get("scheduler"))
     yield "Seed", str(declaration.get("seed", ""))
     yield "Samples asked for", str(declaration.get("num_samples", ""))
     stop = (declaration.get("run_config") or {}).get("stop")
     yield "Stop", "" if stop is None else expression(stop)
-    yield "Training code", f"{trainable.get('qualname')} in {trainable.get('module')}" if trainable else ""
+    yield (
+        "Training code",
+        f"{trainable.get('qualname')} in {trainable.get('module')}" if trainable else "",
+    )
     yield "Begun", _date(declaration.get("created"))
     yield "Version of tuner-hpo", str(declaration.get(RELEASE_KEY, ""))
 
@@ -69,17 +79,31 @@ def _recorded(session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Platform", str(session.get("platform") or "")
     if script := session.get("script"):
         command = ["-m", session["module"]] if session.get("module") else [script]
-        yield "Command", shlex.join(["python", *map(str, [*command, *(session.get("arguments") or ())])])
+        yield (
+            "Command",
+            shlex.join(["python", *map(str, [*command, *(session.get("arguments") or ())])]),
+        )
     git = session.get("git") or {}
-    yield "Git commit", f"{git.get('commit')}{', with uncommitted changes' if git.get('dirty') else ''}" if git.get("commit") else ""
+    yield (
+        "Git commit",
+        f"{git.get('commit')}{', with uncommitted changes' if git.get('dirty') else ''}"
+        if git.get("commit")
+        else "",
+    )
     packages = session.get("packages") or {}
     more = len(packages) - _MAX_PACKAGES
-    listed = ", ".join(f"{name} {version}" for name, version in list(packages.items())[:_MAX_PACKAGES])
+    listed = ", ".join(
+        f"{name} {version}" for name, version in list(packages.items())[:_MAX_PACKAGES]
+    )
     yield "Packages", f"{listed} and {more} more" if more > 0 else listed
 
 
 def _date(created: Any) -> str:
     try:
-        return dt.datetime.fromisoformat(str(created)).astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return (
+            dt.datetime.fromisoformat(str(created))
+            .astimezone(dt.UTC)
+            .strftime("%Y-%m-%d %H:%M UTC")
+        )
     except ValueError:
         return ""

@@ -33,7 +33,13 @@ def trial_table(source: Source) -> dict[str, Any]:
     metrics, own = _metrics(source)
     params = [axis.name for axis in axes(source)][:_MAX_PARAMS]
     times = run_times(source)
-    best = best_trials(source.trials, source.several, source.value_of) if source.several else [source.best] if source.best else []
+    best = (
+        best_trials(source.trials, source.several, source.value_of)
+        if source.several
+        else [source.best]
+        if source.best
+        else []
+    )
     ranked = best if source.several else source.ranked()
     first = {trial.trial_id for trial in ranked}
     trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
@@ -42,7 +48,14 @@ def trial_table(source: Source) -> dict[str, Any]:
     end = first_param + len(params)
     return {
         "columns": columns,
-        "priority": [*range(first_metric + own), *range(first_param, end), end, end + 1, *range(first_metric + own, first_param), end + 2],
+        "priority": [
+            *range(first_metric + own),
+            *range(first_param, end),
+            end,
+            end + 1,
+            *range(first_metric + own, first_param),
+            end + 2,
+        ],
         "num_metrics": len(metrics),
         "rows": [_row(source, trial, metrics, params, times) for trial in trials],
         "num_best": len(best),
@@ -51,18 +64,37 @@ def trial_table(source: Source) -> dict[str, Any]:
 
 def _metrics(source: Source) -> tuple[list[str], int]:
     """Return the metrics that the table shows, and how many are the experiment's own, which come before others that trials reported."""
-    reported = dict.fromkeys(name for trial in source.trials for name in trial.summary if name not in AUTO_FILLED)
-    own = dict.fromkeys([*([source.metric] if source.metric else []), *(metric for metric, _ in source.several)])
+    reported = dict.fromkeys(
+        name for trial in source.trials for name in trial.summary if name not in AUTO_FILLED
+    )
+    own = dict.fromkeys(
+        [*([source.metric] if source.metric else []), *(metric for metric, _ in source.several)]
+    )
     return list({**own, **reported})[: max(_MAX_METRICS, len(own))], len(own)
 
 
-def _row(source: Source, trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Mapping[str, float]) -> list[Any]:
+def _row(
+    source: Source,
+    trial: Trial,
+    metrics: Sequence[str],
+    params: Sequence[str],
+    times: Mapping[str, float],
+) -> list[Any]:
     config = source.config_of(trial)
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
     tried = [config.get(name) for name in params]
     reason = str(trial.reason) if trial.reason else None
     ending = trial.ending.word if trial.ending else None
-    cells = [trial.trial_id, str(trial.status), ending, *values, *tried, trial.num_rows, times[trial.trial_id], reason]
+    cells = [
+        trial.trial_id,
+        str(trial.status),
+        ending,
+        *values,
+        *tried,
+        trial.num_rows,
+        times[trial.trial_id],
+        reason,
+    ]
     return [_cell(cell) for cell in cells]
 
 

@@ -34,7 +34,15 @@ from .console_view import (
     status_line,
     summary_view,
 )
-from .displays import Display, NotebookDisplay, PlainDisplay, Show, TerminalDisplay, can_redraw, notebook
+from .displays import (
+    Display,
+    NotebookDisplay,
+    PlainDisplay,
+    Show,
+    TerminalDisplay,
+    can_redraw,
+    notebook,
+)
 from .progress_table import TableOptions, log_path
 from .reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter, TableReporter
 from .sparklines import Curves
@@ -87,7 +95,9 @@ class Console(Callback):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if verbose not in (0, 1, 2):
-            raise ValueError(f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}")
+            raise ValueError(
+                f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}"
+            )
         self._look_at = progress
         self._num_behind = self._moved_s = 0.0
         self._verbose = verbose
@@ -113,12 +123,20 @@ class Console(Callback):
         """
         for line in map(printable, text.splitlines() if self._verbose else ()):
             if self._display.redraws and not line.startswith(" "):
-                for part in textwrap.wrap(line, self._display.width, break_long_words=False, break_on_hyphens=False):
+                for part in textwrap.wrap(
+                    line, self._display.width, break_long_words=False, break_on_hyphens=False
+                ):
                     self._display.say(part)
             else:
                 self._display.say(line)
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Get ready, and take over the engine's warnings if nobody else shows them."""
         path = info.get("experiment_path")
         self._experiment_path = Path(path) if path else None
@@ -154,15 +172,21 @@ class Console(Callback):
             raise
         self._refresh_at = now + max(_REFRESH_S, _PAUSES * (self._clock() - now))
 
-    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Tell that an attempt has failed and is tried again."""
         self._tell_failure(trial, will_retry=True)
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Tell that a trial has failed for good."""
         self._tell_failure(trial, will_retry=False)
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Tell how the trial ended, at ``verbose=2``."""
         self._failed.pop(trial.trial_id, None)
         if self._verbose > 1:
@@ -170,12 +194,18 @@ class Console(Callback):
 
     @functools.cached_property
     def _objectives(self) -> list[str]:
-        return [self._metric] if self._metric else [metric for metric, _ in self._progress().several_objectives]
+        return (
+            [self._metric]
+            if self._metric
+            else [metric for metric, _ in self._progress().several_objectives]
+        )
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Replace the live table by the summary."""
         try:
-            if self._verbose and (self._reporter is None or not self._is_told(self._reporter, trials, done=True)):
+            if self._verbose and (
+                self._reporter is None or not self._is_told(self._reporter, trials, done=True)
+            ):
                 self._report(trials, done=True)
         finally:
             self.close()
@@ -206,7 +236,11 @@ class Console(Callback):
 
     @property
     def _is_drawn(self) -> bool:
-        return self._verbose > 0 and self._display.redraws and isinstance(self._reporter, TableReporter | None)
+        return (
+            self._verbose > 0
+            and self._display.redraws
+            and isinstance(self._reporter, TableReporter | None)
+        )
 
     def _look(self, trials: Sequence[Trial], now: float) -> None:
         if self._display.redraws:
@@ -245,10 +279,19 @@ class Console(Callback):
     def _dismiss(self, reporter: ProgressReporter, error: Exception) -> None:
         self._reporter = None
         name, kind = type(reporter).__name__, type(error).__name__
-        _log.warning("progress reporter %s raised %s and is switched off; the usual display takes its place", name, kind, exc_info=error)
+        _log.warning(
+            "progress reporter %s raised %s and is switched off; the usual display takes its place",
+            name,
+            kind,
+            exc_info=error,
+        )
 
     def _tell(self, progress: Progress, now: float) -> None:
-        if progress.best is not None and progress.best is not self._leader and now >= self._new_best_at:
+        if (
+            progress.best is not None
+            and progress.best is not self._leader
+            and now >= self._new_best_at
+        ):
             self._leader = progress.best
             self._new_best_at = now + _NEW_BEST_S
             self._display.say(f"new {best_line(progress).text}")
@@ -313,12 +356,20 @@ def _has_visible_handler(logger: logging.Logger | None) -> bool:
 
 
 def _display(
-    reporter: ProgressReporter | None, stream: TextIO | None, is_terminal: bool | None, width: int | None, show: Show | None
+    reporter: ProgressReporter | None,
+    stream: TextIO | None,
+    is_terminal: bool | None,
+    width: int | None,
+    show: Show | None,
 ) -> Display:
     output = stream or sys.stdout
     lasting = cast("TextIO", LastingStream(output))
     if not isinstance(reporter, CLIReporter) and (show := show or notebook()):
-        return NotebookDisplay(show, lasting, overwrite=not isinstance(reporter, JupyterNotebookReporter) or reporter.overwrite)
+        return NotebookDisplay(
+            show,
+            lasting,
+            overwrite=not isinstance(reporter, JupyterNotebookReporter) or reporter.overwrite,
+        )
     if can_redraw(lasting) if is_terminal is None else is_terminal:
         return TerminalDisplay(lasting, width, is_standard=output in (sys.stdout, sys.stderr))
     return PlainDisplay(lasting, width)

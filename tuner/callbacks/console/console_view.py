@@ -13,7 +13,17 @@ from tuner.core.progress import Progress
 from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Ending, Failure, Status, Trial
 
-from .progress_table import TableOptions, differing, ending, failure_table, listed, log_path, training_time, trial_table, unique
+from .progress_table import (
+    TableOptions,
+    differing,
+    ending,
+    failure_table,
+    listed,
+    log_path,
+    training_time,
+    trial_table,
+    unique,
+)
 from .sparklines import Curves
 from .view import GAP, Line, Piece, Tone, View, line
 
@@ -67,7 +77,12 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
     if options.has_progress_table:
         trials = listed(progress, scene.trials, options, room)
         tables.append(trial_table(trials, progress, options, scene.curves, width))
-    return [*view, *tables, *_failures(groups[:num_failures], len(scene.failed), scene, width), _place(scene)]
+    return [
+        *view,
+        *tables,
+        *_failures(groups[:num_failures], len(scene.failed), scene, width),
+        _place(scene),
+    ]
 
 
 def summary_view(scene: Scene, width: int) -> View:
@@ -85,8 +100,14 @@ def summary_view(scene: Scene, width: int) -> View:
         line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curves, width),
-        *_failures(list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width),
-        *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
+        *_failures(
+            list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width
+        ),
+        *(
+            [line(f"results in {_path(scene.experiment_path)}", is_whole=True)]
+            if scene.experiment_path
+            else []
+        ),
     ]
 
 
@@ -130,7 +151,11 @@ def resources_line(progress: Progress) -> str:
 
 def status_line(progress: Progress) -> Line:
     """Return everything that counts in one line, for log files."""
-    best = f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}" if progress.best else _front(progress)
+    best = (
+        f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}"
+        if progress.best
+        else _front(progress)
+    )
     left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
     return line(
         f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
@@ -139,8 +164,18 @@ def status_line(progress: Progress) -> Line:
 
 def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
     """Return in one line how a trial ended, with the last value of each metric that is optimised."""
-    values = [f"{printable(metric)} last {_evaluation(last)}" for metric in metrics if (last := _last_of(trial, metric))]
-    return line(trial.trial_id, ending(trial) or str(trial.status), f"iter {trial.iteration}", *values, training_time(trial))
+    values = [
+        f"{printable(metric)} last {_evaluation(last)}"
+        for metric in metrics
+        if (last := _last_of(trial, metric))
+    ]
+    return line(
+        trial.trial_id,
+        ending(trial) or str(trial.status),
+        f"iter {trial.iteration}",
+        *values,
+        training_time(trial),
+    )
 
 
 def _last_of(trial: Trial, metric: str) -> Evaluation | None:
@@ -155,7 +190,11 @@ def failure_line(trial: Trial, *, will_retry: bool) -> Line:
     """Return what went wrong in a trial's latest attempt and where more is written about it."""
     what = shorten(printable(str(trial.failures[-1])), 200) if trial.failures else "no reason known"
     then = "trying again" if will_retry else "giving up"
-    return line(f"{trial.trial_id} failed in attempt {trial.attempt}, {then}: {what}", log_path(trial), is_whole=True)
+    return line(
+        f"{trial.trial_id} failed in attempt {trial.attempt}, {then}: {what}",
+        log_path(trial),
+        is_whole=True,
+    )
 
 
 def _bar(fraction: float, num_cells: int) -> Line:
@@ -172,7 +211,11 @@ def failure_lines(failure: Failure, log: str) -> list[str]:
     """
     told = failure.traceback.rstrip().splitlines()
     if len(told) > _TRACEBACK_LINES:
-        told = [*told[:_TRACEBACK_HEAD], f"  ... all of it is in {log or 'error.txt'} ...", *told[_TRACEBACK_HEAD - _TRACEBACK_LINES :]]
+        told = [
+            *told[:_TRACEBACK_HEAD],
+            f"  ... all of it is in {log or 'error.txt'} ...",
+            *told[_TRACEBACK_HEAD - _TRACEBACK_LINES :],
+        ]
     return [f"  {printable(text)}" for text in told]
 
 
@@ -190,7 +233,11 @@ def _failures(shown: Sequence[Sequence[Trial]], num_all: int, scene: Scene, widt
 
 
 def _place(scene: Scene) -> Line:
-    return line(Piece(f"in {_path(scene.experiment_path)}", Tone.FAINT)) if scene.experiment_path else line()
+    return (
+        line(Piece(f"in {_path(scene.experiment_path)}", Tone.FAINT))
+        if scene.experiment_path
+        else line()
+    )
 
 
 def _path(path: Path | None) -> str:
@@ -215,7 +262,9 @@ def _front(progress: Progress) -> str:
 
 def _best_configuration(progress: Progress) -> Iterator[Line]:
     if progress.best is None and progress.front:
-        yield Line((Piece(f"{_front(progress)} ({_objective(progress)})", Tone.STRONG),), is_whole=True)
+        yield Line(
+            (Piece(f"{_front(progress)} ({_objective(progress)})", Tone.STRONG),), is_whole=True
+        )
     if progress.best is None:
         return
     metric = printable(progress.metric or "")
@@ -224,7 +273,10 @@ def _best_configuration(progress: Progress) -> Iterator[Line]:
     yield line(found, f"last {_evaluation(progress.best_last)}", ever, is_whole=True)
     params = {show(name, 40): show(value, 200) for name, value in progress.best_config.items()}
     size = max(map(len, params), default=0)
-    yield from (Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True) for name, value in params.items())
+    yield from (
+        Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True)
+        for name, value in params.items()
+    )
 
 
 def _evaluation(evaluation: Evaluation | None) -> str:
@@ -252,13 +304,19 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "running": count.get(Status.RUNNING, 0),
         "paused": count.get(Status.PAUSED, 0),
         "pending": count.get(Status.PENDING, 0),
-        "completed": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
+        "completed": count.get(Status.TERMINATED, 0)
+        - progress.num_stopped_early
+        - progress.num_interrupted,
         Ending.STOPPED_EARLY.word: progress.num_stopped_early,
         "interrupted": progress.num_interrupted - progress.num_not_started,
         "not started": progress.num_not_started,
         "failed": count.get(Status.ERROR, 0),
     }
-    return [Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN) for name, num in states.items() if num]
+    return [
+        Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN)
+        for name, num in states.items()
+        if num
+    ]
 
 
 def _resources(progress: Progress) -> Iterator[str]:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH: Final = 100
 _NOTEBOOK_WIDTH: Final = 150
-_STYLES: Final = {Tone.PLAIN: "", Tone.STRONG: "bold", Tone.FAINT: "dim", Tone.GOOD: "green", Tone.BAD: "red"}
+_STYLES: Final = {
+    Tone.PLAIN: "",
+    Tone.STRONG: "bold",
+    Tone.FAINT: "dim",
+    Tone.GOOD: "green",
+    Tone.BAD: "red",
+}
 _DUMB: Final = frozenset({"dumb", "unknown"})
 _DRAWN: Final = "━─…▁█"
 
@@ -115,7 +121,9 @@ class TerminalDisplay(Display):
         is_standard: Whether what the script prints itself goes to this terminal, too, and has to be kept apart.
     """
 
-    def __init__(self, stream: TextIO, width: int | None = None, *, is_standard: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO, width: int | None = None, *, is_standard: bool = False
+    ) -> None:
         self._lines = PlainDisplay(stream, width)
         self._stream = stream
         self._width = width
@@ -163,9 +171,22 @@ class TerminalDisplay(Display):
         from rich.console import Console as Terminal  # noqa: PLC0415  (only where something is drawn)
         from rich.live import Live  # noqa: PLC0415  (as above)
 
-        terminal = Terminal(file=self._stream, force_terminal=True, force_jupyter=False, width=self._width, highlight=False, markup=False)
+        terminal = Terminal(
+            file=self._stream,
+            force_terminal=True,
+            force_jupyter=False,
+            width=self._width,
+            highlight=False,
+            markup=False,
+        )
         both = self._is_standard
-        live = Live(console=terminal, auto_refresh=False, transient=True, redirect_stdout=both, redirect_stderr=both)
+        live = Live(
+            console=terminal,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=both,
+            redirect_stderr=both,
+        )
         live.start()
         return live
 

@@ -51,7 +51,9 @@ def _toned(text: str, tone: Tone) -> str:
 def _table(table: Table) -> str:
     heading = "".join(_cell("th", column.title, column, Tone.FAINT) for column in table.columns)
     rows = (
-        "<tr>" + "".join(_cell("td", column.cells[row], column, tone) for column in table.columns) + "</tr>"
+        "<tr>"
+        + "".join(_cell("td", column.cells[row], column, tone) for column in table.columns)
+        + "</tr>"
         for row, tone in enumerate(table.tones)
     )
     return f'<table style="{_TABLE}"><thead><tr>{heading}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

@@ -54,7 +54,9 @@ class TableOptions:
     has_progress_table: bool = True
 
 
-def listed(progress: Progress, trials: Sequence[Trial], options: TableOptions, max_rows: int) -> list[Trial]:
+def listed(
+    progress: Progress, trials: Sequence[Trial], options: TableOptions, max_rows: int
+) -> list[Trial]:
     """Return the trials for the table: running ones, then the best, then, if all are wanted, the latest others.
 
     Args:
@@ -71,13 +73,21 @@ def listed(progress: Progress, trials: Sequence[Trial], options: TableOptions, m
     shown = unique([*running[: max_rows - min(num_others, max_rows // 3)], *leaders])[:max_rows]
     if options.lists_all and len(shown) < max_rows:
         # Among the latest some are shown already; looking at all trials of a large experiment would take too long.
-        latest = [trial for trial in itertools.islice(reversed(trials), 4 * max_rows) if trial not in shown]
+        latest = [
+            trial
+            for trial in itertools.islice(reversed(trials), 4 * max_rows)
+            if trial not in shown
+        ]
         shown += _in_order(latest, progress, options)[: max_rows - len(shown)]
     return shown
 
 
 def trial_table(
-    trials: Sequence[Trial], progress: Progress, options: TableOptions | None = None, curves: Curves | None = None, width: int = 80
+    trials: Sequence[Trial],
+    progress: Progress,
+    options: TableOptions | None = None,
+    curves: Curves | None = None,
+    width: int = 80,
 ) -> Table:
     """Return trials as a table, one row each.
 
@@ -100,11 +110,15 @@ def trial_table(
         *_parameter_columns(trials, options),
     ]
     if TIME_TOTAL_S not in (options.metric_columns or {}):
-        columns.append(Column("time", [training_time(trial) for trial in trials], 2, is_number=True))
+        columns.append(
+            Column("time", [training_time(trial) for trial in trials], 2, is_number=True)
+        )
     return Table(columns, [_tone(trial, progress) for trial in trials])
 
 
-def failure_table(groups: Sequence[Sequence[Trial]], experiment_path: Path | None, width: int) -> Table:
+def failure_table(
+    groups: Sequence[Sequence[Trial]], experiment_path: Path | None, width: int
+) -> Table:
     """Return failed trials, a row for each cause, with what went wrong in the first one's latest attempt, and where more is written.
 
     Args:
@@ -113,15 +127,30 @@ def failure_table(groups: Sequence[Sequence[Trial]], experiment_path: Path | Non
         width: Characters of a line; errors are cut.
     """
     failed = [group[0] for group in groups]
-    errors = [show(str(trial.failures[-1]), _MAX_ERROR_LENGTH) if trial.failures else "no reason known" for trial in failed]
-    attempts = [f"{trial.attempt}, {'gave up' if trial.status is Status.ERROR else 'trying again'}" for trial in failed]
+    errors = [
+        show(str(trial.failures[-1]), _MAX_ERROR_LENGTH) if trial.failures else "no reason known"
+        for trial in failed
+    ]
+    attempts = [
+        f"{trial.attempt}, {'gave up' if trial.status is Status.ERROR else 'trying again'}"
+        for trial in failed
+    ]
     columns = [
         Column("failed", [trial.trial_id for trial in failed]),
-        *([Column("trials", [str(len(group)) for group in groups], is_number=True)] if any(len(group) > 1 for group in groups) else []),
+        *(
+            [Column("trials", [str(len(group)) for group in groups], is_number=True)]
+            if any(len(group) > 1 for group in groups)
+            else []
+        ),
         Column("attempt", attempts),
         Column("error", errors, can_shrink=True),
     ]
-    room = width - sum(column.width + len(GAP) for column in columns[:-1]) - min(columns[-1].width, _ERROR_LENGTH) - len(GAP)
+    room = (
+        width
+        - sum(column.width + len(GAP) for column in columns[:-1])
+        - min(columns[-1].width, _ERROR_LENGTH)
+        - len(GAP)
+    )
     paths = Column("log", [log_path(trial) for trial in failed])
     if paths.width > room:
         paths = Column("log", [log_path(trial, experiment_path) for trial in failed])
@@ -151,7 +180,11 @@ def ending(trial: Trial) -> str:
 
 
 def _endings(trials: Sequence[Trial]) -> list[Column]:
-    return [Column("ending", [ending(trial) or "-" for trial in trials])] if any(trial.ending for trial in trials) else []
+    return (
+        [Column("ending", [ending(trial) or "-" for trial in trials])]
+        if any(trial.ending for trial in trials)
+        else []
+    )
 
 
 def training_time(trial: Trial) -> str:
@@ -173,26 +206,51 @@ def _metric_columns(  # noqa: PLR0917  (what a table is made of)
     width: int,
 ) -> list[Column]:
     named, metric, limit = options.metric_columns, progress.metric, options.max_column_length
-    titles = dict(named) if named is not None else {name: name for name in _first_numbers(results, metric, options.infer_limit)}
+    titles = (
+        dict(named)
+        if named is not None
+        else {name: name for name in _first_numbers(results, metric, options.infer_limit)}
+    )
     columns = []
     if TRAINING_ITERATION not in titles:
-        columns.append(Column("iter", [_iteration(trial, progress) for trial in trials], is_number=True))
+        columns.append(
+            Column("iter", [_iteration(trial, progress) for trial in trials], is_number=True)
+        )
     for objective, _ in progress.several_objectives if metric is None else ():
-        columns.append(_column(titles.pop(objective, objective), [_last_of(trial, objective) for trial in trials], 0, limit))
+        columns.append(
+            _column(
+                titles.pop(objective, objective),
+                [_last_of(trial, objective) for trial in trials],
+                0,
+                limit,
+            )
+        )
     if metric:
-        columns.append(_column(titles.pop(metric, metric), [_last_of(trial, metric) for trial in trials], 0, limit))
+        columns.append(
+            _column(
+                titles.pop(metric, metric), [_last_of(trial, metric) for trial in trials], 0, limit
+            )
+        )
         columns.append(Column("best", [_best_of(trial, progress) for trial in trials], 2))
         columns += _curves(trials, curves, width)
     rank = 1 if named is not None else 5
-    return columns + [_column(title, [result.get(name) for result in results], rank, limit) for name, title in titles.items()]
+    return columns + [
+        _column(title, [result.get(name) for result in results], rank, limit)
+        for name, title in titles.items()
+    ]
 
 
 def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[Column]:
     named = options.parameter_columns
     titles = dict(named) if named is not None else {name: name for name in differing(trials)}
     rank = 1 if named is not None else 4
-    configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]  # those of the last results, which stand beside them
-    return [_column(title, [config.get(name) for config in configs], rank, options.max_column_length) for name, title in titles.items()]
+    configs = [
+        flatten(trial.config_at(trial.num_rows)) for trial in trials
+    ]  # those of the last results, which stand beside them
+    return [
+        _column(title, [config.get(name) for config in configs], rank, options.max_column_length)
+        for name, title in titles.items()
+    ]
 
 
 def _column(title: str, values: Sequence[Any], rank: int, limit: int) -> Column:
@@ -202,19 +260,40 @@ def _column(title: str, values: Sequence[Any], rank: int, limit: int) -> Column:
 def _curves(trials: Sequence[Trial], curves: Curves | None, width: int) -> list[Column]:
     num_cells = next(cells for at_least, cells in _CURVE_CELLS if width >= at_least)
     cells = [curves.drawn(trial, num_cells) for trial in trials] if curves else []
-    return [Column("curve", [cell.ljust(num_cells) for cell in cells], 3)] if any(len(cell) > 1 for cell in cells) else []
+    return (
+        [Column("curve", [cell.ljust(num_cells) for cell in cells], 3)]
+        if any(len(cell) > 1 for cell in cells)
+        else []
+    )
 
 
-def _first_numbers(results: Iterable[Mapping[str, Any]], metric: str | None, limit: int) -> list[str]:
-    names = (name for result in results for name, value in result.items() if name not in AUTO_FILLED and isinstance(value, int | float))
-    return [name for name in dict.fromkeys(names) if name != metric and not name.startswith("config/")][:limit]
+def _first_numbers(
+    results: Iterable[Mapping[str, Any]], metric: str | None, limit: int
+) -> list[str]:
+    names = (
+        name
+        for result in results
+        for name, value in result.items()
+        if name not in AUTO_FILLED and isinstance(value, int | float)
+    )
+    return [
+        name for name in dict.fromkeys(names) if name != metric and not name.startswith("config/")
+    ][:limit]
 
 
 def _do_differ(values: Sequence[Any]) -> bool:
     # Constants of a search space are the same object in all trials; comparing big ones by their text would be slow.
     if all(value is values[0] for value in values):
         return False
-    return len({repr(value) if isinstance(value, float) else show(value, _COMPARED) for value in values}) > 1
+    return (
+        len(
+            {
+                repr(value) if isinstance(value, float) else show(value, _COMPARED)
+                for value in values
+            }
+        )
+        > 1
+    )
 
 
 def _in_order(trials: Sequence[Trial], progress: Progress, options: TableOptions) -> list[Trial]:
@@ -248,13 +327,19 @@ def _last_of(trial: Trial, metric: str | None) -> float | None:
 def _best_of(trial: Trial, progress: Progress) -> str:
     """Return the best value of the metric, with its iteration behind an ``@`` where that is known."""
     if trial.objective.metric == progress.metric and (best := trial.objective.best):
-        return show(best.value) if best.iteration is None else f"{show(best.value)}@{best.iteration}"
+        return (
+            show(best.value) if best.iteration is None else f"{show(best.value)}@{best.iteration}"
+        )
     summary = trial.summary.get(progress.metric or "")
     return show(summary.by_scope("all", progress.mode or "min") if summary else None)
 
 
 def _iteration(trial: Trial, progress: Progress) -> str:
-    return f"{trial.iteration}/{progress.full_iteration}" if progress.full_iteration else str(trial.iteration)
+    return (
+        f"{trial.iteration}/{progress.full_iteration}"
+        if progress.full_iteration
+        else str(trial.iteration)
+    )
 
 
 def _tone(trial: Trial, progress: Progress) -> Tone:

@@ -191,7 +191,9 @@ class TableReporter(ProgressReporter, ABC):
             RuntimeError: If no experiment runs.
         """
         if self._show is None:
-            raise RuntimeError(f"{type(self).__name__} shows nothing by itself; give it as RunConfig(progress_reporter=...)")
+            raise RuntimeError(
+                f"{type(self).__name__} shows nothing by itself; give it as RunConfig(progress_reporter=...)"
+            )
         self._show(trials, done)
 
     def attach(self, show: Report) -> None:
@@ -206,13 +208,33 @@ class TableReporter(ProgressReporter, ABC):
         if (metric, mode) == (progress.metric, progress.mode):
             return progress
         costs = {trial: cost_of(trial, metric, mode) for trial in trials} if metric and mode else {}
-        leaders = [trial for trial in heapq.nsmallest(_NUM_LEADERS, costs, key=costs.__getitem__) if math.isfinite(costs[trial])]
+        leaders = [
+            trial
+            for trial in heapq.nsmallest(_NUM_LEADERS, costs, key=costs.__getitem__)
+            if math.isfinite(costs[trial])
+        ]
         if not (leaders and metric):
-            return replace(progress, metric=metric, mode=mode, leaders=(), best=None, best_last=None, best_ever=None)
+            return replace(
+                progress,
+                metric=metric,
+                mode=mode,
+                leaders=(),
+                best=None,
+                best_last=None,
+                best_ever=None,
+            )
         # The engine keeps count of the iterations of its own metric only.
         summary = leaders[0].summary[metric]
         last, ever = Evaluation(summary.last), Evaluation(summary.by_scope("all", mode or "min"))
-        return replace(progress, metric=metric, mode=mode, leaders=leaders, best=leaders[0], best_last=last, best_ever=ever)
+        return replace(
+            progress,
+            metric=metric,
+            mode=mode,
+            leaders=leaders,
+            best=leaders[0],
+            best_last=last,
+            best_ever=ever,
+        )
 
     def options(self, *, redraws: bool) -> TableOptions:
         """Return what is wanted in tables, where views are redrawn in place or added to each other."""
@@ -264,7 +286,9 @@ def _titles(name: str, columns: Any) -> dict[str, str] | None:
     if titles is None and isinstance(columns, Sequence) and not isinstance(columns, str):
         titles = {column: column for column in columns}
     if titles is None or not all(isinstance(text, str) for pair in titles.items() for text in pair):
-        raise TypeError(f"{name} must be a list of names or a dictionary of titles by name, got {columns!r}")
+        raise TypeError(
+            f"{name} must be a list of names or a dictionary of titles by name, got {columns!r}"
+        )
     return titles
 
 

@@ -64,13 +64,20 @@ class Curve:
         while len(self._points) > _MAX_POINTS:
             self._step *= 2
             # Of each slot the first one stays.
-            self._points = list({position // self._step: (position, value) for position, value in reversed(self._points)}.values())[::-1]
+            self._points = list(
+                {
+                    position // self._step: (position, value)
+                    for position, value in reversed(self._points)
+                }.values()
+            )[::-1]
 
     def averages(self, num_cells: int) -> list[float]:
         """Return the curve as so many values at most, each the mean of an equally long piece."""
         if not self._points:
             return []
-        points = [*self._points] if self._points[-1] == self._latest else [*self._points, self._latest]
+        points = (
+            [*self._points] if self._points[-1] == self._latest else [*self._points, self._latest]
+        )
         first, length = points[0][0], points[-1][0] - points[0][0] + 1
         num_cells = min(num_cells, length)
         cells: list[list[float]] = [[] for _ in range(num_cells)]
@@ -124,7 +131,11 @@ def _scale(values: Sequence[float]) -> tuple[float, float]:
     first, third = values[quarter], values[-1 - quarter]
     reach = _REACH * (third - first)
     is_narrow = reach == 0 or math.isinf(reach)
-    return (values[0], values[-1]) if is_narrow else (max(values[0], first - reach), min(values[-1], third + reach))
+    return (
+        (values[0], values[-1])
+        if is_narrow
+        else (max(values[0], first - reach), min(values[-1], third + reach))
+    )
 
 
 def _bar(value: float, low: float, high: float) -> str:

@@ -101,7 +101,13 @@ class Table:
                 chosen.add(index)
                 room -= size
         columns = [column for index, column in enumerate(self.columns) if index in chosen]
-        return replace(self, columns=[_shrunk(column, room) if column.can_shrink and room < 0 else column for column in columns])
+        return replace(
+            self,
+            columns=[
+                _shrunk(column, room) if column.can_shrink and room < 0 else column
+                for column in columns
+            ],
+        )
 
     def lines(self, width: int) -> list[Line]:
         """Return the table as lines, heading first; nothing where there are no rows."""
@@ -109,11 +115,21 @@ class Table:
             return []
         columns = self.fitting(width).columns
         sizes = [column.width for column in columns]
-        rows = [[column.title for column in columns], *([column.cells[row] for column in columns] for row in range(len(self.tones)))]
-        texts = [
-            GAP.join(_set(cell, size, column) for cell, size, column in zip(row, sizes, columns, strict=True)).rstrip() for row in rows
+        rows = [
+            [column.title for column in columns],
+            *([column.cells[row] for column in columns] for row in range(len(self.tones))),
         ]
-        return [Line((Piece(text, tone),)) for text, tone in zip(texts, (Tone.FAINT, *self.tones), strict=True)]
+        texts = [
+            GAP.join(
+                _set(cell, size, column)
+                for cell, size, column in zip(row, sizes, columns, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        return [
+            Line((Piece(text, tone),))
+            for text, tone in zip(texts, (Tone.FAINT, *self.tones), strict=True)
+        ]
 
 
 View = Sequence[Line | Table]
@@ -124,7 +140,11 @@ def line(*parts: str | Piece | Line, is_whole: bool = False) -> Line:
     """Return the parts with gaps between them; empty ones are left out."""
     pieces: list[Piece] = []
     for part in parts:
-        new = part.pieces if isinstance(part, Line) else (part if isinstance(part, Piece) else Piece(part),)
+        new = (
+            part.pieces
+            if isinstance(part, Line)
+            else (part if isinstance(part, Piece) else Piece(part),)
+        )
         if any(piece.text for piece in new):
             pieces += [Piece(GAP), *new] if pieces else new
     return Line(pieces, is_whole)
@@ -132,7 +152,11 @@ def line(*parts: str | Piece | Line, is_whole: bool = False) -> Line:
 
 def rendered(view: View, width: int) -> list[Line]:
     """Return a view as lines, none of which is longer than the width unless it is whole; empty ones are left out."""
-    lines = (part for block in view for part in ([block] if isinstance(block, Line) else block.lines(width)))
+    lines = (
+        part
+        for block in view
+        for part in ([block] if isinstance(block, Line) else block.lines(width))
+    )
     return [part if part.is_whole else _cut(part, width) for part in lines if part.pieces]
 
 
@@ -164,5 +188,8 @@ def _shrunk(column: Column, missing: int) -> Column:
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where something is shown)
 
     size = max(column.width + missing, len(column.title), 10)
-    cells = [cell if cell_len(cell) <= size else set_cell_size(cell, size - 1) + "…" for cell in column.cells]
+    cells = [
+        cell if cell_len(cell) <= size else set_cell_size(cell, size - 1) + "…"
+        for cell in column.cells
+    ]
     return replace(column, cells=cells)

@@ -11,7 +11,9 @@ from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
 
 # Without O_NONBLOCK, to open a FIFO waits for its reader.
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_APPENDING |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_APPENDING |= (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 def append(path: str | Path, data: bytes) -> int:

@@ -146,7 +146,9 @@ class BatchWriter:
         self._overdue = frozenset(self._held)
         while self.write_batch(pace, may_wait=True):
             if self._has_thread:
-                time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+                time.sleep(
+                    _BREATH_S
+                )  # otherwise a caller that waits for the lock would seldom get it
 
     def write_batch(self, pace: Pace[Any] = iter, *, may_wait: bool = False) -> bool:
         """Write the oldest entries and return whether there are more.
@@ -156,7 +158,10 @@ class BatchWriter:
             may_wait: Leave those behind which more is expected, see `write_due`.
         """
         with self._turn:
-            shares = [(addressee.parts(), entries) for addressee, entries in self._take(may_wait=may_wait).items()]
+            shares = [
+                (addressee.parts(), entries)
+                for addressee, entries in self._take(may_wait=may_wait).items()
+            ]
             # All files of one kind before those of the next, so that what writes them stays in the processor's caches.
             for number in range(max((len(parts) for parts, _ in shares), default=0)):
                 for parts, entries in shares:
@@ -223,8 +228,16 @@ class BatchWriter:
             batches[addressee].append(entry)
             self._waiting.popleft()
         if may_wait:
-            self._held = {addressee: entries for addressee, entries in batches.items() if self._can_wait(addressee, entries)}
-            batches = {addressee: entries for addressee, entries in batches.items() if addressee not in self._held}
+            self._held = {
+                addressee: entries
+                for addressee, entries in batches.items()
+                if self._can_wait(addressee, entries)
+            }
+            batches = {
+                addressee: entries
+                for addressee, entries in batches.items()
+                if addressee not in self._held
+            }
         return batches | {sink: [] for sink in self._behind if sink not in taken}
 
     def _can_wait(self, addressee: Addressee, entries: list[Any]) -> bool:
@@ -237,7 +250,9 @@ class BatchWriter:
             self._behind[sink] = error
             if not self._is_warned:
                 self._is_warned = True
-                _log.warning("cannot write %s: %s; it is tried again, the experiment goes on", sink, error)
+                _log.warning(
+                    "cannot write %s: %s; it is tried again, the experiment goes on", sink, error
+                )
         except Exception as error:  # noqa: BLE001  (handed to the logger that owns the sink, which raises it from its next hook)
             self._behind.pop(sink, None)
             sink.fail(error)

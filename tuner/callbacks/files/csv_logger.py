@@ -94,7 +94,9 @@ class _CsvFile(TrialFile):
 
     def is_complete(self, trial: Trial) -> bool:
         num_rows, last = _extent(self._path)
-        return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
+        return num_rows == trial.num_rows and (
+            num_rows == 0 or is_same_report(last, trial.last_result)
+        )
 
     def paths(self) -> Sequence[str]:
         return (self._path,)
@@ -130,14 +132,24 @@ class _CsvFile(TrialFile):
             return
         _, old = read_table(self._path)
         padding = [""] * (len(columns) - len(self._columns))
-        self.replace(self._path, _header_of(columns) + _encode([line + padding for line in old]) + lines)
+        self.replace(
+            self._path, _header_of(columns) + _encode([line + padding for line in old]) + lines
+        )
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
         """Leave the first rows, and of the others those up to an iteration."""
-        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
+        if (
+            self._num_earlier == num_earlier
+            and self._last_iteration is not None
+            and self._last_iteration <= iteration
+        ):
             return
         header, lines = read_table(self._path) if iteration > 0 or num_earlier else ([], [])
-        kept = [line for number, line in enumerate(lines) if number < num_earlier or _iteration(header, line) <= iteration]
+        kept = [
+            line
+            for number, line in enumerate(lines)
+            if number < num_earlier or _iteration(header, line) <= iteration
+        ]
         if kept:
             self.replace(self._path, _encode([header, *kept]))
         else:
@@ -178,7 +190,11 @@ def _extent(path: str) -> tuple[int, dict[str, float | str]]:
 
 
 def _values(header: Sequence[str], line: Sequence[str]) -> dict[str, float | str]:
-    return {name: _value(cell) for name, cell in zip(header, line, strict=True)} if len(header) == len(line) else {}
+    return (
+        {name: _value(cell) for name, cell in zip(header, line, strict=True)}
+        if len(header) == len(line)
+        else {}
+    )
 
 
 def _value(cell: str) -> float | str:
@@ -203,7 +219,11 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
-    own = [key for key, value in result.items() if not isinstance(value, dict) and key not in keys.AUTO_FILLED]
+    own = [
+        key
+        for key, value in result.items()
+        if not isinstance(value, dict) and key not in keys.AUTO_FILLED
+    ]
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
 
 
@@ -216,7 +236,9 @@ def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]
     """Return a line for each row, as the file holds them."""
     parts = []
     for block in blocks:
-        is_full = block.shape is not None and len(block.shape.names) == len(columns) > 1  # an empty cell on its own would have to be quoted
+        is_full = (
+            block.shape is not None and len(block.shape.names) == len(columns) > 1
+        )  # an empty cell on its own would have to be quoted
         is_plain = is_full and not any(_MAY_BE_MARKED in text for text in block.texts)
         part = block.layout.table(block.texts, columns) if block.layout and is_plain else None
         if part is None:
@@ -225,7 +247,9 @@ def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]
     return b"".join(parts)
 
 
-def _cells_of(blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
+def _cells_of(
+    blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]
+) -> tuple[list[Sequence[Any]], int | None]:
     """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
     lines: list[Sequence[Any]] = []
     num_nones, are_scalars = 0, True
@@ -275,11 +299,17 @@ def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
         return None
     # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text; a null too many is a float that is not
     # finite, or stands in a text as well.
-    if b"\\" in data or data.count(b",") != num_columns * len(lines) - 1 or data.count(b"[") != len(lines) + 1:
+    if (
+        b"\\" in data
+        or data.count(b",") != num_columns * len(lines) - 1
+        or data.count(b"[") != len(lines) + 1
+    ):
         return None
     if data.count(b"null") != num_nones or _QUOTED_FORMULA.search(data):
         return None
-    if len(data) > _MAX_CELL and any(len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)):
+    if len(data) > _MAX_CELL and any(
+        len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)
+    ):
         return None
     for word, cell in _WORDS.items():
         data = data.replace(b"," + word, b"," + cell)

@@ -15,7 +15,9 @@ from tuner.storage.layout import ERROR, STARTED_AGAIN, trial_directory
 
 from .append import append
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
+)
 
 _log = logging.getLogger("tuner")
 
@@ -34,21 +36,33 @@ class ErrorLog(Callback):
         self._unwritten: list[tuple[Path, bytes]] = []
         self._num_retried: dict[str, int] = {}
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Take note of where the experiment lies."""
         self._experiment_path = Path(info.get("experiment_path") or "")
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Write down that the trial goes on after a failure, once for each failure."""
         if trial.failures and self._num_retried.get(trial.trial_id) != len(trial.failures):
             self._num_retried[trial.trial_id] = len(trial.failures)
             self._append(trial, f"{STARTED_AGAIN} (attempt {trial.attempt}, {_now()})\n\n")
 
-    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Write down the failure of an attempt that is tried again."""
         self._write(trial)
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
         """Write down the failure that ended the trial."""
         self._write(trial)
 
@@ -78,7 +92,11 @@ class ErrorLog(Callback):
 
 def describe_failure(trial: Trial, failure: Failure) -> str:
     """Return the paragraph that ``error.txt`` gets for the trial's latest failure."""
-    lines = [f"Failure #{len(trial.failures)} (attempt {trial.attempt}, {_now()})", str(failure), failure.traceback]
+    lines = [
+        f"Failure #{len(trial.failures)} (attempt {trial.attempt}, {_now()})",
+        str(failure),
+        failure.traceback,
+    ]
     return _ESCAPE_SEQUENCE.sub("", "\n".join(line.rstrip() for line in lines if line)) + "\n\n"
 
 

@@ -28,11 +28,32 @@ _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
 # The tags of fields: eight times the number that the message's definition gives the field, and the kind of what follows.
-_TIME_TAG, _STEP_TAG, _VERSION_TAG, _SUMMARY_TAG, _SESSION_TAG, _UNKNOWN_TAG = 0x09, 0x10, 0x1A, 0x2A, 0x3A, 0x7A  # of an event
-_VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG, _METADATA_TAG = 0x0A, 0x0A, 0x15, 0x4A  # of a summary and its values
-_PLUGIN_DATA_TAG, _PLUGIN_NAME_TAG, _CONTENT_TAG = 0x0A, 0x0A, 0x12  # of what says that a value is for the table of hyperparameters
+_TIME_TAG, _STEP_TAG, _VERSION_TAG, _SUMMARY_TAG, _SESSION_TAG, _UNKNOWN_TAG = (
+    0x09,
+    0x10,
+    0x1A,
+    0x2A,
+    0x3A,
+    0x7A,
+)  # of an event
+_VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG, _METADATA_TAG = (
+    0x0A,
+    0x0A,
+    0x15,
+    0x4A,
+)  # of a summary and its values
+_PLUGIN_DATA_TAG, _PLUGIN_NAME_TAG, _CONTENT_TAG = (
+    0x0A,
+    0x0A,
+    0x12,
+)  # of what says that a value is for the table of hyperparameters
 _STARTED_TAG, _ENDED_TAG = 0x1A, 0x22  # of what that table is told
-_ENTRY_TAG, _KEY_TAG, _ITEM_TAG, _START_TIME_TAG = 0x0A, 0x0A, 0x12, 0x29  # of a start, and the hyperparameters in it
+_ENTRY_TAG, _KEY_TAG, _ITEM_TAG, _START_TIME_TAG = (
+    0x0A,
+    0x0A,
+    0x12,
+    0x29,
+)  # of a start, and the hyperparameters in it
 _NUMBER_TAG, _TEXT_TAG, _BOOLEAN_TAG = 0x11, 0x1A, 0x20  # of a value that may be of several kinds
 _STATUS_TAG, _END_TIME_TAG, _SUCCESS, _FAILURE = 0x08, 0x11, 1, 2  # of an end
 _TIME_SIZE = 9
@@ -70,7 +91,9 @@ class EventEncoder:
         self._crc32c = importlib.import_module("google_crc32c").value
         self._header = functools.lru_cache(maxsize=4096)(self._new_header)
         self._outline = functools.lru_cache(maxsize=64)(_Outline)
-        self._table = functools.lru_cache(maxsize=64)(self._new_table)  # mostly the same for all trials
+        self._table = functools.lru_cache(maxsize=64)(
+            self._new_table
+        )  # mostly the same for all trials
 
     def version(self, at: float) -> bytes:
         """Return the record that every event file begins with."""
@@ -118,13 +141,22 @@ class EventEncoder:
             metric: The metric that the table shows beside them, None for none.
         """
         values = {_legible(name): _shown(value) for name, value in params.items()}
-        table = self._table(metric and _legible(metric), *((name, value.__class__) for name, value in values.items()))
-        start = b"".join([_entry(name, value) for name, value in values.items()]) + _DOUBLE.pack(_START_TIME_TAG, at)
-        return self._plugin_record(at, table) + self._plugin_record(at, _before(_START_TAG, _STARTED_TAG, len(start)) + start)
+        table = self._table(
+            metric and _legible(metric),
+            *((name, value.__class__) for name, value in values.items()),
+        )
+        start = b"".join([_entry(name, value) for name, value in values.items()]) + _DOUBLE.pack(
+            _START_TIME_TAG, at
+        )
+        return self._plugin_record(at, table) + self._plugin_record(
+            at, _before(_START_TAG, _STARTED_TAG, len(start)) + start
+        )
 
     def session_end(self, at: float, *, has_failed: bool) -> bytes:
         """Return the record that gives the trial its final status in the table of hyperparameters."""
-        end = bytes((_STATUS_TAG, _FAILURE if has_failed else _SUCCESS)) + _DOUBLE.pack(_END_TIME_TAG, at)
+        end = bytes((_STATUS_TAG, _FAILURE if has_failed else _SUCCESS)) + _DOUBLE.pack(
+            _END_TIME_TAG, at
+        )
         return self._plugin_record(at, _before(_END_TAG, _ENDED_TAG, len(end)) + end)
 
     def void(self, record: bytes) -> bytes:
@@ -132,13 +164,22 @@ class EventEncoder:
         size = len(record) - _PAYLOAD - _CHECKSUM.size
         # The time, then a field that no reader knows; a length below 16,384 fits into two bytes, the first of them flagged.
         rest = size - _TIME_SIZE - 3
-        payload = record[_PAYLOAD : _PAYLOAD + _TIME_SIZE] + bytes((_UNKNOWN_TAG, rest & 0x7F | 0x80, rest >> 7)) + bytes(rest)
+        payload = (
+            record[_PAYLOAD : _PAYLOAD + _TIME_SIZE]
+            + bytes((_UNKNOWN_TAG, rest & 0x7F | 0x80, rest >> 7))
+            + bytes(rest)
+        )
         return b"".join((record[:_PAYLOAD], payload, _CHECKSUM.pack(self._checksum(payload))))
 
     def _new_table(self, metric: str | None, *columns: tuple[str, type]) -> bytes:
-        infos = [self._api.HParamInfo(name=name, type=self._api.DataType.Value(_DATA_TYPES[kind])) for name, kind in columns]
+        infos = [
+            self._api.HParamInfo(name=name, type=self._api.DataType.Value(_DATA_TYPES[kind]))
+            for name, kind in columns
+        ]
         metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
-        table = self._plugin.HParamsPluginData(version=0, experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics))
+        table = self._plugin.HParamsPluginData(
+            version=0, experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics)
+        )
         return _plugin_field(_EXPERIMENT_TAG, table.SerializeToString())
 
     def _plugin_record(self, at: float, summary: bytes) -> bytes:
@@ -148,7 +189,9 @@ class EventEncoder:
         return self._framed(event.SerializeToString())
 
     def _framed(self, payload: bytes) -> bytes:
-        return b"".join((self._header(len(payload)), payload, _CHECKSUM.pack(_masked(self._crc32c(payload)))))
+        return b"".join(
+            (self._header(len(payload)), payload, _CHECKSUM.pack(_masked(self._crc32c(payload))))
+        )
 
     def _checksum(self, data: bytes) -> int:
         return _masked(self._crc32c(data))
@@ -168,7 +211,9 @@ class _Outline:
     __slots__ = ("_fields", "_head", "_pack", "parts")
 
     def __init__(self, *tags: str) -> None:
-        heads = [_field(_TAG_TAG, _legible(tag).encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags]
+        heads = [
+            _field(_TAG_TAG, _legible(tag).encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags
+        ]
         heads = [bytes((_VALUE_TAG,)) + _varint(len(head) + _FLOAT_SIZE) + head for head in heads]
         body = struct.Struct("<" + "".join(f"{len(head)}sf" for head in heads))
         self._head = bytes((_SUMMARY_TAG,)) + _varint(body.size)
@@ -184,7 +229,9 @@ class _Outline:
         """
         fields = self._fields.copy()
         fields[1::2] = values
-        return b"".join((_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields)))
+        return b"".join(
+            (_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields))
+        )
 
 
 def single(value: float) -> float:
@@ -239,7 +286,9 @@ def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
 
 
 def _verifies(record: bytes) -> bool:
-    checksum: int = _masked(importlib.import_module("google_crc32c").value(record[_PAYLOAD : -_CHECKSUM.size]))
+    checksum: int = _masked(
+        importlib.import_module("google_crc32c").value(record[_PAYLOAD : -_CHECKSUM.size])
+    )
     return record.endswith(_CHECKSUM.pack(checksum))
 
 
@@ -277,7 +326,11 @@ def import_alone(name: str) -> ModuleType:
     experiment, since another thread's import of what is hidden would fail meanwhile.
     """
     with _companions_are_hidden:
-        hidden = [] if name in sys.modules else [companion for companion in _COMPANIONS if companion not in sys.modules]
+        hidden = (
+            []
+            if name in sys.modules
+            else [companion for companion in _COMPANIONS if companion not in sys.modules]
+        )
         # The documented way to make an import fail.
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
@@ -321,7 +374,9 @@ def _entry(name: str, value: bool | float | str) -> bytes:
 def _before_item(name: str, tag: int, size: int) -> bytes:
     content = bytes(size)
     item = _field(tag, content) if tag == _TEXT_TAG else bytes((tag,)) + content
-    return _field(_ENTRY_TAG, _field(_KEY_TAG, name.encode()) + _field(_ITEM_TAG, item)).removesuffix(content)
+    return _field(
+        _ENTRY_TAG, _field(_KEY_TAG, name.encode()) + _field(_ITEM_TAG, item)
+    ).removesuffix(content)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -338,4 +393,7 @@ _PLUGIN_NAME = _field(_PLUGIN_NAME_TAG, b"hparams")
 def _plugin_field(tag: str, content: bytes) -> bytes:
     """Return the summary with something for the table of hyperparameters, as a field of an event."""
     plugin = _field(_PLUGIN_DATA_TAG, _PLUGIN_NAME + _field(_CONTENT_TAG, content))
-    return _field(_SUMMARY_TAG, _field(_VALUE_TAG, _field(_TAG_TAG, tag.encode()) + _field(_METADATA_TAG, plugin)))
+    return _field(
+        _SUMMARY_TAG,
+        _field(_VALUE_TAG, _field(_TAG_TAG, tag.encode()) + _field(_METADATA_TAG, plugin)),
+    )

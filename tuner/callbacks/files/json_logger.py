@@ -92,13 +92,21 @@ class _JsonFile(TrialFile):
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
         """Leave the first rows, and of the others those up to an iteration."""
-        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
+        if (
+            self._num_earlier == num_earlier
+            and self._last_iteration is not None
+            and self._last_iteration <= iteration
+        ):
             return
         if iteration <= 0 and not num_earlier:
             remove(self._path)
         elif Path(self._path).exists():
             rows = enumerate(read_rows(self._path))
-            kept = [line for number, (line, row) in rows if number < num_earlier or _iteration(row) <= iteration]
+            kept = [
+                line
+                for number, (line, row) in rows
+                if number < num_earlier or _iteration(row) <= iteration
+            ]
             self.replace(self._path, b"".join(kept))
         self._num_earlier, self._last_iteration = num_earlier, iteration
 
@@ -110,8 +118,14 @@ def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
         if block.texts:  # as they were spelled, but for the brace
             parts.append(tail.join([text[:-1] for text in block.texts]) + tail)
             continue
-        lines = fast_json.dumps_lines((row.result for row in pace(block.rows)), tail) if block.shape else None
-        parts.append(lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)]))
+        lines = (
+            fast_json.dumps_lines((row.result for row in pace(block.rows)), tail)
+            if block.shape
+            else None
+        )
+        parts.append(
+            lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)])
+        )
     return b"".join(parts)
 
 

@@ -34,11 +34,19 @@ class PolicyLog(Callback):
         self._experiment_path = Path()
         self._trials: dict[str, Trial] = {}
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Take note of the experiment's directory."""
         self._experiment_path = Path(info["experiment_path"])
 
-    def on_trial_exploit(self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any) -> None:
+    def on_trial_exploit(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any
+    ) -> None:
         """Add the exploit to both files."""
         self._know(trials)
         place = len(trial.grafts) - 1
@@ -55,7 +63,9 @@ class PolicyLog(Callback):
         try:
             self._add_missing(trials)
         except OSError as error:
-            _log.warning("cannot complete the files about exploits: %s; the experiment goes on", error)
+            _log.warning(
+                "cannot complete the files about exploits: %s; the experiment goes on", error
+            )
 
     def _add_missing(self, trials: Sequence[Trial]) -> None:
         path = self._experiment_path / layout.PBT_GLOBAL
@@ -94,7 +104,14 @@ class PolicyLog(Callback):
         donor = self._trials[graft.donor_id]
         donor_config = _config_of(donor, _num_before(donor, graft.checkpoint.index))
         new_config = _config_of(trial, place + 1)
-        step = [_tag(trial), _tag(donor), graft.iteration, graft.checkpoint.iteration, donor_config, new_config]
+        step = [
+            _tag(trial),
+            _tag(donor),
+            graft.iteration,
+            graft.checkpoint.iteration,
+            donor_config,
+            new_config,
+        ]
         return json_bytes(step) + b"\n"
 
 

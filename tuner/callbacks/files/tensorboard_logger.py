@@ -69,7 +69,13 @@ class TBXLoggerCallback(TrialFileLogger):
             self._encoder = EventEncoder()
         return self._encoder
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Import tensorboardX and find out what the HParams table has to show."""
         super().setup(**info)
         self._metric = info.get("metric")
@@ -79,7 +85,10 @@ class TBXLoggerCallback(TrialFileLogger):
             _ = self.encoder
         except ImportError as error:
             self.is_on = False
-            _log.warning("no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX", error)
+            _log.warning(
+                "no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX",
+                error,
+            )
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield what happened to the trial, as a new beginning in the file that is there.
@@ -87,7 +96,11 @@ class TBXLoggerCallback(TrialFileLogger):
         Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
         """
         begin, *others = super().story(trial, results)
-        yield begin._replace(is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield (
+            begin._replace(is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0)
+            if isinstance(begin, Begin)
+            else begin
+        )
         yield from others
 
     def open_file(self, directory: str) -> TrialFile:
@@ -131,14 +144,18 @@ class _EventFile(TrialFile):
         if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
             return False
         points = shown(found)
-        return len(points) == trial.num_rows and (not points or self._is_last(*points[-1], trial.last_result))
+        return len(points) == trial.num_rows and (
+            not points or self._is_last(*points[-1], trial.last_result)
+        )
 
     def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
         """Return whether a record shows a result, as far as its step and its time say so; see `is_same_report`."""
         if step != _step(result):
             return False
         total_s = result.get(keys.TIME_TOTAL_S)
-        return not isinstance(total_s, (int, float)) or self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
+        return not isinstance(total_s, (int, float)) or self._encoder.scalar(
+            record, keys.TIME_TOTAL_S
+        ) in (None, single(total_s))
 
     def paths(self) -> Sequence[str]:
         return [self._path] if self._path else _event_files(self.directory)[:2]
@@ -157,9 +174,13 @@ class _EventFile(TrialFile):
         elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
-        parts += chain.from_iterable(self._records_of(block, pace) for block in segment.blocks(pace))
+        parts += chain.from_iterable(
+            self._records_of(block, pace) for block in segment.blocks(pace)
+        )
         if segment.end:
-            parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
+            parts.append(
+                self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed)
+            )
         if parts:
             self.append(path, b"".join(parts))
         self._path = path
@@ -187,7 +208,11 @@ class _EventFile(TrialFile):
     def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
         """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
         points = shown(records(read_file(self._path, LARGE_BYTES))) if self._path else []
-        kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
+        kept = [
+            record
+            for number, (step, record) in enumerate(points)
+            if number < begin.num_earlier or step <= resumed
+        ]
         if len(kept) < len(points):
             yield self._encoder.restart(begin.at, 0)
             yield from kept
@@ -198,17 +223,25 @@ class _EventFile(TrialFile):
             self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
             if block.layout and curves.names:
                 told_at = [row.at for row in block.rows]
-                if (data := block.layout.events(block.texts, told_at, curves.step, *self._encoder.outline(curves.names))) is not None:
+                if (
+                    data := block.layout.events(
+                        block.texts, told_at, curves.step, *self._encoder.outline(curves.names)
+                    )
+                ) is not None:
                     yield data
                     return
             steps = (int(row.result.get(curves.step, 0)) for row in block.rows)
             times = (row.at for row in pace(block.rows))
-            yield from self._encoder.scalars(curves.names, zip(times, steps, map(curves.pick, block.values), strict=True))
+            yield from self._encoder.scalars(
+                curves.names, zip(times, steps, map(curves.pick, block.values), strict=True)
+            )
             return
         for row in pace(block.rows):
             self._counts_timesteps = _counts_timesteps(row.result)
             values = dict(_scalars(row.flat, self._counts_timesteps))
-            yield from self._encoder.scalars(tuple(values), [(row.at, _step(row.result), tuple(values.values()))])
+            yield from self._encoder.scalars(
+                tuple(values), [(row.at, _step(row.result), tuple(values.values()))]
+            )
 
     def _discard(self) -> None:
         for path in () if self.is_new else _event_files(self.directory):
@@ -230,7 +263,9 @@ class _EventFile(TrialFile):
         # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
         with Path(path).open("r+b") as file:
             # TensorBoard believes the first ending that it finds.
-            file.writelines(self._encoder.void(record) if is_session_end(record) else record for record in found)
+            file.writelines(
+                self._encoder.void(record) if is_session_end(record) else record for record in found
+            )
             file.truncate()  # it would read no further than a torn record
         self._counts_timesteps = keys.TRAINING_ITERATION.encode() in data
         return path
@@ -239,13 +274,19 @@ class _EventFile(TrialFile):
 def searched_names(space: Mapping[str, Any]) -> Iterator[str]:
     """Yield the flattened names, in a configuration, of what is searched in a search space, each once."""
     # A flattened configuration keeps lists whole.
-    yield from dict.fromkeys(flat_name(tuple(takewhile(lambda step: isinstance(step, str), path))) for path in _searched_paths(space, ()))
+    yield from dict.fromkeys(
+        flat_name(tuple(takewhile(lambda step: isinstance(step, str), path)))
+        for path in _searched_paths(space, ())
+    )
 
 
 def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     for found, leaf in leaves(node, path):
         if isinstance(leaf, Conditional):
-            for _, inside in leaf.inner():  # constants count as well: whether they are there is searched
+            for (
+                _,
+                inside,
+            ) in leaf.inner():  # constants count as well: whether they are there is searched
                 yield from (constant for constant, _ in leaves(inside, found))
                 yield from _searched_paths(inside, found)
         elif is_word(leaf):
@@ -255,7 +296,11 @@ def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[st
 def _event_files(directory: str) -> list[str]:
     try:
         names = os.listdir(directory)  # noqa: PTH208  (one call)
-        return [f"{directory}{os.sep}{name}" for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
+        return [
+            f"{directory}{os.sep}{name}"
+            for name in names
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+        ]
     except FileNotFoundError:
         return []
 
@@ -274,7 +319,11 @@ def _counts_timesteps(result: Mapping[str, Any]) -> bool:
 
 
 def _step(result: Mapping[str, Any]) -> int:
-    return int(result[keys.TIMESTEPS_TOTAL] if _counts_timesteps(result) else result.get(keys.TRAINING_ITERATION, 0))
+    return int(
+        result[keys.TIMESTEPS_TOTAL]
+        if _counts_timesteps(result)
+        else result.get(keys.TRAINING_ITERATION, 0)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -286,12 +335,22 @@ def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def _curves_of(shape: Shape) -> _Curves:
     counts_timesteps = issubclass(shape.class_of.get(keys.TIMESTEPS_TOTAL, str), int)
-    names = tuple(name for name in _curves(counts_timesteps, *shape.names) if issubclass(shape.class_of[name], _NUMBERS))
-    return _Curves(keys.TIMESTEPS_TOTAL if counts_timesteps else keys.TRAINING_ITERATION, names, shape.picked(names))
+    names = tuple(
+        name
+        for name in _curves(counts_timesteps, *shape.names)
+        if issubclass(shape.class_of[name], _NUMBERS)
+    )
+    return _Curves(
+        keys.TIMESTEPS_TOTAL if counts_timesteps else keys.TRAINING_ITERATION,
+        names,
+        shape.picked(names),
+    )
 
 
 def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
-    for key in _curves(counts_timesteps, *flat):  # the same for all results of a trial, and mostly of all trials
+    for key in _curves(
+        counts_timesteps, *flat
+    ):  # the same for all results of a trial, and mostly of all trials
         value = flat[key]
         if value.__class__ is float or isinstance(value, _NUMBERS):
             number = as_float(value)

@@ -12,7 +12,18 @@ from contextlib import suppress
 from typing import Any, cast, final
 
 from tuner.callbacks.callback import LoggerCallback
-from tuner.callbacks.log_records import Begin, End, Entry, Row, Segment, Told, begin_of, is_over, segments_of, told_of
+from tuner.callbacks.log_records import (
+    Begin,
+    End,
+    Entry,
+    Row,
+    Segment,
+    Told,
+    begin_of,
+    is_over,
+    segments_of,
+    told_of,
+)
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import Ending, Graft, Status, Trial
 from tuner.storage.boot_id import boot_id
@@ -54,14 +65,23 @@ class TrialFile(Sink):
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
         """Write the entries, segment by segment, and keep what a failure leaves over."""
         if self.owner.defect is None:  # else it is being switched off
-            self.write_all(segments_of(self._behind_backlog(entries)) if self._backlog else self.owner.segments_of(entries), pace)
+            self.write_all(
+                segments_of(self._behind_backlog(entries))
+                if self._backlog
+                else self.owner.segments_of(entries),
+                pace,
+            )
 
     def write_all(self, segments: Sequence[Segment], pace: Pace[Any]) -> None:
         """Write the segments, and keep what a failure leaves over."""
         for number, segment in enumerate(segments):
             self.begun = segment.begin or self.begun
             try:
-                self.is_new = segment.begin is not None and segment.begin.is_first and self.owner.takes(self.directory)
+                self.is_new = (
+                    segment.begin is not None
+                    and segment.begin.is_first
+                    and self.owner.takes(self.directory)
+                )
                 self.write_segment(segment, pace)
             except BaseException:
                 self._backlog = [entry for left in segments[number:] for entry in left.entries]
@@ -77,7 +97,9 @@ class TrialFile(Sink):
         if sum(isinstance(entry, Row) for entry in self._backlog) >= _MAX_BACKLOG:
             entries = [entry for entry in entries if not isinstance(entry, Row)]
             self._misses_some = True
-            _log.warning("%s misses results that could not be written; the journal holds all of them", self)
+            _log.warning(
+                "%s misses results that could not be written; the journal holds all of them", self
+            )
         return [*self._backlog, *entries]
 
     def cut(self, segment: Segment) -> tuple[int, int] | None:
@@ -90,7 +112,11 @@ class TrialFile(Sink):
             return None
         if begin.is_first:
             return 0, -1
-        return (begin.num_earlier, begin.resumed_iteration) if segment.rows or begin.resumed_iteration < 0 else None
+        return (
+            (begin.num_earlier, begin.resumed_iteration)
+            if segment.rows or begin.resumed_iteration < 0
+            else None
+        )
 
     def fail(self, error: Exception) -> None:
         """Tell the logger, and forget what cannot be written."""
@@ -162,7 +188,13 @@ class TrialFileLogger(LoggerCallback):
         self._taken: set[str] | None = None
         self._seals: Seals | None = None
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Look which trials have a directory already; nothing need be looked for in those of all others."""
         if path := info.get("experiment_path"):
             self._seals = Seals(os.path.join(path, LOGGED, type(self).__name__), boot_id())  # noqa: PTH118  (as the paths of files)
@@ -210,7 +242,10 @@ class TrialFileLogger(LoggerCallback):
         end = End(has_failed, time.time(), self._to_be_sealed(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
-        return (begin_of(trial), end)  # it never started, so what is there is of a driver whose journal a power cut has taken
+        return (
+            begin_of(trial),
+            end,
+        )  # it never started, so what is there is of a driver whose journal a power cut has taken
 
     def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
         """Write the trial's file anew, e.g. where a killed driver has left out its last results.
@@ -245,7 +280,9 @@ class TrialFileLogger(LoggerCallback):
         except OSError:
             return False
 
-    def audit(self, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+    def audit(
+        self, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]
+    ) -> None:
         """Have the files of trials that are over looked at in the background, and those written anew that lack something.
 
         Args:
@@ -255,7 +292,12 @@ class TrialFileLogger(LoggerCallback):
         if trials and self.is_on:
             self.writer.add(_Audit(self, trials, results_of), None)
 
-    def mend(self, trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]], pace: Pace[Any]) -> None:
+    def mend(
+        self,
+        trial: Trial,
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+        pace: Pace[Any],
+    ) -> None:
         """Write the file of a trial anew, at once, if it lacks something.
 
         Raises:
@@ -298,7 +340,9 @@ class TrialFileLogger(LoggerCallback):
             results: All its results that count, oldest first.
         """
         branches = deque(trial.grafts)
-        yield begin_of(trial)._replace(is_first=True, config=branches[0].config if branches else trial.config)
+        yield begin_of(trial)._replace(
+            is_first=True, config=branches[0].config if branches else trial.config
+        )
         for number, result in enumerate(results):
             while branches and number == branches[0].num_rows:
                 yield self._at_graft(trial, branches)
@@ -357,7 +401,12 @@ class TrialFileLogger(LoggerCallback):
 class _Audit(Sink):
     """Looks at the files of trials that are over, and mends those that lack something, in one go with everything else that is written."""
 
-    def __init__(self, logger: TrialFileLogger, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        logger: TrialFileLogger,
+        trials: Sequence[Trial],
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    ) -> None:
         self._logger = logger
         self._waiting = deque(trials)
         self._results_of = results_of

@@ -70,7 +70,11 @@ class CometLoggerCallback(TrackerCallback):
     product = "Comet"
 
     def __init__(
-        self, online: bool = True, tags: Sequence[str] | None = None, save_checkpoints: bool = False, **experiment_kwargs: Any
+        self,
+        online: bool = True,
+        tags: Sequence[str] | None = None,
+        save_checkpoints: bool = False,
+        **experiment_kwargs: Any,
     ) -> None:
         need_library("comet_ml", "comet")
         super().__init__(_PATIENCE_S)
@@ -100,10 +104,14 @@ class _CometTracker(Tracker):
         self._open: dict[Trial, Any] = {}
         self._known: set[str] = set()
         self._begun: dict[Trial, Begun] = {}
-        self._directory = Path(options.experiment_kwargs.get("offline_directory") or experiment.path / _FOLDER)
+        self._directory = Path(
+            options.experiment_kwargs.get("offline_directory") or experiment.path / _FOLDER
+        )
 
     def connect(self) -> None:
-        logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it tells of each archive that it writes
+        logging.getLogger("comet_ml").setLevel(
+            logging.ERROR
+        )  # it tells of each archive that it writes
         self._comet = importlib.import_module("comet_ml")
         if not self._options.online:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +122,10 @@ class _CometTracker(Tracker):
         if opened is None:
             opened = self._open[trial] = self._opened(trial)
         opened.log_parameters(
-            {name: value if isinstance(value, bool | int | float) else str(value) for name, value in begun.config.items()}
+            {
+                name: value if isinstance(value, bool | int | float) else str(value)
+                for name, value in begun.config.items()
+            }
         )
 
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
@@ -130,7 +141,9 @@ class _CometTracker(Tracker):
                 self._open[trial].log_others(texts)
 
     def save(self, trial: Trial, saved: Saved) -> None:
-        if self._options.save_checkpoints and trial in self._open and saved.path.is_dir():  # retention may have been faster
+        if (
+            self._options.save_checkpoints and trial in self._open and saved.path.is_dir()
+        ):  # retention may have been faster
             self._open[trial].log_asset_folder(str(saved.path), log_file_name=True)
 
     def end(self, trial: Trial, ended: Ended) -> None:
@@ -168,7 +181,11 @@ class _CometTracker(Tracker):
         given.setdefault("project_name", self._experiment.name)
         if not self._options.online:
             given["offline_directory"] = str(self._directory)
-        new, existing = ("Experiment", "ExistingExperiment") if self._options.online else ("OfflineExperiment", "ExistingOfflineExperiment")
+        new, existing = (
+            ("Experiment", "ExistingExperiment")
+            if self._options.online
+            else ("OfflineExperiment", "ExistingOfflineExperiment")
+        )
         if key in self._known or (not self._options.online and self._archives(trial)):
             return getattr(self._comet, existing)(previous_experiment=key, **given)
         opened = self._made(key, new, existing, given, may_exist=trial.attempt > 1)
@@ -178,7 +195,9 @@ class _CometTracker(Tracker):
         opened.log_other("trial_id", trial.trial_id)
         return opened
 
-    def _made(self, key: str, new: str, existing: str, given: Mapping[str, Any], *, may_exist: bool) -> Any:
+    def _made(
+        self, key: str, new: str, existing: str, given: Mapping[str, Any], *, may_exist: bool
+    ) -> Any:
         if may_exist and self._options.online:
             try:
                 return getattr(self._comet, existing)(previous_experiment=key, **given)
@@ -193,7 +212,9 @@ class _CometTracker(Tracker):
         opened.end()
 
     def _archives(self, trial: Trial) -> list[Path]:
-        return sorted(self._directory.glob(f"{self._key(trial)}*.zip"), key=lambda path: path.stat().st_mtime)
+        return sorted(
+            self._directory.glob(f"{self._key(trial)}*.zip"), key=lambda path: path.stat().st_mtime
+        )
 
     def _last_of(self, trial: Trial) -> tuple[int, int] | None:
         """Return when the last result in the archives was reported, and its training iteration."""
@@ -206,7 +227,11 @@ class _CometTracker(Tracker):
 
 
 def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:
-    with open_file(archive) as file, zipfile.ZipFile(file) as opened, opened.open("messages.json") as lines:
+    with (
+        open_file(archive) as file,
+        zipfile.ZipFile(file) as opened,
+        opened.open("messages.json") as lines,
+    ):
         for line in lines:
             message = json.loads(line)
             if message["type"] == "metric_msg":

@@ -32,7 +32,15 @@ _RUNS_PER_PAGE: Final = 1000
 _SETTLING_S: Final = 2.5
 """How long after a trial's end its own log files may still grow."""
 
-_PASSING: Final = frozenset({"TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED", "CANCELLED"})
+_PASSING: Final = frozenset(
+    {
+        "TEMPORARILY_UNAVAILABLE",
+        "INTERNAL_ERROR",
+        "REQUEST_LIMIT_EXCEEDED",
+        "DEADLINE_EXCEEDED",
+        "CANCELLED",
+    }
+)
 
 
 _log = logging.getLogger("tuner")
@@ -88,7 +96,14 @@ class MLflowLoggerCallback(TrackerCallback):
     ) -> None:
         need_library("mlflow", "mlflow")
         super().__init__(_PATIENCE_S)
-        self._options = _Options(tracking_uri, registry_uri, experiment_name, dict(tags or {}), save_artifact, log_params_on_trial_end)
+        self._options = _Options(
+            tracking_uri,
+            registry_uri,
+            experiment_name,
+            dict(tags or {}),
+            save_artifact,
+            log_params_on_trial_end,
+        )
         self._token = tracking_token
 
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
@@ -147,12 +162,20 @@ class _MLflowTracker(Tracker):
 
     def connect(self) -> None:
         for talkative in ("mlflow.store.db.utils", "alembic"):
-            logging.getLogger(talkative).setLevel(logging.WARNING)  # they tell of each table that they make
+            logging.getLogger(talkative).setLevel(
+                logging.WARNING
+            )  # they tell of each table that they make
         mlflow = importlib.import_module("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
-        make_sqlite_store(self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient)
+        make_sqlite_store(
+            self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient
+        )
         self._client = mlflow.MlflowClient(self._options.tracking_uri, self._options.registry_uri)
-        name = self._options.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._experiment.name
+        name = (
+            self._options.experiment_name
+            or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+            or self._experiment.name
+        )
         self._experiment_id = find_or_make_experiment(self._client, name)
         for run in self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}'"):
             self._runs[run.data.tags[TRIAL_TAG]] = self._known(run)
@@ -162,10 +185,22 @@ class _MLflowTracker(Tracker):
         if run.status != "RUNNING":
             self._client.update_run(run.run_id, status="RUNNING")
             run.status = "RUNNING"
-        run.config = {legal_name(name): str(value)[:_MAX_VALUE] for name, value in begun.config.items()}
+        run.config = {
+            legal_name(name): str(value)[:_MAX_VALUE] for name, value in begun.config.items()
+        }
         if run.params:
-            changed = {name: value for name, value in run.config.items() if run.params.get(name, value) != value}
-            self._batch(run, tags=[self._entities.RunTag(f"config/{name}"[:_MAX_NAME], value) for name, value in changed.items()])
+            changed = {
+                name: value
+                for name, value in run.config.items()
+                if run.params.get(name, value) != value
+            }
+            self._batch(
+                run,
+                tags=[
+                    self._entities.RunTag(f"config/{name}"[:_MAX_NAME], value)
+                    for name, value in changed.items()
+                ],
+            )
         elif not self._options.params_at_end:
             self._log_params(run)
 
@@ -201,7 +236,11 @@ class _MLflowTracker(Tracker):
             try:
                 self._client.log_artifacts(run_id, trial.local_path)
             except Exception as error:  # noqa: BLE001  (metrics are not to wait for files, whatever their store raises)
-                _log.warning("the directory of trial %s could not be copied to MLflow: %s", trial.trial_id, error)
+                _log.warning(
+                    "the directory of trial %s could not be copied to MLflow: %s",
+                    trial.trial_id,
+                    error,
+                )
 
     def leave(self) -> None:
         for run in self._runs.values():
@@ -219,9 +258,13 @@ class _MLflowTracker(Tracker):
         run = self._runs.get(trial.trial_id)
         if run and run.is_in_doubt:
             found = list(
-                self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'")
+                self._search(
+                    f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"
+                )
             )
-            run = self._runs[trial.trial_id] = self._known(found[0]) if found else _Run(is_in_doubt=True)
+            run = self._runs[trial.trial_id] = (
+                self._known(found[0]) if found else _Run(is_in_doubt=True)
+            )
         if run and run.run_id:
             return run
         run = self._runs[trial.trial_id] = _Run(is_in_doubt=True)
@@ -231,14 +274,18 @@ class _MLflowTracker(Tracker):
             "experiment_name": self._experiment.name,
             EXPERIMENT_TAG: self._experiment.experiment_id,
         }
-        made = self._client.create_run(self._experiment_id, start_time=int(begun.at * 1000), tags=tags, run_name=trial.trial_id)
+        made = self._client.create_run(
+            self._experiment_id, start_time=int(begun.at * 1000), tags=tags, run_name=trial.trial_id
+        )
         run.run_id, run.status, run.is_in_doubt = made.info.run_id, "RUNNING", False
         return run
 
     def _search(self, condition: str) -> Iterator[Any]:
         token = None
         while True:
-            page = self._client.search_runs([self._experiment_id], condition, max_results=_RUNS_PER_PAGE, page_token=token)
+            page = self._client.search_runs(
+                [self._experiment_id], condition, max_results=_RUNS_PER_PAGE, page_token=token
+            )
             yield from page
             token = page.token
             if not token:
@@ -265,11 +312,24 @@ class _MLflowTracker(Tracker):
                 yield self._entities.Metric(legal_name(name), as_float(value), at_ms, step)
 
     def _log_params(self, run: _Run) -> None:
-        self._batch(run, params=[self._entities.Param(name, value) for name, value in run.config.items()])
+        self._batch(
+            run, params=[self._entities.Param(name, value) for name, value in run.config.items()]
+        )
         run.params = dict(run.config)
 
-    def _batch(self, run: _Run, *, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Sequence[Any] = ()) -> None:
-        for name, items, limit in (("metrics", metrics, _METRICS_PER_BATCH), ("params", params, _PARAMS_PER_BATCH), ("tags", tags, 100)):
+    def _batch(
+        self,
+        run: _Run,
+        *,
+        metrics: Sequence[Any] = (),
+        params: Sequence[Any] = (),
+        tags: Sequence[Any] = (),
+    ) -> None:
+        for name, items, limit in (
+            ("metrics", metrics, _METRICS_PER_BATCH),
+            ("params", params, _PARAMS_PER_BATCH),
+            ("tags", tags, 100),
+        ):
             rest = iter(items)
             while part := list(islice(rest, limit)):
                 self._client.log_batch(run.run_id, **{name: part})
@@ -290,7 +350,9 @@ def find_or_make_experiment(client: Any, name: str, artifact_location: str | Non
             if found is None:
                 raise
     if found.lifecycle_stage == "deleted":
-        raise RuntimeError(f"experiment_name must be that of an MLflow experiment that is not deleted, got {name!r}; restore it there")
+        raise RuntimeError(
+            f"experiment_name must be that of an MLflow experiment that is not deleted, got {name!r}; restore it there"
+        )
     return str(found.experiment_id)
 
 
@@ -302,5 +364,9 @@ def legal_name(name: str) -> str:
         ('val/loss', 'top_5 ___', 'a/b/__')
     """
     # Names may become those of files, so none may lead anywhere else.
-    parts = (re.sub(r"^\.\.?", lambda dots: "_" * len(dots.group()), part) for part in _ILLEGAL.sub("_", name).split("/") if part)
+    parts = (
+        re.sub(r"^\.\.?", lambda dots: "_" * len(dots.group()), part)
+        for part in _ILLEGAL.sub("_", name).split("/")
+        if part
+    )
     return "/".join(parts)[:_MAX_NAME].rstrip("/") or "_"

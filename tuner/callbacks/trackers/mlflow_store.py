@@ -35,7 +35,12 @@ def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:
     with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as place:
         begun, whole = Path(place, "begun.db"), Path(place, "whole.db")
         client(f"{_SCHEME}{begun}")
-        with contextlib.closing(sqlite3.connect(begun)) as source, contextlib.closing(sqlite3.connect(whole)) as target:
-            source.backup(target)  # the client still holds the file, and may not have written everything to it
+        with (
+            contextlib.closing(sqlite3.connect(begun)) as source,
+            contextlib.closing(sqlite3.connect(whole)) as target,
+        ):
+            source.backup(
+                target
+            )  # the client still holds the file, and may not have written everything to it
         with contextlib.suppress(FileExistsError):  # somebody else was faster
             os.link(whole, path)

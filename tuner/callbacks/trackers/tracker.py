@@ -22,7 +22,15 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .tracker_queue import Begun, Courier, Ended, Entry, Outcome, Recalled, Saved, Tracker
 
-_TOLD: Final = frozenset({keys.TRAINING_ITERATION, keys.TIME_TOTAL_S, keys.TIMESTAMP, keys.TIMESTEPS_TOTAL, keys.EPISODES_TOTAL})
+_TOLD: Final = frozenset(
+    {
+        keys.TRAINING_ITERATION,
+        keys.TIME_TOTAL_S,
+        keys.TIMESTAMP,
+        keys.TIMESTEPS_TOTAL,
+        keys.EPISODES_TOTAL,
+    }
+)
 _HIDDEN: Final = keys.AUTO_FILLED - _TOLD
 
 
@@ -65,7 +73,13 @@ class TrackerCallback(LoggerCallback):
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
         """Return the client for an experiment, not yet connected."""
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Get ready; the tracker itself is reached later, and from another thread."""
         path = Path(info.get("experiment_path") or ".")
         experiment_id = info.get("experiment_id") or secrets.token_hex(8)
@@ -85,7 +99,14 @@ class TrackerCallback(LoggerCallback):
         if ended := _ended(trial):
             self._add(trial, ended)
 
-    def on_checkpoint(self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
+    def on_checkpoint(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        checkpoint: Checkpoint,
+        **info: Any,
+    ) -> None:
         """Take note of the checkpoint."""
         self._add(trial, Saved(Path(checkpoint.path)))
 
@@ -94,7 +115,9 @@ class TrackerCallback(LoggerCallback):
         if self._courier:
             self._courier.close()
 
-    def catch_up(self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+    def catch_up(
+        self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]
+    ) -> None:
         """Deliver what an earlier driver could not deliver any more before it died.
 
         Args:
@@ -106,12 +129,16 @@ class TrackerCallback(LoggerCallback):
         for trial in trials:
             if trial.attempt:
                 recalled = _recalled(trial, results_of)
-                with contextlib.suppress(Exception):  # the next hook raises it again, and has this callback switched off
+                with contextlib.suppress(
+                    Exception
+                ):  # the next hook raises it again, and has this callback switched off
                     self._courier.add(trial, recalled)
 
     def _add(self, trial: Trial, entry: Entry) -> None:
         if self._courier is None:
-            raise RuntimeError(f"{type(self).__name__} was not set up; call setup before other hooks")
+            raise RuntimeError(
+                f"{type(self).__name__} was not set up; call setup before other hooks"
+            )
         self._courier.add(trial, entry)
 
 
@@ -147,7 +174,10 @@ def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
     last_iteration = trial.source.iteration if trial.source else 0
     num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
     count = len(rows)
-    while count > num_earlier and rows[count - 1].result.get(keys.TRAINING_ITERATION, 0) > last_iteration:
+    while (
+        count > num_earlier
+        and rows[count - 1].result.get(keys.TRAINING_ITERATION, 0) > last_iteration
+    ):
         count -= 1
     return count
 
@@ -164,7 +194,9 @@ def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
         if isinstance(value, bool | float | str):
             shown[name] = value
         elif isinstance(value, numbers.Real):
-            shown[name] = value if isinstance(value, int) and abs(value) < 2**53 else as_float(value)
+            shown[name] = (
+                value if isinstance(value, int) and abs(value) < 2**53 else as_float(value)
+            )
     return shown
 
 

@@ -161,7 +161,9 @@ class Courier:
         defect: What a client raised that no further try would mend; nothing is delivered after it.
     """
 
-    def __init__(self, tracker: Tracker, name: str, *, patience_s: float, capacity: int = _CAPACITY) -> None:
+    def __init__(
+        self, tracker: Tracker, name: str, *, patience_s: float, capacity: int = _CAPACITY
+    ) -> None:
         self.defect: Exception | None = None
         self._tracker = tracker
         self._name = name
@@ -315,7 +317,11 @@ class Courier:
     def _tell_of(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            _log.warning("%s cannot be reached (%s); it is tried again, the experiment goes on", self._name, why)
+            _log.warning(
+                "%s cannot be reached (%s); it is tried again, the experiment goes on",
+                self._name,
+                why,
+            )
 
 
 def _parts(story: Sequence[Entry]) -> Iterator[list[Row] | Begun | Saved | Ended | Recalled]:

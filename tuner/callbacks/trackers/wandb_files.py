@@ -57,7 +57,10 @@ def _continued(trace: Trace, path: Path) -> Trace:
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+            row = {
+                item.key or "/".join(item.nested_key): item.value_json
+                for item in record.history.item
+            }
             last_step = max(last_step, record.history.step.num)
             if "timestamp" in row and "training_iteration" in row:
                 last = int(json.loads(row["timestamp"])), int(json.loads(row["training_iteration"]))
@@ -91,7 +94,9 @@ def _frames(data: bytes) -> Iterator[bytes]:
         at += _RECORD.size
         if not part or at + size > len(data):
             return
-        collected = data[at : at + size] if part in (_WHOLE, _FIRST) else collected + data[at : at + size]
+        collected = (
+            data[at : at + size] if part in (_WHOLE, _FIRST) else collected + data[at : at + size]
+        )
         at += size
         if part in (_WHOLE, _LAST):
             yield collected

@@ -156,7 +156,9 @@ class _WandbTracker(Tracker):
         self._wandb = importlib.import_module("wandb")
         settings = self._wandb.setup(self._wandb.Settings(silent=True)).settings
         self._is_offline = self._options.init.get("mode", settings.mode) in ("offline", "dryrun")
-        self._directory = Path(self._options.init.get("dir") or os.environ.get("WANDB_DIR") or self._experiment.path)
+        self._directory = Path(
+            self._options.init.get("dir") or os.environ.get("WANDB_DIR") or self._experiment.path
+        )
 
     def begin(self, trial: Trial, begun: Begun) -> None:
         self._begun[trial] = begun
@@ -208,7 +210,9 @@ class _WandbTracker(Tracker):
 
     def rest(self) -> None:
         for trial in [trial for trial in self._runs if trial.status is Status.PAUSED]:
-            self._close(trial, Outcome.FINISHED)  # an open run costs memory, and thousands may be paused
+            self._close(
+                trial, Outcome.FINISHED
+            )  # an open run costs memory, and thousands may be paused
 
     def leave(self) -> None:
         for trial in list(self._runs):
@@ -216,7 +220,9 @@ class _WandbTracker(Tracker):
 
     def is_passing(self, error: Exception) -> bool:
         errors = importlib.import_module("wandb.errors")
-        return isinstance(error, errors.CommError) and not isinstance(error, errors.AuthenticationError)
+        return isinstance(error, errors.CommError) and not isinstance(
+            error, errors.AuthenticationError
+        )
 
     def _open(self, trial: Trial, begun: Begun, last_step: int) -> _Run:
         given = dict(self._options.init)
@@ -295,13 +301,19 @@ def read_key(api_key: str | None, api_key_file: str | os.PathLike[str] | None) -
     if api_key_file is None:
         return api_key
     if api_key is not None:
-        raise ValueError(f"api_key and api_key_file must not both be given, got the file {str(api_key_file)!r} as well; omit one")
+        raise ValueError(
+            f"api_key and api_key_file must not both be given, got the file {str(api_key_file)!r} as well; omit one"
+        )
     try:
         key = Path(api_key_file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as cause:
-        raise ValueError(f"api_key_file must be a file with the key, got {str(api_key_file)!r} ({cause}); write the key into it") from cause
+        raise ValueError(
+            f"api_key_file must be a file with the key, got {str(api_key_file)!r} ({cause}); write the key into it"
+        ) from cause
     if not key:
-        raise ValueError(f"api_key_file must be a file with the key, got {str(api_key_file)!r}, which is empty; write the key into it")
+        raise ValueError(
+            f"api_key_file must be a file with the key, got {str(api_key_file)!r}, which is empty; write the key into it"
+        )
     return key
 
 
@@ -328,7 +340,10 @@ def check_access(api_key: str | None, mode: str | None) -> None:
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with texts in the place of what W&B could only guess at."""
-    return {name: value if isinstance(value, bool | int | float | str | None) else str(value) for name, value in config.items()}
+    return {
+        name: value if isinstance(value, bool | int | float | str | None) else str(value)
+        for name, value in config.items()
+    }
 
 
 def _starts_with(name: str, names: frozenset[str]) -> bool:

@@ -87,11 +87,17 @@ class ProcessExecutor:
             TrainableNotPicklable: If the trainable cannot be carried to another process.
         """
         if sys.platform == "win32":
-            raise NotImplementedError("trials in processes of their own need Linux or macOS; use InlineExecutor, or run under WSL")
+            raise NotImplementedError(
+                "trials in processes of their own need Linux or macOS; use InlineExecutor, or run under WSL"
+            )
         if start_method not in ("zygote", "spawn", None):
-            raise ValueError(f"start_method must be 'zygote', 'spawn' or None, got {start_method!r}; None picks what the system allows")
+            raise ValueError(
+                f"start_method must be 'zygote', 'spawn' or None, got {start_method!r}; None picks what the system allows"
+            )
         if kill_grace_s <= 0:
-            raise ValueError(f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds")
+            raise ValueError(
+                f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds"
+            )
         self._parcel = Parcel.pack(ship(trainable), kill_grace_s=kill_grace_s)
         self._assign = assign
         self._directory = str(Path.cwd())
@@ -196,7 +202,9 @@ class ProcessExecutor:
 
     def _conceive(self, command: StartWorker, birth: Birth) -> RemoteWorker:
         ours, theirs = socket.socketpair()
-        worker = RemoteWorker(next(self._numbers), command, DriverEnd(ours), Path(birth.trial_dir, STDERR))
+        worker = RemoteWorker(
+            next(self._numbers), command, DriverEnd(ours), Path(birth.trial_dir, STDERR)
+        )
         worker.end.send_birth(birth)
         self._workers[worker.number] = worker
         self._launcher.start(worker.number, theirs)
@@ -213,7 +221,9 @@ class ProcessExecutor:
             self._postponed.add(command, error)
             return
         failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
-        self._events.append(WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, failure))
+        self._events.append(
+            WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, failure)
+        )
 
     def _answer(self, command: AnswerReport) -> None:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
@@ -234,7 +244,14 @@ class ProcessExecutor:
             else:
                 self._send_kill(worker)
         elif self._postponed.withdraw(command):
-            self._events.append(WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, Failure("killed", command.reason)))
+            self._events.append(
+                WorkerExited(
+                    command.trial_id,
+                    command.attempt,
+                    Outcome.KILLED,
+                    Failure("killed", command.reason),
+                )
+            )
 
     def _send_kill(self, worker: RemoteWorker, *, is_gentle: bool = False) -> None:
         self._launcher.kill(worker.number, is_gentle=is_gentle)
@@ -255,9 +272,13 @@ class ProcessExecutor:
     def _watch(self, worker: RemoteWorker) -> None:
         mask = _READ | _WRITE if worker.end.has_backlog else _READ
         if worker.mask == 0:
-            self._selector.register(worker.end.socket, mask, functools.partial(self._on_worker, worker))
+            self._selector.register(
+                worker.end.socket, mask, functools.partial(self._on_worker, worker)
+            )
         elif worker.mask != mask:
-            self._selector.modify(worker.end.socket, mask, functools.partial(self._on_worker, worker))
+            self._selector.modify(
+                worker.end.socket, mask, functools.partial(self._on_worker, worker)
+            )
         worker.mask = mask
 
     def _unwatch(self, worker: RemoteWorker) -> None:
@@ -370,7 +391,9 @@ class ProcessExecutor:
             case "gone":
                 self._zygote_deaths = 0
                 if worker := self._workers.get(report["worker"]):
-                    self._conclude(worker, Remains(report["code"], report["peak_bytes"], report["is_oom"]))
+                    self._conclude(
+                        worker, Remains(report["code"], report["peak_bytes"], report["is_oom"])
+                    )
             case "ready":
                 self._launcher.is_ready = True
             case "spawning":
@@ -381,21 +404,29 @@ class ProcessExecutor:
     def _fall_back(self, reason: str) -> None:
         if self._method == "fork":
             self._method = "spawn"
-            _log.warning("each trial loads the trainable anew, which takes longer, because a process cannot be forked with it: %s", reason)
+            _log.warning(
+                "each trial loads the trainable anew, which takes longer, because a process cannot be forked with it: %s",
+                reason,
+            )
 
     def _replace_launcher(self) -> None:
         self._selector.unregister(self._launcher.control)
         was_ready = self._launcher.is_ready
         code = self._launcher.close()
         self._zygote_deaths += 1
-        _log.warning("the process that starts the trials died (exit code %d); running trials are lost, another is started", code)
+        _log.warning(
+            "the process that starts the trials died (exit code %d); running trials are lost, another is started",
+            code,
+        )
         if not was_ready:
             self._fall_back("loading it ends the process")
         for worker in list(self._workers.values()):
             self._orphan(worker)
         if self._zygote_deaths >= _MAX_ZYGOTE_DEATHS:
             self.shutdown(0.0)
-            raise TunerError(f"the process that starts the trials died {self._zygote_deaths} times in a row, at last with exit code {code}")
+            raise TunerError(
+                f"the process that starts the trials died {self._zygote_deaths} times in a row, at last with exit code {code}"
+            )
         self._launcher = self._launch()
 
     def _orphan(self, worker: RemoteWorker) -> None:

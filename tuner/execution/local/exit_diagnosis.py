@@ -39,7 +39,11 @@ def cause_of_death(remains: Remains, stderr: Path, start: int) -> Failure:
         start: Where in that file its own part begins.
     """
     if remains.code >= 0:
-        return Failure(f"exited with code {remains.code}", "the process ended before the training code did", last_lines(stderr, start))
+        return Failure(
+            f"exited with code {remains.code}",
+            "the process ended before the training code did",
+            last_lines(stderr, start),
+        )
     message = _killing(remains.is_oom) if -remains.code == signal.SIGKILL else _ANONYMOUS
     if remains.peak_bytes:
         message += f"; it had used {remains.peak_bytes / 2**20:,.0f} MiB of memory at most"

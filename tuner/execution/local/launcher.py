@@ -133,7 +133,13 @@ def _close(request: Request) -> None:
         os.close(request.descriptor)
 
 
-def _end(process: subprocess.Popen[bytes], control: socket.socket, holder: int, owner: int, deadline_s: float = _EXIT_S) -> None:
+def _end(
+    process: subprocess.Popen[bytes],
+    control: socket.socket,
+    holder: int,
+    owner: int,
+    deadline_s: float = _EXIT_S,
+) -> None:
     if os.getpid() != owner:
         return  # a fork of the driver's, which has no say in it
     control.close()

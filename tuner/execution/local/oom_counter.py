@@ -53,7 +53,15 @@ def _counters() -> list[Path]:
         return [machine]
     groups = {controllers: path.lstrip("/") for _, controllers, path in memberships}
     return [
-        *([_MOUNT / groups[""] / "memory.events", _MOUNT / "memory.events"] if "" in groups else []),
-        *([_MOUNT / "memory" / groups["memory"] / "memory.oom_control"] if "memory" in groups else []),
+        *(
+            [_MOUNT / groups[""] / "memory.events", _MOUNT / "memory.events"]
+            if "" in groups
+            else []
+        ),
+        *(
+            [_MOUNT / "memory" / groups["memory"] / "memory.oom_control"]
+            if "memory" in groups
+            else []
+        ),
         machine,
     ]

@@ -53,7 +53,11 @@ class DriverName:
     def parse(cls, text: bytes) -> Self | None:
         """Return what ``str`` has written; None if it is something else."""
         parts = text.split(b":")
-        return cls(*map(int, parts)) if len(parts) == _NUM_PARTS and all(part.isdigit() for part in parts) else None
+        return (
+            cls(*map(int, parts))
+            if len(parts) == _NUM_PARTS and all(part.isdigit() for part in parts)
+            else None
+        )
 
     def __str__(self) -> str:
         """Return it as the value of an environment variable."""

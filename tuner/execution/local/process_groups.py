@@ -88,7 +88,9 @@ def children() -> set[int]:
         return set()
     try:
         parts = []
-        while part := os.read(file, _READ_BYTES):  # a file object would touch many more of the pages that a forked process still shares
+        while part := os.read(
+            file, _READ_BYTES
+        ):  # a file object would touch many more of the pages that a forked process still shares
             parts.append(part)
     finally:
         os.close(file)
@@ -156,7 +158,11 @@ def reap(leaders: Container[int]) -> Dead | None:
         pid, status, usage = os.wait4(pid, os.WNOHANG)
     except ChildProcessError:
         return None
-    return Dead(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * _MAXRSS_BYTES) if pid else None
+    return (
+        Dead(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * _MAXRSS_BYTES)
+        if pid
+        else None
+    )
 
 
 def _dead_child() -> int:

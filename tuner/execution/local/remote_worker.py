@@ -15,10 +15,14 @@ from .exit_diagnosis import Remains, cause_of_death, last_lines, size
 from .wire import DriverEnd
 
 _ANSWERS: Final = {
-    (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n" for verdict in Verdict for save in (False, True)
+    (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n"
+    for verdict in Verdict
+    for save in (False, True)
 }
 _STAY: Final = {
-    save: strict_json.to_bytes({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True}) + b"\n" for save in (False, True)
+    save: strict_json.to_bytes({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True})
+    + b"\n"
+    for save in (False, True)
 }
 
 _UNFIT: Final = {"kind": "unfit"}
@@ -109,7 +113,9 @@ class RemoteWorker:
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
         self._is_waiting = False
-        self.end.send(_STAY[command.save] if command.stay else _ANSWERS[command.verdict, command.save])
+        self.end.send(
+            _STAY[command.save] if command.stay else _ANSWERS[command.verdict, command.save]
+        )
 
     def condemn(self, reason: str) -> None:
         """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
@@ -129,14 +135,23 @@ class RemoteWorker:
             where = last_lines(self._stderr, self._stderr_start, _STACK_LINES)
             return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason, where))
         if remains is None:
-            return self._exited(Outcome.LOST, Failure("lost", "the process that had started it died, through no fault of the trial's"))
-        return self._exited(Outcome.FAILED, cause_of_death(remains, self._stderr, self._stderr_start))
+            return self._exited(
+                Outcome.LOST,
+                Failure(
+                    "lost", "the process that had started it died, through no fault of the trial's"
+                ),
+            )
+        return self._exited(
+            Outcome.FAILED, cause_of_death(remains, self._stderr, self._stderr_start)
+        )
 
     def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
         return WorkerExited(self.trial_id, self.attempt, outcome, failure)
 
     def _complain(self, error: ValueError) -> None:
-        self._complaint = Failure("malformed message", f"{error}; nothing but report may write to a worker's connection")
+        self._complaint = Failure(
+            "malformed message", f"{error}; nothing but report may write to a worker's connection"
+        )
 
     def _events(self, messages: list[Any]) -> list[Event]:
         events: list[Event] = []
@@ -151,7 +166,9 @@ class RemoteWorker:
             elif self._kill_reason is None:
                 self.farewell = event
                 self.stays = message.get("stays") is True
-                self.late_imports = [name for name in message.get("late_imports") or () if isinstance(name, str)]
+                self.late_imports = [
+                    name for name in message.get("late_imports") or () if isinstance(name, str)
+                ]
                 self.packages = _versions(message.get("packages"))
         return events
 
@@ -167,4 +184,6 @@ class RemoteWorker:
 def _versions(told: Any) -> dict[str, str]:
     """Return what a worker says about packages as far as it is of the right kind."""
     pairs = list(told.items())[:_MAX_PACKAGES] if isinstance(told, dict) else []
-    return {name: version[:_MAX_VERSION_LENGTH] for name, version in pairs if isinstance(version, str)}
+    return {
+        name: version[:_MAX_VERSION_LENGTH] for name, version in pairs if isinstance(version, str)
+    }

@@ -32,7 +32,10 @@ class StayingWorkers:
     def take(self, command: StartWorker, birth: Birth) -> RemoteWorker | None:
         """Give an attempt to the process that has stayed for it; return None if there is none, or it may use other things."""
         worker = self._by_trial.get(command.trial_id)
-        if worker is None or (command.resources, command.gpu_ids) != (worker.command.resources, worker.command.gpu_ids):
+        if worker is None or (command.resources, command.gpu_ids) != (
+            worker.command.resources,
+            worker.command.gpu_ids,
+        ):
             return None
         del self._by_trial[command.trial_id]
         worker.take_on(command)

@@ -59,7 +59,9 @@ class SpareWorkers:
         ours, theirs = socket.socketpair()
         with theirs:
             theirs.set_inheritable(True)
-            arguments = command("tuner.execution.local.spawn_pool", os.getpid(), theirs.fileno(), *self._inherited)
+            arguments = command(
+                "tuner.execution.local.spawn_pool", os.getpid(), theirs.fileno(), *self._inherited
+            )
             pid = os.posix_spawn(arguments[0], arguments, os.environ)
         self._hatches.add(pid, ours)
         return pid

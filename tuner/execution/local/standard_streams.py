@@ -36,5 +36,8 @@ def open_standard_streams() -> None:
 
 def inherited_output() -> tuple[int | None, int | None]:
     """Return which standard output and error a child process is to get, in the terms of `subprocess.Popen`: ours, if they were open."""
-    out, err = (None if stream is not None else subprocess.DEVNULL for stream in (sys.__stdout__, sys.__stderr__))
+    out, err = (
+        None if stream is not None else subprocess.DEVNULL
+        for stream in (sys.__stdout__, sys.__stderr__)
+    )
     return out, err

@@ -12,7 +12,15 @@ from typing import Final, final
 
 from tuner.core.commands import KillWorker, StartWorker
 
-_SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
+_SCARCITIES: Final = (
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ENOBUFS,
+    errno.EAGAIN,
+    errno.ENOSPC,
+    errno.EDQUOT,
+)
 _RETRY_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -41,7 +49,11 @@ class PostponedStarts:
         """Take in a start that has failed for want of something."""
         if not self._is_warned:
             self._is_warned = True
-            _log.warning("trial %s cannot be started now: %s; trying again every second", command.trial_id, _described(error))
+            _log.warning(
+                "trial %s cannot be started now: %s; trying again every second",
+                command.trial_id,
+                _described(error),
+            )
         self._commands.append(command)
         self._retry_at = time.monotonic() + _RETRY_S
 
@@ -61,7 +73,11 @@ class PostponedStarts:
 
     def withdraw(self, command: KillWorker) -> bool:
         """Keep no longer what is to be killed before it has begun; return whether it was kept."""
-        found = [start for start in self._commands if (start.trial_id, start.attempt) == (command.trial_id, command.attempt)]
+        found = [
+            start
+            for start in self._commands
+            if (start.trial_id, start.attempt) == (command.trial_id, command.attempt)
+        ]
         for start in found:
             self._commands.remove(start)
         return bool(found)

@@ -21,7 +21,8 @@ from typing import Any, Final, Self
 _LENGTH: Final = struct.Struct("!Q")
 _ROOT: Final = str(Path(__file__).resolve().parents[3])
 _CODE: Final = (
-    "import sys; root, module, *rest = sys.argv[1:]; sys.path.insert(0, root); __import__('importlib').import_module(module).main(*rest)"
+    "import sys; root, module, *rest = sys.argv[1:]; sys.path.insert(0, root); "
+    "__import__('importlib').import_module(module).main(*rest)"
 )
 
 
@@ -48,7 +49,11 @@ class Parcel:
     @classmethod
     def pack(cls, trainable: bytes, **settings: float) -> Self:
         """Pack a pickled trainable, the driver's module path and arguments, and settings for the process that unpacks it."""
-        surroundings = {"path": [os.fspath(entry) for entry in sys.path], "argv": sys.argv, **settings}
+        surroundings = {
+            "path": [os.fspath(entry) for entry in sys.path],
+            "argv": sys.argv,
+            **settings,
+        }
         head = json.dumps(surroundings).encode()
         descriptor = _anonymous_file()
         with open(descriptor, "wb", closefd=False) as file:

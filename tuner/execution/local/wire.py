@@ -211,10 +211,19 @@ def _as_result(line: bytes) -> dict[str, Any] | None:
     it for one that holds what `strict_json` marks.
     """
     frame = line.removesuffix(b"\n")
-    if not (frame.startswith(_RESULT_START) and frame.endswith(_RESULT_END)) or b"$" in frame or not frame.isascii():
+    if (
+        not (frame.startswith(_RESULT_START) and frame.endswith(_RESULT_END))
+        or b"$" in frame
+        or not frame.isascii()
+    ):
         return None
     text = frame[len(_RESULT_START) : -len(_RESULT_END)]
     try:
-        return {"kind": "result", "metrics": strict_json.loads(text), "checkpoint": None, "text": text}
+        return {
+            "kind": "result",
+            "metrics": strict_json.loads(text),
+            "checkpoint": None,
+            "text": text,
+        }
     except ValueError:
         return None

@@ -39,7 +39,14 @@ from .wire import Birth, WorkerEnd
 _OOM_SCORE: Final = b"300"
 """Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
 
-_USED_IN_TRIALS: Final = ("Checkpoint", "Trainable", "checkpoint_dir", "get_checkpoint", "get_context", "report")
+_USED_IN_TRIALS: Final = (
+    "Checkpoint",
+    "Trainable",
+    "checkpoint_dir",
+    "get_checkpoint",
+    "get_context",
+    "report",
+)
 """Names of the face that training code uses; the face looks each of them up when it is first used."""
 
 _STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
@@ -128,7 +135,9 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
         trainable = load()
         assignment = pickle.loads(birth.assignment)  # noqa: S301  (from the driver, which also gave us our code)
     except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
-        channel.send({"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
+        channel.send(
+            {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))}
+        )
         return
     if assignment.works_in_trial_dir:
         _enter(assignment.trial_dir)

@@ -87,7 +87,9 @@ class _Dying:
 class Zygote:
     """The loop: requests in, workers out, reports of their deaths back."""
 
-    def __init__(self, control: socket.socket, knell: int, starter: Starter, grace_s: float) -> None:
+    def __init__(
+        self, control: socket.socket, knell: int, starter: Starter, grace_s: float
+    ) -> None:
         """Watch the sockets and the children.
 
         Args:
@@ -108,7 +110,9 @@ class Zygote:
         self._retry_at = 0.0
         # Helpers that the user's modules have started while they were imported belong to all workers.
         self._household = process_groups.children()
-        self._bell, self._clapper = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        self._bell, self._clapper = (
+            os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        )
         signal.set_wakeup_fd(self._clapper, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         self._selector = selectors.DefaultSelector()
@@ -119,7 +123,9 @@ class Zygote:
         """Serve the driver until it is gone: then return None, in the zygote. Return in each forked worker, with its hatch."""
         while True:
             ready = {key.fd for key, _ in self._selector.select(self._patience())}
-            if self._knell in ready or (self._control.fileno() in ready and not self._take_requests()):
+            if self._knell in ready or (
+                self._control.fileno() in ready and not self._take_requests()
+            ):
                 self._bury_everybody()
                 return None
             if self._bell in ready:
@@ -153,13 +159,25 @@ class Zygote:
 
     def _kill(self, number: int, *, is_gentle: bool) -> None:
         if number in self._pids:
-            end = process_groups.ask_child_and_group if is_gentle else process_groups.kill_child_and_group
+            end = (
+                process_groups.ask_child_and_group
+                if is_gentle
+                else process_groups.kill_child_and_group
+            )
             end(self._pids[number])
             return
         for request in [request for request in self._unborn if request.worker == number]:
             self._unborn.remove(request)
             os.close(request.descriptor)
-            self._report({"kind": "gone", "worker": number, "code": -signal.SIGKILL, "peak_bytes": 0, "is_oom": False})
+            self._report(
+                {
+                    "kind": "gone",
+                    "worker": number,
+                    "code": -signal.SIGKILL,
+                    "peak_bytes": 0,
+                    "is_oom": False,
+                }
+            )
 
     def _start_unborn(self) -> socket.socket | None:
         """Start the workers asked for; return None here and, in a forked worker, its hatch."""
@@ -171,7 +189,12 @@ class Zygote:
                     return hatch
             except OSError as error:
                 self._retry_at = time.monotonic() + _RETRY_S
-                self._report({"kind": "warning", "text": f"no process can be started for a trial ({error}); trying again"})
+                self._report(
+                    {
+                        "kind": "warning",
+                        "text": f"no process can be started for a trial ({error}); trying again",
+                    }
+                )
                 return None
             if pid is None:
                 continue
@@ -203,12 +226,19 @@ class Zygote:
                 number = self._workers.pop(dead.pid)
                 del self._pids[number]
                 is_oom = self._memory.claim() if dead.code == -signal.SIGKILL else False
-                self._dying[dead.pid] = _Dying(number, dead, is_oom, time.monotonic() + self._grace_s)
+                self._dying[dead.pid] = _Dying(
+                    number, dead, is_oom, time.monotonic() + self._grace_s
+                )
         self._kill_strays()
 
     def _kill_strays(self) -> None:
         """Kill descendants of dead workers that have left the group: those of living ones are these workers' children."""
-        for pid in process_groups.children() - self._workers.keys() - self._starter.spares - self._household:
+        for pid in (
+            process_groups.children()
+            - self._workers.keys()
+            - self._starter.spares
+            - self._household
+        ):
             process_groups.kill_child_and_group(pid)
 
     def _report_gone(self) -> None:
@@ -217,10 +247,23 @@ class Zygote:
             if process_groups.is_group_alive(pid) and not is_late:
                 continue
             if is_late:
-                self._report({"kind": "warning", "text": f"process group {pid} of a dead trial cannot be killed; it may hold memory"})
+                self._report(
+                    {
+                        "kind": "warning",
+                        "text": f"process group {pid} of a dead trial cannot be killed; it may hold memory",
+                    }
+                )
             del self._dying[pid]
             body, number = dying.body, dying.worker
-            self._report({"kind": "gone", "worker": number, "code": body.code, "peak_bytes": body.peak_bytes, "is_oom": dying.is_oom})
+            self._report(
+                {
+                    "kind": "gone",
+                    "worker": number,
+                    "code": body.code,
+                    "peak_bytes": body.peak_bytes,
+                    "is_oom": dying.is_oom,
+                }
+            )
 
     def _report(self, report: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the driver is gone; the life line will say so
@@ -318,7 +361,9 @@ def _load(parcel: Parcel) -> tuple[Any, str | None]:
 
 
 def _why_not_fork() -> str | None:
-    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    names = [
+        thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
+    ]
     if names:
         return f"loading it starts threads ({', '.join(names)})"
     if process_groups.num_threads() > 1:

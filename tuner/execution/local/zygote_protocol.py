@@ -106,7 +106,9 @@ def receive_request(control: socket.socket) -> Request | None:
     return Start(worker, descriptor)
 
 
-def receive_with_descriptor(end: socket.socket, num_bytes: int, flags: int = 0) -> tuple[bytes, int | None]:
+def receive_with_descriptor(
+    end: socket.socket, num_bytes: int, flags: int = 0
+) -> tuple[bytes, int | None]:
     """Return bytes and the descriptor that came with them, closed on exec; `socket.recv_fds` knows neither that nor flags."""
     size = array.array("i").itemsize
     data, ancillary, _, _ = end.recvmsg(num_bytes, socket.CMSG_SPACE(size), flags | _CLOEXEC)

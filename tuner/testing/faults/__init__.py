@@ -15,4 +15,14 @@ from .invariants import Violation
 from .scenario import Scenario, scenario
 from .story import Story, play
 
-__all__ = ["Campaign", "Fault", "Scenario", "Story", "Violation", "play", "run_campaign", "scenario", "simulate_with_faults"]
+__all__ = [
+    "Campaign",
+    "Fault",
+    "Scenario",
+    "Story",
+    "Violation",
+    "play",
+    "run_campaign",
+    "scenario",
+    "simulate_with_faults",
+]

@@ -35,21 +35,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tuner.testing.faults", description="Simulate experiments with faults.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tuner.testing.faults", description="Simulate experiments with faults."
+    )
     parser.add_argument("--experiments", type=int, help="how many to simulate")
     parser.add_argument("--minutes", type=float, help="how long to simulate")
-    parser.add_argument("--first-seed", type=int, help="number of the first one; by default the time, so that each night sees others")
-    parser.add_argument("--no-shrink", action="store_true", help="leave a failing experiment as large as it is")
+    parser.add_argument(
+        "--first-seed",
+        type=int,
+        help="number of the first one; by default the time, so that each night sees others",
+    )
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="leave a failing experiment as large as it is"
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--seed", type=int, help="simulate this one alone")
     for name, option in OPTIONS.items():
         parser.add_argument(option, dest=name, type=int, help=f"with another {name}")
-    parser.add_argument("--without", default="", help=f"switch off, separated by commas, any of: {', '.join(Fault)}")
+    parser.add_argument(
+        "--without", default="", help=f"switch off, separated by commas, any of: {', '.join(Fault)}"
+    )
     return parser
 
 
 def _changed(drawn: Scenario, options: argparse.Namespace) -> Scenario:
-    changes = {name: getattr(options, name) for name in OPTIONS if getattr(options, name) is not None}
+    changes = {
+        name: getattr(options, name) for name in OPTIONS if getattr(options, name) is not None
+    }
     without = {Fault(name) for name in options.without.split(",") if name}
     return dataclasses.replace(drawn, without=drawn.without | without, **changes)
 

@@ -36,12 +36,17 @@ class WatchedLog:
         if isinstance(event, TrialForked):
             why = Reason(FORK_RULE, {"checkpoint": event.checkpoint})
             self._world.ledger.has_forks = True
-            self._world.ledger.note_exploit(Exploit(event.trial_id, event.donor_id, event.changes, why, event.checkpoint))
+            self._world.ledger.note_exploit(
+                Exploit(event.trial_id, event.donor_id, event.changes, why, event.checkpoint)
+            )
         for said in advice:
             if isinstance(said.decision, Exploit):
                 self._world.ledger.note_exploit(said.decision)
         # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
-        if not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine)):
+        if not (
+            isinstance(event, CheckpointRequested)
+            or (isinstance(event, TurnEnded) and event.is_routine)
+        ):
             self._world.is_dirty = True
         self._log.append(event, at_s, advice)
 
@@ -89,11 +94,15 @@ class Bystander(Callback):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
         """Hear of a result."""
         ledger = self._world.ledger
         invariants.told_by_the_living(trial, result)
-        ledger.told[trial.trial_id] = max(result["training_iteration"], ledger.told.get(trial.trial_id, 0))
+        ledger.told[trial.trial_id] = max(
+            result["training_iteration"], ledger.told.get(trial.trial_id, 0)
+        )
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Hear of a trial's end."""

@@ -53,7 +53,9 @@ class Campaign:
     @property
     def rate_per_min(self) -> float:
         """How many whole experiments were simulated in a minute of processor time, those for comparison included."""
-        return 60 * (self.num_experiments + self.num_undisturbed) / self.cpu_s if self.cpu_s else 0.0
+        return (
+            60 * (self.num_experiments + self.num_undisturbed) / self.cpu_s if self.cpu_s else 0.0
+        )
 
     def summary(self) -> str:
         """Return the figures in one line."""
@@ -83,7 +85,11 @@ def run_campaign(
         shrinks: Whether to make a failing scenario smaller, which may take a minute.
     """
     campaign, began, began_cpu = Campaign(), time.monotonic(), time.process_time()
-    seeds = itertools.count(first_seed) if num_experiments is None else range(first_seed, first_seed + num_experiments)
+    seeds = (
+        itertools.count(first_seed)
+        if num_experiments is None
+        else range(first_seed, first_seed + num_experiments)
+    )
     with counted_transitions(campaign.seen), rare_garbage_collection():
         for seed in seeds:
             _add(campaign, scenario(seed, scheduler), shrinks=shrinks)
@@ -107,7 +113,9 @@ def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
     campaign.seen.update(story.seen)
 
 
-def simulate_with_faults(make_scheduler: SchedulerFactory, *, num_experiments: int = 200, seed: int = 0) -> Campaign:
+def simulate_with_faults(
+    make_scheduler: SchedulerFactory, *, num_experiments: int = 200, seed: int = 0
+) -> Campaign:
     """Try a scheduler in experiments in which everything goes wrong: drivers and workers die, power fails, disks are full.
 
     Everything is real but disk, time and workers: driver, journal, recovery and replay are the engine's own. A scheduler that

@@ -70,7 +70,9 @@ class VirtualCheckpoints:
         """Yield what the checkpoints tell of their trials."""
         for (trial_id, name), saved in self._saved.items():
             index = int(name.rpartition("_")[2])
-            yield Witness(trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index)
+            yield Witness(
+                trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index
+            )
 
     def is_mourned(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
         """Return whether the checkpoint was damaged or deleted behind the engine's back."""
@@ -89,7 +91,9 @@ class VirtualCheckpoints:
         if not (names := sorted(name for name in self._saved if name[0] not in spared)):
             return
         victim = self._chance.choice(names)[0]
-        name = max(name for name in names if name[0] == victim)  # the latest is the one that is going to be missed
+        name = max(
+            name for name in names if name[0] == victim
+        )  # the latest is the one that is going to be missed
         self.mourned.add(name)
         if delete:
             del self._saved[name]
@@ -98,10 +102,18 @@ class VirtualCheckpoints:
 
     def sweep(self, trials: Iterable[Trial]) -> None:
         """Delete what no trial counts on, as an opening driver does."""
-        recorded = {(trial.trial_id, checkpoint.directory) for trial in trials for checkpoint in trial.checkpoints}
+        recorded = {
+            (trial.trial_id, checkpoint.directory)
+            for trial in trials
+            for checkpoint in trial.checkpoints
+        }
         self._saved = {key: saved for key, saved in self._saved.items() if key in recorded}
 
     def intact(self, trial_id: str) -> list[str]:
         """Return the names of a trial's checkpoints that are whole and that nobody has given to be deleted, oldest first."""
         doomed = {path.parts[-1] for path in self.doomed if path.parts[-2] == trial_id}
-        return sorted(name for (owner, name), saved in self._saved.items() if owner == trial_id and not saved.damage and name not in doomed)
+        return sorted(
+            name
+            for (owner, name), saved in self._saved.items()
+            if owner == trial_id and not saved.damage and name not in doomed
+        )

@@ -39,9 +39,19 @@ class _CountedTable(dict[Any, Any]):
 def counted_transitions(seen: Counter[str]) -> Iterator[None]:
     """Count every move of a trial or a worker while this lasts."""
     with (
-        mock.patch.object(lifecycle, "TRIAL_TABLE", cast("Any", _CountedTable(lifecycle.TRIAL_TABLE, "trial", seen))),
-        mock.patch.object(lifecycle, "WORKER_TABLE", cast("Any", _CountedTable(lifecycle.WORKER_TABLE, "worker", seen))),
-        mock.patch.object(lifecycle, "EXIT_MOVES", cast("Any", _CountedTable(lifecycle.EXIT_MOVES, "exit", seen))),
+        mock.patch.object(
+            lifecycle,
+            "TRIAL_TABLE",
+            cast("Any", _CountedTable(lifecycle.TRIAL_TABLE, "trial", seen)),
+        ),
+        mock.patch.object(
+            lifecycle,
+            "WORKER_TABLE",
+            cast("Any", _CountedTable(lifecycle.WORKER_TABLE, "worker", seen)),
+        ),
+        mock.patch.object(
+            lifecycle, "EXIT_MOVES", cast("Any", _CountedTable(lifecycle.EXIT_MOVES, "exit", seen))
+        ),
     ):
         yield
 

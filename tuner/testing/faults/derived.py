@@ -21,11 +21,21 @@ _EVENT_STEP, _EVENT_SUMMARY, _EVENT_SESSION = 2, 5, 7
 _SESSION_START: Final = 1
 
 
-def log_files_are_the_table(directory: Path, trials: Sequence[Trial], table: MemoryRows, *, has_tensorboard: bool) -> None:
+def log_files_are_the_table(
+    directory: Path, trials: Sequence[Trial], table: MemoryRows, *, has_tensorboard: bool
+) -> None:
     """I19: when an experiment has come to its end, each log file tells what the table does, row by row."""
     for trial in trials:
         rows, home = table.of(trial.trial_id), directory / trial.trial_id
-        _compare(trial, "progress.csv", rows, [{name: _number(row.get(name)) for name in row} for row in _csv_rows(home / "progress.csv")])
+        _compare(
+            trial,
+            "progress.csv",
+            rows,
+            [
+                {name: _number(row.get(name)) for name in row}
+                for row in _csv_rows(home / "progress.csv")
+            ],
+        )
         given = [row | {"config": _config_at(trial, number)} for number, row in enumerate(rows)]
         _compare(trial, "result.json", given, _json_rows(home / "result.json"))
         _compare_parameters(trial, home / "params.json")
@@ -39,13 +49,25 @@ def _config_at(trial: Trial, number: int) -> Mapping[str, Any]:
     return next((graft.config for graft in trial.grafts if number < graft.num_rows), trial.config)
 
 
-def _compare(trial: Trial, what: str, rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]) -> None:
+def _compare(
+    trial: Trial, what: str, rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]
+) -> None:
     owed, found = [row[_STEP] for row in rows], [row.get(_STEP) for row in told]
-    require("I19", owed == found, "of %s the table has the iterations %s, and %s tells of %s", trial, owed, what, found)
+    require(
+        "I19",
+        owed == found,
+        "of %s the table has the iterations %s, and %s tells of %s",
+        trial,
+        owed,
+        what,
+        found,
+    )
     for row, line in zip(rows, told, strict=True):
         # Callbacks may have added something, of which the journal does not tell.
         same = {name: line.get(name) for name in row}
-        require("I19", same == row, "of %s the table has %s, and %s tells of %s", trial, row, what, same)
+        require(
+            "I19", same == row, "of %s the table has %s, and %s tells of %s", trial, row, what, same
+        )
 
 
 def _compare_parameters(trial: Trial, path: Path) -> None:
@@ -55,7 +77,14 @@ def _compare_parameters(trial: Trial, path: Path) -> None:
         known = json.loads(path.read_bytes())
     except (OSError, ValueError) as reason:
         raise Violation("I19", f"{path.name} of {trial} cannot be read: {reason}") from reason
-    require("I19", known == trial.config, "%s trains with %s, and params.json tells of %s", trial, trial.config, known)
+    require(
+        "I19",
+        known == trial.config,
+        "%s trains with %s, and params.json tells of %s",
+        trial,
+        trial.config,
+        known,
+    )
 
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
@@ -104,10 +133,21 @@ def _messages(data: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(data):
         head = data[at : at + 8]
-        require("I19", _verifies(head, data[at + 8 : at + 12]), "an event file is damaged at byte %s of %s", at, len(data))
+        require(
+            "I19",
+            _verifies(head, data[at + 8 : at + 12]),
+            "an event file is damaged at byte %s of %s",
+            at,
+            len(data),
+        )
         size = struct.unpack("<Q", head)[0]
         message = data[at + 12 : at + 12 + size]
-        require("I19", _verifies(message, data[at + 12 + size : at + 16 + size]), "an event file is damaged at byte %s", at + 12)
+        require(
+            "I19",
+            _verifies(message, data[at + 12 + size : at + 16 + size]),
+            "an event file is damaged at byte %s",
+            at + 12,
+        )
         yield message
         at += 16 + size
 

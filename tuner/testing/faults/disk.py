@@ -88,7 +88,13 @@ class VirtualDisk:
         seen: What has occurred, for the counters.
     """
 
-    def __init__(self, fate: Fate, chance: Random, step: Callable[[], None], on_write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        fate: Fate,
+        chance: Random,
+        step: Callable[[], None],
+        on_write: Callable[[bytes], None],
+    ) -> None:
         """Format the disk."""
         self._fate = fate
         self._chance = chance
@@ -135,7 +141,9 @@ class VirtualDisk:
         try:
             self._step()
         except DriverDied:
-            if not was_dead:  # it was killed inside the call, which may have taken any part of the data
+            if (
+                not was_dead
+            ):  # it was killed inside the call, which may have taken any part of the data
                 file.content += data[: self._chance.choice((0, self._chance.randint(0, len(data))))]
             raise
         if self._full_for or (fault := self._fate.strike(Occasion.WRITE)) is Fault.DISK_FULL:
@@ -147,7 +155,9 @@ class VirtualDisk:
         return len(data)
 
     def _write_short(self, file: _File, data: bytes) -> int:
-        self._full_for = self._full_for - 1 if self._full_for else self._chance.randint(0, _FULL_FOR)
+        self._full_for = (
+            self._full_for - 1 if self._full_for else self._chance.randint(0, _FULL_FOR)
+        )
         taken = self._chance.choice((0, self._chance.randint(0, len(data) - 1)))
         refusal = self._refusal(errno.ENOSPC)
         if not taken:
@@ -188,7 +198,10 @@ class VirtualDisk:
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """See `Disk.whereabouts`."""
         directory, name = _place(path)
-        is_in_place = directory not in self._moved and self._entries[directory].get(name) is self._open[descriptor]
+        is_in_place = (
+            directory not in self._moved
+            and self._entries[directory].get(name) is self._open[descriptor]
+        )
         return Whereabouts(is_in_place)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -205,7 +218,9 @@ class VirtualDisk:
 
     def _count_rename(self, name: str, file: _File, *, is_new: bool) -> None:
         self.seen["torn end cut off"] += name.startswith("torn-")
-        self.seen["lines written again after a failed sync"] += is_new and name.endswith(".log") and file.content.count(b"\n") > 1
+        self.seen["lines written again after a failed sync"] += (
+            is_new and name.endswith(".log") and file.content.count(b"\n") > 1
+        )
         self.seen["several segments"] += name.endswith(".log") and not name.endswith("00001.log")
 
     def remove(self, path: Path) -> None:
@@ -227,7 +242,9 @@ class VirtualDisk:
         self._step()
         name = os.fspath(path)
         self._safe_entries[name] = dict(self._entries.get(name, {}))
-        self._unsafe_directories = {inner for inner in self._unsafe_directories if _place(inner)[0] != name}
+        self._unsafe_directories = {
+            inner for inner in self._unsafe_directories if _place(inner)[0] != name
+        }
 
     def _find(self, path: Path) -> _File:
         try:
@@ -269,29 +286,48 @@ class VirtualDisk:
             self._safe_entries.pop(name, None)
         for directory, latest in self._entries.items():
             safe = self._safe_entries.get(directory, {})
-            kept = {name: chance.choice((safe.get(name), latest.get(name))) for name in {**safe, **latest}}
-            self._entries[directory] = {name: file for name, file in kept.items() if file is not None}
-        survivors = {id(file): file for entries in self._entries.values() for file in entries.values()}
+            kept = {
+                name: chance.choice((safe.get(name), latest.get(name)))
+                for name in {**safe, **latest}
+            }
+            self._entries[directory] = {
+                name: file for name, file in kept.items() if file is not None
+            }
+        survivors = {
+            id(file): file for entries in self._entries.values() for file in entries.values()
+        }
         for file in survivors.values():
             file.lose_power(chance)
-        self._safe_entries = {directory: dict(entries) for directory, entries in self._entries.items()}
+        self._safe_entries = {
+            directory: dict(entries) for directory, entries in self._entries.items()
+        }
         self._unsafe_directories = set()
         self.crash()
 
     def contents(self, directory: Path) -> dict[str, bytes]:
         """Return every file of a directory, as a bystander sees it; nothing goes wrong here."""
-        return {name: bytes(file.content) for name, file in self._entries.get(os.fspath(directory), {}).items()}
+        return {
+            name: bytes(file.content)
+            for name, file in self._entries.get(os.fspath(directory), {}).items()
+        }
 
     def is_safe(self, directory: Path) -> bool:
         """Return whether the platter has all that processes read in a directory's log files."""
         name = os.fspath(directory)
         latest, safe = self._entries.get(name, {}), self._safe_entries.get(name, {})
-        return all(safe.get(entry) is file and file.is_safe for entry, file in latest.items() if entry.endswith(".log"))
+        return all(
+            safe.get(entry) is file and file.is_safe
+            for entry, file in latest.items()
+            if entry.endswith(".log")
+        )
 
     def safe_contents(self, directory: Path) -> dict[str, bytes]:
         """Return of every file of a directory what the platter has for certain."""
         safe = self._safe_entries.get(os.fspath(directory), {})
-        return {name: bytes(file.content[: min([file.num_safe, *(start for start, _ in file.holes)])]) for name, file in safe.items()}
+        return {
+            name: bytes(file.content[: min([file.num_safe, *(start for start, _ in file.holes)])])
+            for name, file in safe.items()
+        }
 
 
 def _place(path: Path | str) -> tuple[str, str]:

@@ -128,11 +128,20 @@ class Fate:
         is_power_out: Whether it went with the power.
     """
 
-    def __init__(self, chance: Random, mean_gaps: Mapping[Occasion, int], without: Collection[Fault], num_strikes: int) -> None:
+    def __init__(
+        self,
+        chance: Random,
+        mean_gaps: Mapping[Occasion, int],
+        without: Collection[Fault],
+        num_strikes: int,
+    ) -> None:
         """Draw when something first goes wrong."""
         self._chance = chance
         self._mean_gaps = mean_gaps
-        self._faults = {occasion: [fault for fault in FAULTS_AT[occasion] if fault not in without] for occasion in mean_gaps}
+        self._faults = {
+            occasion: [fault for fault in FAULTS_AT[occasion] if fault not in without]
+            for occasion in mean_gaps
+        }
         self._left = [_NEVER] * len(Occasion)
         self._num_left = num_strikes
         self.struck: Counter[Fault] = Counter()

@@ -31,8 +31,18 @@ from .world import TICK_S, World
 
 MAX_TURNS: Final = 5_000
 """Far more than any experiment takes that comes to an end."""
-_LITTERING: Final = frozenset({Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED})
-_NOT_PORTRAYED: Final = {"__weakref__", "config", "last_result", "local_path", "open_checkpoint", "summary", "trainable_name"}
+_LITTERING: Final = frozenset(
+    {Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED}
+)
+_NOT_PORTRAYED: Final = {
+    "__weakref__",
+    "config",
+    "last_result",
+    "local_path",
+    "open_checkpoint",
+    "summary",
+    "trainable_name",
+}
 _PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_PORTRAYED)
 
 
@@ -66,12 +76,20 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
     surviving, ledger = left.reports(), world.ledger
     if not world.fate.is_power_out:
         for report in ledger.acknowledged:
-            require("I1", report in surviving, "%s was acknowledged and is not in the journal", report)
+            require(
+                "I1", report in surviving, "%s was acknowledged and is not in the journal", report
+            )
         return
-    num_promised = len(ledger.acknowledged) if world.scenario.durability == "strict" else ledger.num_safe
+    num_promised = (
+        len(ledger.acknowledged) if world.scenario.durability == "strict" else ledger.num_safe
+    )
     kept = [report in surviving for report in ledger.acknowledged]
     require("I1", all(kept[:num_promised]), "a power cut has cost more than it may")
-    require("I1", kept == sorted(kept, reverse=True), "a power cut has left a later result and taken an earlier one")
+    require(
+        "I1",
+        kept == sorted(kept, reverse=True),
+        "a power cut has left a later result and taken an earlier one",
+    )
 
 
 def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> None:
@@ -83,7 +101,14 @@ def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> Non
     for trial in experiment.trials:
         iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
         should = _iterations_of(trial, stride)
-        require("I2", iterations == should, "rows of %s are %s, and should be %s", trial, iterations, should)
+        require(
+            "I2",
+            iterations == should,
+            "rows of %s are %s, and should be %s",
+            trial,
+            iterations,
+            should,
+        )
 
 
 def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
@@ -94,7 +119,9 @@ def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
     for record in left.records:
         if record["k"] == "result" and GHOST not in record["m"]:
             reported[record["id"]].append(record["m"])
-            branches[record["id"]].append(histories.get(record["id"], History()).branch_of(record["a"]))
+            branches[record["id"]].append(
+                histories.get(record["id"], History()).branch_of(record["a"])
+            )
     return MemoryRows(reported, branches)
 
 
@@ -118,8 +145,20 @@ def transitions_are_legal(experiment: Experiment) -> None:
 
 def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, int]) -> None:
     """I4: at most one live worker per trial, and no more than there are slots; each attempt has a number of its own."""
-    require("I4", start.trial_id not in live, "%s is started although attempt %s of it lives", start.trial_id, live.get(start.trial_id))
-    require("I4", len(live) < world.scenario.num_slots, "%s workers live when %s is started", len(live), start.trial_id)
+    require(
+        "I4",
+        start.trial_id not in live,
+        "%s is started although attempt %s of it lives",
+        start.trial_id,
+        live.get(start.trial_id),
+    )
+    require(
+        "I4",
+        len(live) < world.scenario.num_slots,
+        "%s workers live when %s is started",
+        len(live),
+        start.trial_id,
+    )
 
 
 def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
@@ -128,14 +167,31 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
     recorded = trial.checkpoints
     if start.source_id == start.trial_id and trial.graft is None:
         latest = trial.source if trial.grafts else recorded[-1] if recorded else None
-        require("I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded)
+        require(
+            "I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded
+        )
     else:
         donor = _experiment(world).roster[start.source_id]
-        require("I5", start.checkpoint in donor.checkpoints, "%s starts from what %s does not have", start, donor)
-        is_leased = start.checkpoint is not None and donor.leases.get(start.trial_id) == start.checkpoint.index
+        require(
+            "I5",
+            start.checkpoint in donor.checkpoints,
+            "%s starts from what %s does not have",
+            start,
+            donor,
+        )
+        is_leased = (
+            start.checkpoint is not None
+            and donor.leases.get(start.trial_id) == start.checkpoint.index
+        )
         require("I5", is_leased, "%s starts from what it has not leased", start)
     taken = {checkpoint.index for checkpoint in recorded}
-    require("I5", start.next_checkpoint not in taken, "%s is going to overwrite checkpoint %s", start.trial_id, start.next_checkpoint)
+    require(
+        "I5",
+        start.next_checkpoint not in taken,
+        "%s is going to overwrite checkpoint %s",
+        start.trial_id,
+        start.next_checkpoint,
+    )
     if start.checkpoint:
         checkpoint_is_readable(world, start)
     if world.scenario.num_to_keep is None and not trial.grafts:
@@ -143,9 +199,20 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
 
 
 def _is_latest(world: World, start: StartWorker) -> None:
-    known = [name for name in world.checkpoints.intact(start.trial_id) if (start.trial_id, name) in world.ledger.saved]
+    known = [
+        name
+        for name in world.checkpoints.intact(start.trial_id)
+        if (start.trial_id, name) in world.ledger.saved
+    ]
     latest = start.checkpoint.directory if start.checkpoint else None
-    require("I5", latest == (known[-1] if known else None), "%s starts from %s, there are %s", start.trial_id, latest, known)
+    require(
+        "I5",
+        latest == (known[-1] if known else None),
+        "%s starts from %s, there are %s",
+        start.trial_id,
+        latest,
+        known,
+    )
 
 
 def checkpoint_is_readable(world: World, start: StartWorker) -> None:
@@ -154,10 +221,23 @@ def checkpoint_is_readable(world: World, start: StartWorker) -> None:
         return
     saved = world.checkpoints.find(start.source_id, start.checkpoint)
     if saved is None:
-        raise Violation("I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there")
-    require("I5", not saved.damage, "%s starts from %s, although %s", start.trial_id, start.checkpoint.directory, saved.damage)
+        raise Violation(
+            "I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there"
+        )
     require(
-        "I5", saved.num_steps * world.scenario.stride == start.checkpoint.iteration, "%s holds %s steps", start.checkpoint, saved.num_steps
+        "I5",
+        not saved.damage,
+        "%s starts from %s, although %s",
+        start.trial_id,
+        start.checkpoint.directory,
+        saved.damage,
+    )
+    require(
+        "I5",
+        saved.num_steps * world.scenario.stride == start.checkpoint.iteration,
+        "%s holds %s steps",
+        start.checkpoint,
+        saved.num_steps,
     )
 
 
@@ -169,33 +249,81 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
     state, ledger = inner.state_dict(), world.ledger
     if ledger.has_forks:
         return  # a fork begins beyond levels that it never stood on
-    if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1 or world.scenario.stride > 1:
+    if (
+        state["settings"]["time_attr"] != "training_iteration"
+        or len(state["brackets"]) != 1
+        or world.scenario.stride > 1
+    ):
         return
     [bracket] = state["brackets"]
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
-        owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
-        known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
+        owed = Counter(
+            ledger.values[trial_id, int(level)]
+            for trial_id, told in ledger.told.items()
+            if told >= level
+        )
+        known = Counter(
+            value for (_, iteration), value in ledger.values.items() if iteration == level
+        )
         # Where trials are only stopped, values are kept in their order; where they are promoted, with their trials.
         has_promotions = "recorded" in rung
-        values = [float(value) for _, value, _ in rung["recorded"]] if has_promotions else rung["values"]
+        values = (
+            [float(value) for _, value, _ in rung["recorded"]] if has_promotions else rung["values"]
+        )
         stands = Counter(values)
-        require("I6", has_promotions or values == sorted(values), "the rung at %s is out of order: %s", level, values)
+        require(
+            "I6",
+            has_promotions or values == sorted(values),
+            "the rung at %s is out of order: %s",
+            level,
+            values,
+        )
         # Who was to be paused, and trained on since it failed before it was, is not compared at the levels that it passes.
-        require("I6", has_promotions or owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
-        require("I6", stands <= known, "the rung at %s holds %s, which nobody reported", level, stands - known)
+        require(
+            "I6",
+            has_promotions or owed <= stands,
+            "the rung at %s has forgotten %s",
+            level,
+            owed - stands,
+        )
+        require(
+            "I6",
+            stands <= known,
+            "the rung at %s holds %s, which nobody reported",
+            level,
+            stands - known,
+        )
 
 
 def portrait(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
     """Return all that a restart has to bring back, as values that compare."""
-    trials = [{name: repr(getattr(trial, name)) for name in _PORTRAYED} | _last(trial) for trial in experiment.trials]
+    trials = [
+        {name: repr(getattr(trial, name)) for name in _PORTRAYED} | _last(trial)
+        for trial in experiment.trials
+    ]
     board = (experiment.best.trial and experiment.best.trial.trial_id, repr(experiment.best.value))
-    return {"trials": trials, "best": board, "scheduler": repr(scheduler.state_dict()), "counts": dict(+experiment.roster.num_by_status)}
+    return {
+        "trials": trials,
+        "best": board,
+        "scheduler": repr(scheduler.state_dict()),
+        "counts": dict(+experiment.roster.num_by_status),
+    }
 
 
 def _last(trial: Trial) -> dict[str, Any]:
     # What callbacks change in a result is not written down.
-    last = {name: value for name, value in trial.last_result.items() if name not in {CONFIG, SHOULD_CHECKPOINT}}
-    return {"last": last, "summary": {name: (each.count, each.last, each.min, each.max) for name, each in trial.summary.items()}}
+    last = {
+        name: value
+        for name, value in trial.last_result.items()
+        if name not in {CONFIG, SHOULD_CHECKPOINT}
+    }
+    return {
+        "last": last,
+        "summary": {
+            name: (each.count, each.last, each.min, each.max)
+            for name, each in trial.summary.items()
+        },
+    }
 
 
 def fold_gives_the_state(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -209,14 +337,21 @@ def _difference(before: Any, after: Any) -> str:
     if isinstance(before, list) and len(before) == len(after):
         for one, other in zip(before, after, strict=True):
             if one != other:
-                changed = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+                changed = {
+                    name: (one[name], other[name]) for name in one if one[name] != other[name]
+                }
                 return f"of {one['trial_id']}: {changed}"
     return f"{before} and is {after}"
 
 
 def told_by_the_living(trial: Trial, result: Mapping[str, Any]) -> None:
     """I8: only the current attempt of a RUNNING trial adds results."""
-    require("I8", GHOST not in result, "a message of an attempt that is over was taken for a result of %s", trial)
+    require(
+        "I8",
+        GHOST not in result,
+        "a message of an attempt that is over was taken for a result of %s",
+        trial,
+    )
     require("I8", trial.status is Status.RUNNING, "a result was added to %s", trial)
 
 
@@ -228,7 +363,9 @@ def takes_no_more_turns_than_needed(world: World) -> None:
 def values_never_change(world: World, report: Report, config: str, value: float) -> None:
     """I10: a deterministic training never reports another value when it repeats an iteration with the same configuration."""
     world.ledger.values.setdefault((report.trial_id, report.iteration), value)
-    known = world.ledger.values_by_config.setdefault((report.trial_id, report.iteration, config), value)
+    known = world.ledger.values_by_config.setdefault(
+        (report.trial_id, report.iteration, config), value
+    )
     require("I10", known == value, "%s gave %s before and gives %s now", report, known, value)
 
 
@@ -236,7 +373,9 @@ def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
     """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
     for trial in experiment.trials:
         for checkpoint in trial.checkpoints:
-            is_there = world.checkpoints.find(trial.trial_id, checkpoint) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
+            is_there = world.checkpoints.find(
+                trial.trial_id, checkpoint
+            ) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
             require("I11", is_there, "%s of %s was deleted", checkpoint.directory, trial)
 
 
@@ -251,7 +390,11 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     ledger, limit = world.ledger, world.scenario.max_failures
     num_own = ledger.own_failures[trial.trial_id]
     has_failed_to_save = trial.trial_id in ledger.failed_saves
-    num_unpausable = sum(failure.kind == "CannotPause" for failure in trial.failures) if has_failed_to_save else 0
+    num_unpausable = (
+        sum(failure.kind == "CannotPause" for failure in trial.failures)
+        if has_failed_to_save
+        else 0
+    )
     require(
         "I12",
         trial.num_failures <= num_own + num_unpausable,
@@ -261,13 +404,29 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
         num_own,
     )
     require(
-        "I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + num_unpausable, "%s is charged with %s", trial, trial.failures
+        "I12",
+        len(trial.failures) <= ledger.all_failures[trial.trial_id] + num_unpausable,
+        "%s is charged with %s",
+        trial,
+        trial.failures,
     )
     require(
-        "I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit
+        "I12",
+        limit < 0 or trial.num_failures <= limit + 1,
+        "%s has failed %s times and may do so %s",
+        trial,
+        trial.num_failures,
+        limit,
     )
     if trial.status is Status.ERROR and trial.trial_id not in ledger.given_up_by_user:
-        require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
+        require(
+            "I12",
+            0 <= limit < trial.num_failures,
+            "%s was given up after %s failures of %s",
+            trial,
+            trial.num_failures,
+            limit,
+        )
 
 
 def failed_saves_are_charged(world: World, unsaved: Iterable[tuple[Trial, int]]) -> None:
@@ -285,7 +444,11 @@ def failed_saves_are_charged(world: World, unsaved: Iterable[tuple[Trial, int]])
 
 def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:
     """I13: RUNNING trials are the live workers, attempt by attempt."""
-    running = {trial.trial_id: trial.attempt for trial in experiment.trials if trial.status is Status.RUNNING}
+    running = {
+        trial.trial_id: trial.attempt
+        for trial in experiment.trials
+        if trial.status is Status.RUNNING
+    }
     require("I13", running == live, "%s are RUNNING and %s are alive", running, live)
 
 
@@ -305,23 +468,50 @@ def written_before_acted(world: World, what: object) -> None:
 
 def answered_reports_are_written(world: World, report: Report) -> None:
     """I15: a report is answered only when the disk has taken it."""
-    require("I15", report in world.ledger.written, "%s is answered and nothing of it was written", report)
+    require(
+        "I15",
+        report in world.ledger.written,
+        "%s is answered and nothing of it was written",
+        report,
+    )
 
 
 def synced_before_destroyed(world: World, sequence: int) -> None:
     """I15: nothing is deleted before the record that makes it dispensable is synced."""
     num_safe = len(world.read_platter().records)
-    require("I15", sequence <= num_safe, "a checkpoint goes that record %s makes dispensable, synced are %s", sequence, num_safe)
+    require(
+        "I15",
+        sequence <= num_safe,
+        "a checkpoint goes that record %s makes dispensable, synced are %s",
+        sequence,
+        num_safe,
+    )
 
 
 def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
     """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
     limit = world.scenario.num_to_keep
     for trial in experiment.trials:
-        require("I16", "" not in trial.leases or trial.status is Status.RUNNING, "%s has leased %s", trial, trial.leased)
+        require(
+            "I16",
+            "" not in trial.leases or trial.status is Status.RUNNING,
+            "%s has leased %s",
+            trial,
+            trial.leased,
+        )
         if limit:
-            num, allowed = len(trial.checkpoints), limit + world.scenario.is_scored + len(trial.leased)
-            require("I16", num <= allowed, "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
+            num, allowed = (
+                len(trial.checkpoints),
+                limit + world.scenario.is_scored + len(trial.leased),
+            )
+            require(
+                "I16",
+                num <= allowed,
+                "%s keeps %s checkpoints, num_to_keep is %s",
+                trial,
+                num,
+                limit,
+            )
 
 
 def nothing_superseded_is_left(world: World, experiment: Experiment) -> None:
@@ -349,37 +539,72 @@ def outcome(experiment: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-def deaths_change_nothing(undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]) -> None:
+def deaths_change_nothing(
+    undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]
+) -> None:
     """I17: without trouble of their own, trials come to the same whether or not drivers die meanwhile."""
     if undisturbed != disturbed:
-        raise Violation("I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}")
+        raise Violation(
+            "I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}"
+        )
 
 
 def budget_is_kept(world: World, start: StartWorker) -> None:
     """I20: the time budget holds across restarts, and nothing is started once it is used up."""
     budget_s = world.scenario.time_budget_s
-    if budget_s is not None and not world.disk.num_refusals:  # what was decided in time may have had to wait for the disk
-        require("I20", world.budget_used_s() <= budget_s + TICK_S, "%s starts after the time budget", start.trial_id)
+    if (
+        budget_s is not None and not world.disk.num_refusals
+    ):  # what was decided in time may have had to wait for the disk
+        require(
+            "I20",
+            world.budget_used_s() <= budget_s + TICK_S,
+            "%s starts after the time budget",
+            start.trial_id,
+        )
 
 
 def the_dead_rest(world: World, start: StartWorker) -> None:
     """I20: nothing happens to a trial after its end, and who was told to stop for good is not started again."""
     ending = world.ledger.over.get(start.trial_id)
-    require("I20", ending in {None, Ending.INTERRUPTED}, "%s is started although it is over: %s", start.trial_id, ending)
+    require(
+        "I20",
+        ending in {None, Ending.INTERRUPTED},
+        "%s is started although it is over: %s",
+        start.trial_id,
+        ending,
+    )
     was_interrupted = world.fate.struck[Fault.SIGNAL] + world.fate.struck[Fault.URGENT_SIGNAL] > 0
     is_discarded = start.trial_id in world.ledger.discarded
-    require("I20", was_interrupted or not is_discarded, "%s is started although it was told to stop for good", start.trial_id)
+    require(
+        "I20",
+        was_interrupted or not is_discarded,
+        "%s is started although it was told to stop for good",
+        start.trial_id,
+    )
 
 
 def all_samples_are_used(world: World, experiment: Experiment) -> None:
     """I20: there are as many trials as were asked for, unless time was up."""
     num, wanted = len(experiment.trials) - experiment.roster.num_forked, world.scenario.num_trials
     is_cut_short = world.scenario.time_budget_s is not None
-    require("I20", num == wanted or (is_cut_short and num < wanted), "there are %s trials, %s were asked for", num, wanted)
-    is_over = all(trial.is_finished or (is_cut_short and trial.status is Status.PAUSED) for trial in experiment.trials)
+    require(
+        "I20",
+        num == wanted or (is_cut_short and num < wanted),
+        "there are %s trials, %s were asked for",
+        num,
+        wanted,
+    )
+    is_over = all(
+        trial.is_finished or (is_cut_short and trial.status is Status.PAUSED)
+        for trial in experiment.trials
+    )
     require("I9", is_over, "a trial never ends")
     require("I9", not experiment.stall, experiment.stall)
-    require("I9", all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials), "a value is lost")
+    require(
+        "I9",
+        all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials),
+        "a value is lost",
+    )
 
 
 def _experiment(world: World) -> Experiment:

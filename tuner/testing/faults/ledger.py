@@ -72,17 +72,26 @@ class Reader:
 
         A segment counts up to where the next one begins, and the last one up to the first line that does not verify.
         """
-        segments = sorted((int(found[1]), data) for name, data in files.items() if (found := _SEGMENT.fullmatch(name)))
+        segments = sorted(
+            (int(found[1]), data)
+            for name, data in files.items()
+            if (found := _SEGMENT.fullmatch(name))
+        )
         records: list[dict[str, Any]] = []
         for place, (first, data) in enumerate(segments):
             end = segments[place + 1][0] if place + 1 < len(segments) else math.inf
             if records and records[-1]["q"] != first - 1:
-                return Transcript(records, f"segment {first} does not follow record {records[-1]['q']}")
+                return Transcript(
+                    records, f"segment {first} does not follow record {records[-1]['q']}"
+                )
             records += [record for record in self._verified(data) if record["q"] < end]
         if [record["q"] for record in records] != list(range(1, len(records) + 1)):
             return Transcript(records, "records are not numbered 1, 2, 3, ...")
         epochs = [record["e"] for record in records]
-        return Transcript(records, "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one")
+        return Transcript(
+            records,
+            "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one",
+        )
 
     def _verified(self, data: bytes) -> Iterator[dict[str, Any]]:
         # Behind the last line break stands nothing, or what is torn.
@@ -164,5 +173,9 @@ class Ledger:
         highest: dict[str, int] = {}
         for report in self.acknowledged:
             highest[report.trial_id] = max(report.iteration, highest.get(report.trial_id, 0))
-        self.told = {trial_id: min(told, highest[trial_id]) for trial_id, told in self.told.items() if trial_id in highest}
+        self.told = {
+            trial_id: min(told, highest[trial_id])
+            for trial_id, told in self.told.items()
+            if trial_id in highest
+        }
         self.over, self.discarded = {}, set()

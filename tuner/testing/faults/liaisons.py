@@ -22,12 +22,26 @@ def leases_have_readers(experiment: Experiment) -> None:
     for donor in experiment.trials:
         kept = {checkpoint.index for checkpoint in donor.checkpoints}
         for reader, index in donor.leases.items():
-            require("I16", index in kept, "%r has leased checkpoint %s, which %s does not have", reader, index, donor)
+            require(
+                "I16",
+                index in kept,
+                "%r has leased checkpoint %s, which %s does not have",
+                reader,
+                index,
+                donor,
+            )
             trial = experiment.roster.find(reader.removesuffix(_TO_BE)) if reader else None
             if trial is None:
                 continue
             owed = _origin(trial) if reader == trial.trial_id else _aim(trial)
-            require("I16", owed == (donor.trial_id, index), "%r keeps checkpoint %s of %s and has no use for it", reader, index, donor)
+            require(
+                "I16",
+                owed == (donor.trial_id, index),
+                "%r keeps checkpoint %s of %s and has no use for it",
+                reader,
+                index,
+                donor,
+            )
 
 
 def _origin(trial: Trial) -> tuple[str, int | None]:
@@ -48,19 +62,34 @@ def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
             continue
         require("I9", not trial.is_finished, "%s is over and waits for a checkpoint", trial)
         is_on_its_way = trial.status is Status.PAUSED or trial.intention is not None
-        require("I9", is_on_its_way, "%s is never told to go on from another one's checkpoint", trial)
+        require(
+            "I9", is_on_its_way, "%s is never told to go on from another one's checkpoint", trial
+        )
         if trial.exploit.checkpoint is not None:
             continue
         donor = experiment.roster[trial.exploit.donor_id]
-        is_over = donor.is_finished and donor.ending is not Ending.INTERRUPTED  # with the others it goes on, and may be waited for
+        is_over = (
+            donor.is_finished and donor.ending is not Ending.INTERRUPTED
+        )  # with the others it goes on, and may be waited for
         require("I9", not is_over, "%s waits for %s, which is over", trial, donor)
         is_idle = donor.status is not Status.PENDING and not _is_about_to_save(donor)
-        require("I9", not (donor.has_checkpoint and is_idle), "%s waits for %s, which has a checkpoint", trial, donor)
+        require(
+            "I9",
+            not (donor.has_checkpoint and is_idle),
+            "%s waits for %s, which has a checkpoint",
+            trial,
+            donor,
+        )
 
 
 def _is_about_to_save(donor: Trial) -> bool:
-    is_to_leave = donor.intention is not None and donor.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT)
-    return donor.owes_save or is_to_leave or donor.worker in (WorkerState.SAVING, WorkerState.STOPPING)
+    is_to_leave = donor.intention is not None and donor.intention.verdict in (
+        Verdict.PAUSE,
+        Verdict.EXPLOIT,
+    )
+    return (
+        donor.owes_save or is_to_leave or donor.worker in (WorkerState.SAVING, WorkerState.STOPPING)
+    )
 
 
 def clones_are_as_decided(world: World, start: StartWorker) -> None:
@@ -70,9 +99,27 @@ def clones_are_as_decided(world: World, start: StartWorker) -> None:
         return
     latest = trial.grafts[-1]
     wanted = world.ledger.exploits.get((trial.trial_id, str(latest.reason)), [])
-    require("I6", start.config in wanted, "%s trains with %s, and should with one of %s", trial, start.config, wanted)
-    own = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index >= latest.first_checkpoint]
-    require("I5", start.source_id == trial.trial_id or not own, "%s starts from %s's checkpoint and has %s", trial, start.source_id, own)
+    require(
+        "I6",
+        start.config in wanted,
+        "%s trains with %s, and should with one of %s",
+        trial,
+        start.config,
+        wanted,
+    )
+    own = [
+        checkpoint
+        for checkpoint in trial.checkpoints
+        if checkpoint.index >= latest.first_checkpoint
+    ]
+    require(
+        "I5",
+        start.source_id == trial.trial_id or not own,
+        "%s starts from %s's checkpoint and has %s",
+        trial,
+        start.source_id,
+        own,
+    )
 
 
 def note_the_paused(world: World) -> None:
@@ -84,11 +131,22 @@ def note_the_paused(world: World) -> None:
 def the_paused_outlast_an_interruption(world: World, trial: Trial) -> None:
     """I20: who lies paused when all are interrupted stays so, and does not go on by itself when the experiment does."""
     was_paused = world.ledger.paused.get(trial.trial_id) == trial.attempt
-    require("I20", trial.ending is not Ending.INTERRUPTED or not was_paused, "%s lay paused and was interrupted", trial)
+    require(
+        "I20",
+        trial.ending is not Ending.INTERRUPTED or not was_paused,
+        "%s lay paused and was interrupted",
+        trial,
+    )
 
 
 def nobody_is_left_to_the_engine(world: World, experiment: Experiment) -> None:
     """I9: the engine ends no paused trial whose scheduler has a word for it; those given by users may have none."""
     for trial in experiment.trials:
-        is_left = trial.status is Status.TERMINATED and trial.reason is not None and trial.reason.rule == "idle"
-        require("I9", world.scenario.scheduler == "given" or not is_left, "%s was never resumed", trial)
+        is_left = (
+            trial.status is Status.TERMINATED
+            and trial.reason is not None
+            and trial.reason.rule == "idle"
+        )
+        require(
+            "I9", world.scenario.scheduler == "given" or not is_left, "%s was never resumed", trial
+        )

@@ -19,7 +19,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, final
 
-from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger
+from tuner.callbacks import (
+    BatchWriter,
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    TBXLoggerCallback,
+    TrialFileLogger,
+)
 from tuner.callbacks.files import append, verified_sizes
 from tuner.restore.log_repair import mend_logs
 from tuner.storage.atomic import write_bytes
@@ -82,7 +88,11 @@ class _Knife:
         except DriverDied:
             os.write(descriptor, data[: self._chance.randint(0, len(data))])
             raise
-        if not self.is_generous and self._refusal_rate and self._chance.random() < self._refusal_rate:
+        if (
+            not self.is_generous
+            and self._refusal_rate
+            and self._chance.random() < self._refusal_rate
+        ):
             self.num_refusals += 1
             os.write(descriptor, data[: self._chance.randint(0, len(data) - 1)])
             raise OSError(errno.ENOSPC, "injected")
@@ -138,7 +148,9 @@ class Logs:
         """Make an empty directory, where files cost least."""
         self._chance = chance
         self._seen = seen
-        self.directory = Path(tempfile.mkdtemp(prefix="tuner-faults-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.directory = Path(
+            tempfile.mkdtemp(prefix="tuner-faults-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        )
         self.loggers: list[TrialFileLogger] = []
         self._writer = BatchWriter(has_thread=False)
         self._knife = _Knife(chance, chance.choice(_REFUSAL_RATES))
@@ -152,7 +164,11 @@ class Logs:
         """Return the loggers of another driver."""
         self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
         self._knife.num_calls_left, self._knife.is_generous = None, False
-        self.loggers = [JsonLoggerCallback(self._writer), CSVLoggerCallback(self._writer), TBXLoggerCallback(self._writer)]
+        self.loggers = [
+            JsonLoggerCallback(self._writer),
+            CSVLoggerCallback(self._writer),
+            TBXLoggerCallback(self._writer),
+        ]
         for logger in self.loggers:
             logger.fewest_sealed = 0  # no trial has many results here
         return self.loggers
@@ -200,7 +216,10 @@ class Logs:
     def die(self, *, is_power_out: bool) -> None:
         """Leave of the files what the death of their writer leaves, in the middle of a write perhaps, and of the power, if that was it."""
         if self.loggers and self._chance.random() < 0.5:  # noqa: PLR2004
-            self._knife.num_calls_left, self._knife.is_generous = self._chance.randrange(_MOST_CALLS), True
+            self._knife.num_calls_left, self._knife.is_generous = (
+                self._chance.randrange(_MOST_CALLS),
+                True,
+            )
             with contextlib.suppress(DriverDied), self._written_with_the_knife():
                 while self._writer.write_batch():
                     pass

@@ -50,10 +50,14 @@ def a_lost_segment_is_missed(world: World, chance: Random) -> None:
     if not segments or not mark.epoch or chance.random() >= _RATE or may_be_lost:
         return
     newest = segments[-1]
-    header, *earlier = (world.ledger.reader.record(files[name].partition(b"\n")[0]) for name in segments[:-3:-1])
+    header, *earlier = (
+        world.ledger.reader.record(files[name].partition(b"\n")[0]) for name in segments[:-3:-1]
+    )
     is_first = not (header and earlier and earlier[0]) or earlier[0]["e"] < header["e"]
     # Before it was noted nothing had been written to it that stands nowhere else.
-    is_noted = header is not None and (mark.segment == header["first"] or (mark.epoch == header["e"] and is_first))
+    is_noted = header is not None and (
+        mark.segment == header["first"] or (mark.epoch == header["e"] and is_first)
+    )
     how = chance.choice(("removed", "emptied", "zeroed")) if is_noted else "all removed"
     if how == "all removed":
         files = {}

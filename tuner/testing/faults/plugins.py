@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, final
 
-from schedulers import Decision, ExperimentView, Exploit, Pause, Reason, Resize, Resume, Save, Scheduler, Stop, TrialView
+from schedulers import (
+    Decision,
+    ExperimentView,
+    Exploit,
+    Pause,
+    Reason,
+    Resize,
+    Resume,
+    Save,
+    Scheduler,
+    Stop,
+    TrialView,
+)
 from searchers import Searcher
 from tuner.callbacks.callback import Callback
 from tuner.core.result import SHOULD_CHECKPOINT
@@ -40,16 +52,28 @@ class Relay(Scheduler):
         if time % self._lap == 0:
             worst = max(self._losses, key=lambda trial_id: (self._losses[trial_id], trial_id))
             paused = (trial.trial_id, worst) if time % (2 * self._lap) == 0 else (trial.trial_id,)
-            return [Pause(trial_id, Reason("relay.lap", numbers)) for trial_id in dict.fromkeys(paused)]
-        return [Save(trial.trial_id, Reason("relay.save", numbers))] if time % (2 * self._lap) == self._lap + self._lap // 2 else []
+            return [
+                Pause(trial_id, Reason("relay.lap", numbers)) for trial_id in dict.fromkeys(paused)
+            ]
+        return (
+            [Save(trial.trial_id, Reason("relay.save", numbers))]
+            if time % (2 * self._lap) == self._lap + self._lap // 2
+            else []
+        )
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Let the best go on; every fourth time, stop the worst."""
         self._num_idle += 1
-        order = sorted((trial.trial_id for trial in trials), key=lambda trial_id: (self._losses.get(trial_id, 0.0), trial_id))
+        order = sorted(
+            (trial.trial_id for trial in trials),
+            key=lambda trial_id: (self._losses.get(trial_id, 0.0), trial_id),
+        )
         if self._num_idle % 4 == 0 and len(order) > 1:
             return [Stop(order[-1], Reason("relay.worst", {"rank": len(order)}))]
-        resumed = [Resume(trial_id, Reason("relay.best", {"rank": rank})) for rank, trial_id in enumerate(order[:num_free_slots], 1)]
+        resumed = [
+            Resume(trial_id, Reason("relay.best", {"rank": rank}))
+            for rank, trial_id in enumerate(order[:num_free_slots], 1)
+        ]
         return [*resumed, resumed[0]]  # who says a thing twice means it once
 
     def state_dict(self) -> dict[str, Any]:
@@ -94,23 +118,43 @@ class Whims(Scheduler):
             return ()
         self._num_left -= 1
         chosen = chance.choice((trial.trial_id, trial.trial_id, chance.choice(self._known)))
-        return [decision for _ in range(chance.choice((1, 1, 2))) for decision in self._whim(chosen, chance)]
+        return [
+            decision
+            for _ in range(chance.choice((1, 1, 2)))
+            for decision in self._whim(chosen, chance)
+        ]
 
     def _whim(self, trial_id: str, chance: Random) -> Sequence[Decision]:
         reason = Reason("whim", {"told": self._num_told, "number": chance.random()})
         resume, save = Resume(trial_id, reason), Save(chance.choice(self._known), reason)
-        match chance.choice(("exploit", "exploit", "exploit", "pause", "pause", "resume", "resize", "save", "stop")):
+        match chance.choice(
+            ("exploit", "exploit", "exploit", "pause", "pause", "resume", "resize", "save", "stop")
+        ):
             case "exploit":
-                donor = self.experiment.trials[chance.choice((save.trial_id, chance.choice(self._known)))]
+                donor = self.experiment.trials[
+                    chance.choice((save.trial_id, chance.choice(self._known)))
+                ]
                 index = chance.choice((None, None, donor.checkpoint_index, 0))
-                exploit = Exploit(trial_id, donor.trial_id, {"x": chance.uniform(0.1, 1.0)}, reason, index)
-                return [*chance.choice(([], [save], [Save(donor.trial_id, reason)])), exploit, *chance.choice(([], [resume]))]
+                exploit = Exploit(
+                    trial_id, donor.trial_id, {"x": chance.uniform(0.1, 1.0)}, reason, index
+                )
+                return [
+                    *chance.choice(([], [save], [Save(donor.trial_id, reason)])),
+                    exploit,
+                    *chance.choice(([], [resume])),
+                ]
             case "pause":
                 return [Pause(trial_id, reason)]
             case "resume":
                 return [resume]
             case "resize":
-                return [Resize(trial_id, {"cpu": chance.choice((1.0, self.experiment.resources["cpu"]))}, reason)]
+                return [
+                    Resize(
+                        trial_id,
+                        {"cpu": chance.choice((1.0, self.experiment.resources["cpu"]))},
+                        reason,
+                    )
+                ]
             case "save":
                 return [save]
             case _:
@@ -126,7 +170,11 @@ class Whims(Scheduler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
-        self._num_left, self._num_told, self._known = state["num_left"], state["num_told"], list(state["known"])
+        self._num_left, self._num_told, self._known = (
+            state["num_left"],
+            state["num_told"],
+            list(state["known"]),
+        )
 
 
 @final
@@ -173,7 +221,9 @@ class FragileScheduler(Scheduler):
         self._judge()
         return self.inner.on_trial_result(trial, result)
 
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+    def on_trial_complete(
+        self, trial: TrialView, result: Mapping[str, Any] | None
+    ) -> Sequence[Decision]:
         """Pass it on, or raise."""
         self._judge()
         return self.inner.on_trial_complete(trial, result)
@@ -219,7 +269,13 @@ class FragileSearcher(Searcher):
         """Pass it on."""
         self.inner.on_trial_result(trial_id, result)
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any] | None = None,
+        error: bool = False,
+        stopped: bool = False,
+    ) -> None:
         """Pass it on."""
         self.inner.on_trial_complete(trial_id, result, error, stopped)
 
@@ -246,7 +302,9 @@ class FragileCallback(Callback):
         self._fate = fate
         self._step = step
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         """Ask for a checkpoint, raise, or do nothing."""
         self._step()
         match self._fate.strike(Occasion.NOTICE):

@@ -100,7 +100,11 @@ class Scenario:
 
         Whims follow from how often they are asked, which depends on that.
         """
-        is_undisturbed = self.time_budget_s is None and not self.wishes_every and set(self.mean_gaps) <= _DRIVER_ONLY
+        is_undisturbed = (
+            self.time_budget_s is None
+            and not self.wishes_every
+            and set(self.mean_gaps) <= _DRIVER_ONLY
+        )
         return self.scheduler != "whims" and self.num_slots == 1 and is_undisturbed
 
     def without_trouble(self) -> Scenario:
@@ -110,7 +114,11 @@ class Scenario:
     def make_searcher(self) -> Searcher:
         """Return a fresh searcher."""
         searcher = BasicVariantGenerator()
-        return ConcurrencyLimiter(searcher, max(self.num_slots - 1, 1)) if self.is_limited else searcher
+        return (
+            ConcurrencyLimiter(searcher, max(self.num_slots - 1, 1))
+            if self.is_limited
+            else searcher
+        )
 
     def settings(self) -> ExperimentSettings:
         """Return what the core has to know."""
@@ -125,13 +133,19 @@ class Scenario:
             time_budget_s=self.time_budget_s,
             stop_grace_s=0.5,
             report_timeout_s=self.report_timeout_s,
-            checkpoints=CheckpointPolicy(self.can_save_on_demand, frequency, self.saves_at_end, retention),
+            checkpoints=CheckpointPolicy(
+                self.can_save_on_demand, frequency, self.saves_at_end, retention
+            ),
             max_pending=self.max_pending,
         )
 
     def chance(self, purpose: str) -> Random:
         """Return a generator of its own for one purpose."""
-        return Random(int.from_bytes(hashlib.blake2b(f"{self.seed}/{purpose}".encode(), digest_size=6).digest()))  # noqa: S311  (no secret)
+        return Random(  # noqa: S311  (no secret)
+            int.from_bytes(
+                hashlib.blake2b(f"{self.seed}/{purpose}".encode(), digest_size=6).digest()
+            )
+        )
 
 
 def _asha(chance: Random) -> SchedulerFactory:
@@ -149,7 +163,10 @@ def _promotion(chance: Random) -> SchedulerFactory:
 def _pbt(chance: Random) -> SchedulerFactory:
     interval, synch = chance.choice((1, 2, 3)), chance.random() < 0.3  # noqa: PLR2004
     return lambda: PopulationBasedTraining(
-        "training_iteration", perturbation_interval=interval, hyperparam_mutations={"x": uniform(0.1, 1.0)}, synch=synch
+        "training_iteration",
+        perturbation_interval=interval,
+        hyperparam_mutations={"x": uniform(0.1, 1.0)},
+        synch=synch,
     )
 
 
@@ -215,7 +232,8 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         mean_gaps=gaps,
         has_logs=seed % _LOGS_EVERY == _LOGS_EVERY // 2,
         wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
-        without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
+        without=(frozenset() if has_timeout else _HANGS)
+        | (_POWER_CUTS if durability == "process" else frozenset()),
         is_search_slow=chance.random() < 0.5,  # noqa: PLR2004
         max_pending=chance.choice((0, 0, 1, 4, 16)),
     )

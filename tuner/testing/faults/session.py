@@ -73,10 +73,14 @@ class Session:
         self.scheduler = FragileScheduler(scenario.make_scheduler(), world.fate)
         self.scheduler.inner.set_search_properties(METRIC, MODE, seed=scenario.seed)
         searcher = FragileSearcher(scenario.make_searcher(), world.fate)
-        searcher.inner.set_search_properties(METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials)
+        searcher.inner.set_search_properties(
+            METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials
+        )
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
         proposer = Proposer(searcher, _SPACE, lambda _: _REQUEST)
-        self._state = State(self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(world.directory)))
+        self._state = State(
+            self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(world.directory))
+        )
 
     @property
     def is_over(self) -> bool:
@@ -121,10 +125,16 @@ class Session:
             past = self._replayed()
         else:
             world.seen["restored from a snapshot"] += 1
-            past = self._replayed(newest.last_sequence, take_up(newest, self._state, world.directory))
-        lacks += completeness.settled(world.directory, mark, self.experiment.trials, tail, disk=disk, now=now)
+            past = self._replayed(
+                newest.last_sequence, take_up(newest, self._state, world.directory)
+            )
+        lacks += completeness.settled(
+            world.directory, mark, self.experiment.trials, tail, disk=disk, now=now
+        )
         known = {trial.trial_id: Known.of(trial) for trial in self.experiment.trials}
-        ahead = completeness.compared(world.checkpoints.witnesses(), known, has_segment=tail.epoch > 0)
+        ahead = completeness.compared(
+            world.checkpoints.witnesses(), known, has_segment=tail.epoch > 0
+        )
         if not all(mark.allows(lack.lost_s, now) for lack in ahead):
             raise completeness.incomplete(world.directory, ahead, tail)
         world.seen["journal lacked what a power cut had taken"] += bool(lacks or ahead)
@@ -154,18 +164,26 @@ class Session:
         """Hold the state with which this driver begins to the one in which the driver before it would have begun again."""
         if self._before is not None:
             self._world.seen["state compared with its fold"] += 1
-            invariants.fold_gives_the_state(self._before, invariants.portrait(self.experiment, self.scheduler))
+            invariants.fold_gives_the_state(
+                self._before, invariants.portrait(self.experiment, self.scheduler)
+            )
 
     def _drive(self, journal: Journal, deleting: Deleting, past: Replayed) -> None:
         world = self._world
         workers = Workers(world)
         insistence = Insistence(_RETRY_S, clock=workers.clock, sleep=world.sleep)
-        log = JournalLog(journal, deleting.cleaner, configs=self._state.configs, insistence=insistence)
+        log = JournalLog(
+            journal, deleting.cleaner, configs=self._state.configs, insistence=insistence
+        )
         loggers = world.logs.begin_session() if world.logs else ()
-        callbacks = CallbackList([Bystander(world), FragileCallback(world.fate, world.step), *loggers])
+        callbacks = CallbackList(
+            [Bystander(world), FragileCallback(world.fate, world.step), *loggers]
+        )
         caller = SlowCaller(world, workers) if world.scenario.is_search_slow else None
         suggestions = SuggestionQueue(self._state.proposer, caller, workers.wake)
-        observers = Observers(suggestions, callbacks, self.experiment.trials, world.directory, METRIC)
+        observers = Observers(
+            suggestions, callbacks, self.experiment.trials, world.directory, METRIC
+        )
         driver = Driver(
             self.experiment,
             workers,
@@ -185,7 +203,9 @@ class Session:
             driver.request_stop(request)
 
         world.request_stop = request_stop
-        first: list[Event] = [ResumeConfig().event(world.scenario.settings())] if world.session > 1 else []
+        first: list[Event] = (
+            [ResumeConfig().event(world.scenario.settings())] if world.session > 1 else []
+        )
         try:
             if world.logs:
                 self._begin_logs(world.logs, observers, past)
@@ -204,7 +224,9 @@ class Session:
             trials = self.experiment.trials
             logs.mend(trials, invariants.table_of(trials, self._world.read_journal()), past.recent)
 
-    def _perhaps_take_snapshot(self, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float) -> None:
+    def _perhaps_take_snapshot(
+        self, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float
+    ) -> None:
         world = self._world
         if world.chance.random() >= _SNAPSHOT_RATE or not self._state.experiment.trials:
             return
@@ -213,11 +235,17 @@ class Session:
             return
         with contextlib.suppress(StorageError):
             log.settle()
-            trials = [strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials]
+            trials = [
+                strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials
+            ]
             state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
             snapshot_files.write(
-                world.directory, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk
+                world.directory,
+                state,
+                log.journal.last_sequence,
+                sync=world.scenario.durability != "process",
+                disk=world.disk,
             )
             world.seen["snapshot taken"] += 1
 

@@ -13,7 +13,12 @@ from .story import play
 
 _SMALLEST: Final = {"num_trials": 1, "num_iterations": 1, "num_slots": 1, "num_strikes": 0}
 """Numbers of a scenario that are made smaller, with the smallest that makes sense."""
-OPTIONS: Final = {"num_trials": "--trials", "num_iterations": "--iterations", "num_slots": "--slots", "num_strikes": "--strikes"}
+OPTIONS: Final = {
+    "num_trials": "--trials",
+    "num_iterations": "--iterations",
+    "num_slots": "--slots",
+    "num_strikes": "--strikes",
+}
 """How they are called on the command line."""
 
 
@@ -26,7 +31,11 @@ def violation_of(candidate: Scenario) -> Violation | None:
     return None
 
 
-def shrink(failing: Scenario, violation: Violation, breaks: Callable[[Scenario], Violation | None] = violation_of) -> Scenario:
+def shrink(
+    failing: Scenario,
+    violation: Violation,
+    breaks: Callable[[Scenario], Violation | None] = violation_of,
+) -> Scenario:
     """Return a scenario that breaks the same promise with fewer trials, fewer reports and fewer kinds of trouble.
 
     Args:
@@ -60,7 +69,11 @@ def command(shrunk: Scenario) -> str:
     """Return the command that replays a scenario which was drawn by its number and then changed."""
     drawn = shrunk if shrunk.scheduler == "given" else scenario(shrunk.seed)
     parts = [f"python -m tuner.testing.faults --seed {shrunk.seed}"]
-    parts += [f"{option} {getattr(shrunk, name)}" for name, option in OPTIONS.items() if getattr(shrunk, name) != getattr(drawn, name)]
+    parts += [
+        f"{option} {getattr(shrunk, name)}"
+        for name, option in OPTIONS.items()
+        if getattr(shrunk, name) != getattr(drawn, name)
+    ]
     if without := shrunk.without - drawn.without:
         parts.append(f"--without {','.join(sorted(without))}")
     return " ".join(parts)

@@ -89,7 +89,9 @@ def _play(scenario: Scenario, check_every: int) -> Story:
 def _lived_through(world: World) -> Story:
     before: dict[str, Any] | None = None
     chance = world.scenario.chance("losses")
-    num_visits = 1 + (world.scenario.seed % 8 == 0)  # a finished experiment is opened once more now and then
+    num_visits = 1 + (
+        world.scenario.seed % 8 == 0
+    )  # a finished experiment is opened once more now and then
     while num_visits:
         invariants.require("I9", world.session < _MAX_SESSIONS, "no driver gets to the end")
         world.begin_session()
@@ -125,9 +127,17 @@ def _live(session: Session, world: World) -> bool:
         if world.disk.num_refusals == num_refusals:
             raise Violation("I9", f"refused for no reason: {refusal}") from refusal
         world.seen["disk refused, driver gave up"] += 1
-    invariants.require("I15", not world.disk.put_back() or world.fate.is_dead, "the journal was moved away, and its driver has gone on")
+    invariants.require(
+        "I15",
+        not world.disk.put_back() or world.fate.is_dead,
+        "the journal was moved away, and its driver has gone on",
+    )
     journal = world.journal
-    return journal is not None and journal.written_sequence == journal.last_sequence and not world.fate.is_power_out
+    return (
+        journal is not None
+        and journal.written_sequence == journal.last_sequence
+        and not world.fate.is_power_out
+    )
 
 
 def _as_restarted(session: Session, world: World) -> dict[str, Any]:
@@ -154,7 +164,9 @@ def _is_comparable(world: World) -> bool:
     """
     struck = world.fate.struck
     has_extra_checkpoints = struck[Fault.SIGNAL] + struck[Fault.URGENT_SIGNAL] > 0
-    return world.scenario.is_comparable and not (has_extra_checkpoints and world.scenario.scheduler == "pbt")
+    return world.scenario.is_comparable and not (
+        has_extra_checkpoints and world.scenario.scheduler == "pbt"
+    )
 
 
 def _end(world: World, session: Session, left: Transcript) -> Story:
@@ -165,7 +177,9 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     if world.logs:
         world.seen["log files compared with the table"] += 1
         table = invariants.table_of(experiment.trials, left)
-        derived.log_files_are_the_table(world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard)
+        derived.log_files_are_the_table(
+            world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard
+        )
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     invariants.nothing_superseded_is_left(world, experiment)
     liaisons.leases_have_readers(experiment)
@@ -173,11 +187,15 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     outcome = invariants.outcome(experiment)
     if world.scenario.num_strikes and _is_comparable(world):
         world.seen[UNDISTURBED] += 1
-        invariants.deaths_change_nothing(_play(world.scenario.without_trouble(), world.check_every).outcome, outcome)
+        invariants.deaths_change_nothing(
+            _play(world.scenario.without_trouble(), world.check_every).outcome, outcome
+        )
     world.seen.update({f"fault: {fault}": num for fault, num in world.fate.struck.items()})
     world.seen.update(world.disk.seen)
     digest = hashlib.sha256()
     for name, data in sorted(world.journal_files().items()):
         if not name.startswith(STAGING_PREFIX):  # such names are drawn from the system's chance
             digest.update(name.encode() + b"\0" + data)
-    return Story(world.session, world.num_turns, len(left.records), digest.hexdigest(), outcome, world.seen)
+    return Story(
+        world.session, world.num_turns, len(left.records), digest.hexdigest(), outcome, world.seen
+    )

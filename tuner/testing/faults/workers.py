@@ -55,7 +55,16 @@ class _Worker:
         ticks: How long an iteration takes.
     """
 
-    __slots__ = ("command", "is_over", "is_waiting", "iteration", "next_checkpoint", "num_steps", "shown_config", "ticks")
+    __slots__ = (
+        "command",
+        "is_over",
+        "is_waiting",
+        "iteration",
+        "next_checkpoint",
+        "num_steps",
+        "shown_config",
+        "ticks",
+    )
 
     def __init__(self, command: StartWorker, ticks: int) -> None:
         self.command = command
@@ -132,17 +141,23 @@ class Workers:
         world.num_turns += 1
         invariants.takes_no_more_turns_than_needed(world)
         world.step()
-        if world.experiment and not world.disk.has_moved:  # else trials leave, and the core hears nothing of it any more
+        if (
+            world.experiment and not world.disk.has_moved
+        ):  # else trials leave, and the core hears nothing of it any more
             invariants.pauses_have_checkpoints(world.experiment)
             liaisons.nobody_waits_for_what_is_there(world.experiment)
             liaisons.note_the_paused(world)
             invariants.failed_saves_are_charged(world, self._unsaved)
         self._unsaved = []
-        if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
+        if (
+            world.num_turns % world.check_every == 0 and timeout_s != 0.0
+        ):  # else the driver knows already that something has changed
             self._check_all()
         world.rest()
         if not self._events and not self._is_awake:
-            self._advance(math.inf if timeout_s is None else world.now + math.ceil(timeout_s / TICK_S))
+            self._advance(
+                math.inf if timeout_s is None else world.now + math.ceil(timeout_s / TICK_S)
+            )
             world.rest()
         self._is_awake = False
         events, self._events = self._events, []
@@ -171,13 +186,17 @@ class Workers:
             at, _, _, worker, happen = heapq.heappop(agenda)
             world.now = max(at, world.now)
             happen(worker)
-            if self._events or self._is_awake:  # what falls on the same moment belongs to the same turn
+            if (
+                self._events or self._is_awake
+            ):  # what falls on the same moment belongs to the same turn
                 until = world.now
         if not (self._events or self._is_awake):
             experiment = world.experiment
             is_up_to_the_user = experiment is not None and bool(experiment.roster.held)
             invariants.require(
-                "I9", until < math.inf or is_up_to_the_user, "the driver waits for ever, although nothing is going to happen"
+                "I9",
+                until < math.inf or is_up_to_the_user,
+                "the driver waits for ever, although nothing is going to happen",
             )
             world.now = int(until) if until < math.inf else world.now + 1
 
@@ -187,7 +206,16 @@ class Workers:
 
     def _later(self, ticks: int, worker: _Worker, happen: _Happening) -> None:
         # What is due at the same moment happens in any order.
-        heapq.heappush(self._agenda, (self._world.now + ticks, self._world.chance.random(), next(self._sequence), worker, happen))
+        heapq.heappush(
+            self._agenda,
+            (
+                self._world.now + ticks,
+                self._world.chance.random(),
+                next(self._sequence),
+                worker,
+                happen,
+            ),
+        )
 
     # ------------------------------------------------------------------------------------------------ commands
 
@@ -214,7 +242,9 @@ class Workers:
         if worker is None or worker.command.attempt != command.attempt or not worker.is_waiting:
             return
         if world.disk.has_moved:
-            invariants.require("I15", command.verdict is Verdict.STOP, "%s, though its journal is gone", command)
+            invariants.require(
+                "I15", command.verdict is Verdict.STOP, "%s, though its journal is gone", command
+            )
             worker.is_waiting = False
             world.seen["told to leave without a journal"] += 1
             if command.save:
@@ -243,7 +273,13 @@ class Workers:
         worker = self._live.get(command.trial_id)
         if worker and worker.command.attempt == command.attempt and not worker.is_over:
             worker.is_over = True
-            self._later(1, worker, lambda killed: self._exit(killed, Outcome.KILLED, Failure("killed", command.reason)))
+            self._later(
+                1,
+                worker,
+                lambda killed: self._exit(
+                    killed, Outcome.KILLED, Failure("killed", command.reason)
+                ),
+            )
 
     # ------------------------------------------------------------------------------------------------ what workers do
 
@@ -252,7 +288,9 @@ class Workers:
             return
         if worker.command.checkpoint:
             invariants.checkpoint_is_readable(self._world, worker.command)
-            saved = self._world.checkpoints.find(worker.command.source_id, worker.command.checkpoint)
+            saved = self._world.checkpoints.find(
+                worker.command.source_id, worker.command.checkpoint
+            )
             worker.num_steps = saved.num_steps if saved else 0
         self._events.append(WorkerStarted(worker.trial_id, worker.command.attempt, 1))
         self._train(worker)
@@ -278,13 +316,17 @@ class Workers:
             return
         metrics = self._step(worker)
         every = self._world.scenario.checkpoint_every
-        is_due = every and not self._world.scenario.can_save_on_demand and worker.iteration % every == 0
+        is_due = (
+            every and not self._world.scenario.can_save_on_demand and worker.iteration % every == 0
+        )
         checkpoint = self._commit(worker) if is_due else None
         text = strict_json.to_bytes(metrics)
         if checkpoint:
             self._events.append(CheckpointStarted(worker.trial_id, worker.command.attempt))
         spelled = b"" if b"$" in text or checkpoint else text  # as the wire does it
-        self._events.append(ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint, spelled))
+        self._events.append(
+            ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint, spelled)
+        )
         worker.is_waiting = True
 
     def _step(self, worker: _Worker) -> dict[str, Any]:
@@ -292,14 +334,26 @@ class Workers:
         worker.num_steps += 1
         world, trial_id = self._world, worker.trial_id
         value = world.value_of(trial_id, worker.command.config, worker.num_steps)
-        invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), worker.shown_config, value)
+        invariants.values_never_change(
+            world,
+            Report(trial_id, worker.command.attempt, worker.iteration),
+            worker.shown_config,
+            value,
+        )
         wall_s = round(world.now * TICK_S + world.wall_offset_s, 3)
-        return {"training_iteration": worker.iteration, "loss": value, "timestamp": wall_s, "time_total_s": STEP_S * worker.iteration}
+        return {
+            "training_iteration": worker.iteration,
+            "loss": value,
+            "timestamp": wall_s,
+            "time_total_s": STEP_S * worker.iteration,
+        }
 
     def _commit(self, worker: _Worker) -> CheckpointRecord:
         index = worker.next_checkpoint
         worker.next_checkpoint += 1
-        self._world.checkpoints.commit(worker.trial_id, index, Saved(worker.command.attempt, worker.num_steps))
+        self._world.checkpoints.commit(
+            worker.trial_id, index, Saved(worker.command.attempt, worker.num_steps)
+        )
         return CheckpointRecord(index, worker.iteration, 0.1 * worker.iteration, {})
 
     def _save(self, worker: _Worker, go_on: _Happening) -> None:
@@ -320,7 +374,9 @@ class Workers:
         if fails:
             self._world.ledger.failed_saves.add(worker.trial_id)
         self._events.append(CheckpointStarted(*who))
-        self._events.append(CheckpointFailed(*who, _CRASH) if fails else CheckpointSaved(*who, self._commit(worker)))
+        self._events.append(
+            CheckpointFailed(*who, _CRASH) if fails else CheckpointSaved(*who, self._commit(worker))
+        )
         go_on(worker)
 
     def _fail_to_save(self, worker: _Worker) -> None:
@@ -332,7 +388,9 @@ class Workers:
             if trial.intention and trial.intention.reason.rule == BY_REQUEST:
                 ledger.given_up_by_user.add(worker.trial_id)
             self._unsaved.append((trial, trial.num_failures))
-        ledger.discarded.discard(worker.trial_id)  # what it was to end with is missing, so that it may be tried again
+        ledger.discarded.discard(
+            worker.trial_id
+        )  # what it was to end with is missing, so that it may be tried again
         self._exit(worker, Outcome.UNSAVED, _CRASH)
 
     def _leave(self, worker: _Worker) -> None:
@@ -342,12 +400,18 @@ class Workers:
             case Fault.CRASH_WHILE_STOPPING:
                 self._later(1, worker, self._crash)
             case _:
-                self._later(self._world.chance.randint(0, 3), worker, lambda leaving: self._exit_freely(leaving, Outcome.STOPPED))
+                self._later(
+                    self._world.chance.randint(0, 3),
+                    worker,
+                    lambda leaving: self._exit_freely(leaving, Outcome.STOPPED),
+                )
 
     def _complete(self, worker: _Worker) -> None:
         self._exit_freely(worker, Outcome.COMPLETED)
 
-    def _exit_freely(self, worker: _Worker, outcome: Outcome, failure: Failure | None = None) -> None:
+    def _exit_freely(
+        self, worker: _Worker, outcome: Outcome, failure: Failure | None = None
+    ) -> None:
         if not worker.is_over:
             self._exit(worker, outcome, failure)
 
@@ -355,7 +419,11 @@ class Workers:
         worker.is_over = True
         del self._live[worker.trial_id]
         ledger = self._world.ledger
-        ledger.own_failures[worker.trial_id] += outcome in {Outcome.FAILED, Outcome.UNSAVED, Outcome.KILLED}
+        ledger.own_failures[worker.trial_id] += outcome in {
+            Outcome.FAILED,
+            Outcome.UNSAVED,
+            Outcome.KILLED,
+        }
         ledger.all_failures[worker.trial_id] += failure is not None and outcome is not Outcome.LOST
         self._events.append(WorkerExited(worker.trial_id, worker.command.attempt, outcome, failure))
 
@@ -384,9 +452,13 @@ class Workers:
         metrics = self._step(worker)
         frame = bytearray(strict_json.dumps({"kind": "result", "metrics": metrics}).encode())
         place = self._world.chance.randrange(len(frame))
-        frame[place : place + self._world.chance.randint(0, 3)] = b'}{"x' if self._world.chance.random() < 0.5 else b""  # noqa: PLR2004
+        frame[place : place + self._world.chance.randint(0, 3)] = (
+            b'}{"x' if self._world.chance.random() < 0.5 else b""  # noqa: PLR2004
+        )
         try:
-            event = to_event(worker.trial_id, worker.command.attempt, strict_json.loads(bytes(frame)))
+            event = to_event(
+                worker.trial_id, worker.command.attempt, strict_json.loads(bytes(frame))
+            )
         except ValueError as error:
             self._exit_freely(worker, Outcome.FAILED, Failure("MalformedMessage", str(error)))
             return

@@ -110,11 +110,17 @@ class World:
         if fault not in _POWERFUL:
             raise self.fate.die(is_power_out=fault is Fault.POWER_CUT)
         if self.request_stop:
-            self.request_stop(StopRequested(f"signal.{fault}", is_urgent=fault is Fault.URGENT_SIGNAL))
+            self.request_stop(
+                StopRequested(f"signal.{fault}", is_urgent=fault is Fault.URGENT_SIGNAL)
+            )
 
     def rest(self) -> None:
         """Let happen what happens while a driver waits: a sync in time, a deletion, somebody's mischief."""
-        if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
+        if (
+            self.journal
+            and self.scenario.durability == "group"
+            and self.now - self._synced_at >= _SYNC_TICKS
+        ):
             self._sync(self.journal)
         if self.checkpoints.doomed:
             self.checkpoints.delete_doomed()
@@ -140,7 +146,10 @@ class World:
         self._synced_at = self.now
         journal.sync_in_background()
         # After a sync has failed none is tried before the driver has mended that, at its next write, in a segment beside the doubtful one.
-        if self.disk.is_safe(self._journal_directory) or self.read_platter().records == self.read_journal().records:
+        if (
+            self.disk.is_safe(self._journal_directory)
+            or self.read_platter().records == self.read_journal().records
+        ):
             self.ledger.num_safe = len(self.ledger.acknowledged)
 
     def sleep(self, seconds: float) -> None:
@@ -197,7 +206,9 @@ class World:
         for _ in range(_MISCHIEFS_BETWEEN):
             self._suffer_mischief()
         left = self.read_journal()
-        self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
+        self.lost = (
+            self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
+        )
         self.now += self.chance.randint(0, 1000)
         return left
 
@@ -224,4 +235,7 @@ class World:
 
     def value_of(self, trial_id: str, config: Mapping[str, Any], num_steps: int) -> float:
         """Return what a trial's training comes to after so many steps; nothing else plays a part."""
-        return float(config["x"]) / num_steps + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000
+        return (
+            float(config["x"]) / num_steps
+            + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000
+        )

@@ -36,7 +36,11 @@ class Curve:
 
 
 def learning_curves(
-    source: Source, x: str = TRAINING_ITERATION, *, max_trials: int = MAX_TRIALS, max_points: int = MAX_POINTS
+    source: Source,
+    x: str = TRAINING_ITERATION,
+    *,
+    max_trials: int = MAX_TRIALS,
+    max_points: int = MAX_POINTS,
 ) -> list[Curve]:
     """Return the curves of the trials that reported the metric, in the order of the trials.
 
@@ -50,13 +54,23 @@ def learning_curves(
         ValueError: If the experiment has no metric and no other one is named.
     """
     metric = source.objective[0]
-    curves = [_curve(source, trial, metric, x, max_points) for trial in shown_trials(source, max_trials)]
+    curves = [
+        _curve(source, trial, metric, x, max_points) for trial in shown_trials(source, max_trials)
+    ]
     return [curve for curve in curves if curve.values]
 
 
 def _curve(source: Source, trial: Trial, metric: str, x: str, max_points: int) -> Curve:
-    pairs = [(value_at(row, x), value_at(row, metric)) for row in source.rows.of(trial.trial_id)] if metric in trial.summary else []
-    known = [(float(place), float(value)) for place, value in pairs if is_number(place) and is_number(value)]
+    pairs = (
+        [(value_at(row, x), value_at(row, metric)) for row in source.rows.of(trial.trial_id)]
+        if metric in trial.summary
+        else []
+    )
+    known = [
+        (float(place), float(value))
+        for place, value in pairs
+        if is_number(place) and is_number(value)
+    ]
     kept = [known[place] for place in shown_places([value for _, value in known], max_points)]
     xs, values = [place for place, _ in kept], [value for _, value in kept]
     return Curve(trial.trial_id, state_of(trial), trial is source.best, xs, values, len(known))

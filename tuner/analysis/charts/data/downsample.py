@@ -45,7 +45,10 @@ def shown_trials(source: Source, max_trials: int) -> list[Trial]:
     has_rank = {trial.trial_id for trial in ranked}
     ranked += [trial for trial in source.trials if trial.trial_id not in has_rank]
     num_best = (max_trials + 1) // 2 if source.mode and has_rank else 0
-    chosen = {trial.trial_id for trial in (*ranked[:num_best], *spread(ranked[num_best:], max_trials - num_best))}
+    chosen = {
+        trial.trial_id
+        for trial in (*ranked[:num_best], *spread(ranked[num_best:], max_trials - num_best))
+    }
     return [trial for trial in source.trials if trial.trial_id in chosen]
 
 
@@ -59,5 +62,9 @@ def shown_places(values: Sequence[float], max_points: int) -> list[int]:
     if len(values) <= max_points:
         return list(range(len(values)))
     finite = [place for place, value in enumerate(values) if math.isfinite(value)]
-    extremes = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
+    extremes = (
+        {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
+        if finite
+        else set()
+    )
     return sorted(extremes.union(spread(range(len(values)), max(2, max_points - len(extremes)))))

@@ -59,7 +59,10 @@ def failed(source: Source) -> list[Failed]:
 
 def failure_groups(source: Source) -> list[FailureGroup]:
     """Return the trials that failed for good by cause, the most frequent cause first."""
-    found = [_group(cause, trials, source.experiment_path) for cause, trials in by_cause(_in_error(source)).items()]
+    found = [
+        _group(cause, trials, source.experiment_path)
+        for cause, trials in by_cause(_in_error(source)).items()
+    ]
     return sorted(found, key=lambda group: len(group.trials), reverse=True)
 
 
@@ -80,8 +83,24 @@ def _group(cause: Cause | None, trials: Sequence[Trial], experiment_path: str) -
 
 def _failed(trial: Trial, experiment_path: str) -> Failed:
     failure = trial.failures[-1] if trial.failures else None
-    said = f"{failure.traceback}\n{failure}" if failure and not failure.message else str(failure or "unknown")
+    said = (
+        f"{failure.traceback}\n{failure}"
+        if failure and not failure.message
+        else str(failure or "unknown")
+    )
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    directory = Path(trial.local_path) if trial.local_path else trial_directory(experiment_path, trial.trial_id)
-    log = next((directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory)
-    return Failed(trial.trial_id, lines[-1] if lines else "unknown", trial.num_failures, trial.iteration, str(log))
+    directory = (
+        Path(trial.local_path)
+        if trial.local_path
+        else trial_directory(experiment_path, trial.trial_id)
+    )
+    log = next(
+        (directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory
+    )
+    return Failed(
+        trial.trial_id,
+        lines[-1] if lines else "unknown",
+        trial.num_failures,
+        trial.iteration,
+        str(log),
+    )

@@ -44,7 +44,11 @@ def history_over_time(source: Source) -> list[HistoryStep]:
     ]
     if steps:
         last = steps[-1]
-        steps.append(HistoryStep(source.chronicle.end_s, last.trial_number, last.trial_id, last.value, last.best))
+        steps.append(
+            HistoryStep(
+                source.chronicle.end_s, last.trial_number, last.trial_id, last.value, last.best
+            )
+        )
     return steps
 
 

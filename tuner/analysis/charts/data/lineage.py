@@ -64,8 +64,16 @@ def lineage(source: Source) -> list[Stretch]:
     if not any(trial.grafts for trial in source.trials):
         return []
     best = source.best
-    in_best = {(trial.trial_id, branch) for trial, branch, _ in _ancestry(best, trials)} if best else set()
-    return [_stretch(trial, branch, trials, in_best) for trial in source.trials for branch in range(len(trial.grafts) + 1)]
+    in_best = (
+        {(trial.trial_id, branch) for trial, branch, _ in _ancestry(best, trials)}
+        if best
+        else set()
+    )
+    return [
+        _stretch(trial, branch, trials, in_best)
+        for trial in source.trials
+        for branch in range(len(trial.grafts) + 1)
+    ]
 
 
 def schedules(source: Source) -> list[ScheduleStep]:
@@ -73,12 +81,25 @@ def schedules(source: Source) -> list[ScheduleStep]:
     trials = {trial.trial_id: trial for trial in source.trials}
     if not any(trial.grafts for trial in source.trials):
         return []
-    return [step for trial in source.trials for step in _schedule(trial, trials, is_best=trial is source.best)]
+    return [
+        step
+        for trial in source.trials
+        for step in _schedule(trial, trials, is_best=trial is source.best)
+    ]
 
 
-def _schedule(trial: Trial, trials: Mapping[str, Trial], *, is_best: bool) -> Sequence[ScheduleStep]:
+def _schedule(
+    trial: Trial, trials: Mapping[str, Trial], *, is_best: bool
+) -> Sequence[ScheduleStep]:
     steps = [
-        ScheduleStep(trial.trial_id, ancestor.trial_id, _first(ancestor, branch), last, flatten(_config(ancestor, branch)), is_best)
+        ScheduleStep(
+            trial.trial_id,
+            ancestor.trial_id,
+            _first(ancestor, branch),
+            last,
+            flatten(_config(ancestor, branch)),
+            is_best,
+        )
         for ancestor, branch, last in _ancestry(trial, trials)
     ]
     return [step for step in reversed(steps) if step.last_iteration > step.first_iteration]
@@ -99,14 +120,18 @@ def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial
         branch = _branch_at(trial, graft.checkpoint.index)
 
 
-def _stretch(trial: Trial, branch: int, trials: Mapping[str, Trial], in_best: set[tuple[str, int]]) -> Stretch:
+def _stretch(
+    trial: Trial, branch: int, trials: Mapping[str, Trial], in_best: set[tuple[str, int]]
+) -> Stretch:
     graft = trial.grafts[branch - 1] if branch else None
     donor = trials.get(graft.donor_id) if graft else None
     return Stretch(
         trial_id=trial.trial_id,
         branch=branch,
         first_iteration=_first(trial, branch),
-        last_iteration=trial.grafts[branch].iteration if branch < len(trial.grafts) else trial.iteration,
+        last_iteration=trial.grafts[branch].iteration
+        if branch < len(trial.grafts)
+        else trial.iteration,
         donor_id=graft.donor_id if graft else None,
         donor_branch=_branch_at(donor, graft.checkpoint.index) if donor and graft else None,
         config=flatten(_config(trial, branch)),

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tuner.analysis.importances import At, Evaluator, Importances, evaluated_trials, importances, is_logarithmic, require_optuna
+from tuner.analysis.importances import (
+    At,
+    Evaluator,
+    Importances,
+    evaluated_trials,
+    importances,
+    is_logarithmic,
+    require_optuna,
+)
 from tuner.analysis.ranking import is_finite, rank
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque, describe
@@ -51,11 +59,17 @@ class Axis:
         if self.scale == "category":
             text = as_text(value)
             known = text if text in self.categories else OTHERS
-            return self.categories.index(known) / max(1, len(self.categories) - 1) if known in self.categories else None
+            return (
+                self.categories.index(known) / max(1, len(self.categories) - 1)
+                if known in self.categories
+                else None
+            )
         if not is_finite(value):
             return None
         low, high, at = (
-            (math.log(number) for number in (self.low, self.high, value)) if self.scale == "log" else (self.low, self.high, value)
+            (math.log(number) for number in (self.low, self.high, value))
+            if self.scale == "log"
+            else (self.low, self.high, value)
         )
         return (at - low) / (high - low) if high > low else 0.5
 
@@ -102,7 +116,9 @@ def axes(source: Source) -> list[Axis]:
     configs = [source.config_of(trial) for trial in source.trials]
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return [_axis(name, values) for name, values in columns.items() if _is_varied(values, len(configs))]
+    return [
+        _axis(name, values) for name, values in columns.items() if _is_varied(values, len(configs))
+    ]
 
 
 def _is_varied(values: Sequence[Any], num_trials: int) -> bool:
@@ -114,12 +130,16 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
     if len(numbers) == len(values):
         marks = sorted(set(numbers))
         scale: Scale = "log" if is_logarithmic(marks) else "linear"
-        is_few = len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1  # and not merely since there are few trials
+        is_few = (
+            len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1
+        )  # and not merely since there are few trials
         return Axis(name, scale, marks[0], marks[-1], marks=marks if is_few else ())
     counts = Counter(as_text(value) for value in values)
     common = [text for text, _ in counts.most_common(MAX_CATEGORIES)]
     shown = sorted(common if len(counts) <= MAX_CATEGORIES else common[:-1])
-    categories = (*shown, OTHERS) if len(counts) > MAX_CATEGORIES and OTHERS not in shown else tuple(shown)
+    categories = (
+        (*shown, OTHERS) if len(counts) > MAX_CATEGORIES and OTHERS not in shown else tuple(shown)
+    )
     return Axis(name, "category", 0, len(categories) - 1, categories)
 
 
@@ -141,10 +161,18 @@ def tried(source: Source, max_trials: int | None = None) -> list[Tried]:
 def _tried(source: Source, trial: Trial, names: Sequence[str]) -> Tried:
     config = source.config_of(trial)
     shown = {name: config[name] for name in names if name in config}
-    return Tried(trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown)
+    return Tried(
+        trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown
+    )
 
 
-def param_importances(source: Source, evaluator: Evaluator = "ped_anova", at: At = "common", *, with_errors: bool = False) -> Importances:
+def param_importances(
+    source: Source,
+    evaluator: Evaluator = "ped_anova",
+    at: At = "common",
+    *,
+    with_errors: bool = False,
+) -> Importances:
     """Return how much each parameter mattered; see `ResultGrid.get_param_importances`.
 
     Of more than 1,000 trials as many are taken, spread evenly over their ranks.
@@ -157,4 +185,6 @@ def param_importances(source: Source, evaluator: Evaluator = "ped_anova", at: At
     metric, mode = source.objective
     trials, iteration = evaluated_trials(source.trials, source.rows, metric, at)
     ranked = sorted(trials, key=lambda trial: rank(trial.value, mode), reverse=True)
-    return importances(spread(ranked, _MAX_IMPORTANCE_TRIALS), mode, evaluator, iteration, with_errors=with_errors)
+    return importances(
+        spread(ranked, _MAX_IMPORTANCE_TRIALS), mode, evaluator, iteration, with_errors=with_errors
+    )

@@ -28,7 +28,9 @@ class Tradeoff:
     is_on_front: bool
 
 
-def checked_objectives(source: Source, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None) -> Objectives:
+def checked_objectives(
+    source: Source, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None
+) -> Objectives:
     """Return metrics and modes that were named, or those of the experiment.
 
     Args:
@@ -42,20 +44,32 @@ def checked_objectives(source: Source, metrics: Sequence[str] | None = None, mod
     known_modes = dict(source.objectives)
     if metrics is None:
         if modes is not None:
-            raise ValueError(f"modes must be given with metrics, got modes={modes!r} alone; pass both or none")
+            raise ValueError(
+                f"modes must be given with metrics, got modes={modes!r} alone; pass both or none"
+            )
         metrics = list(known_modes)
         if len(metrics) < 2:  # noqa: PLR2004  (a trade-off)
             raise ValueError(
                 "metrics must be given, as the experiment does not have several objectives; pass at least two, and their modes"
             )
     chosen = [known_modes.get(metric) for metric in metrics] if modes is None else list(modes)
-    if isinstance(metrics, str) or len(metrics) < 2 or len(set(metrics)) != len(metrics) or len(chosen) != len(metrics):  # noqa: PLR2004
-        raise ValueError(f"metrics must be at least two different ones with a mode for each, got {metrics!r} and {modes!r}")
+    if (
+        isinstance(metrics, str)
+        or len(metrics) < 2  # noqa: PLR2004
+        or len(set(metrics)) != len(metrics)
+        or len(chosen) != len(metrics)
+    ):
+        raise ValueError(
+            f"metrics must be at least two different ones with a mode for each, got {metrics!r} and {modes!r}"
+        )
     reported = {name for trial in source.trials for name in trial.summary}
     for metric in metrics:
         if source.trials and metric not in reported:
             raise unknown_metric(metric, reported, "a trial")
-    return [(metric, check_mode(mode, f"modes[{place}]")) for place, (metric, mode) in enumerate(zip(metrics, chosen, strict=True))]
+    return [
+        (metric, check_mode(mode, f"modes[{place}]"))
+        for place, (metric, mode) in enumerate(zip(metrics, chosen, strict=True))
+    ]
 
 
 def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
@@ -65,6 +79,13 @@ def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
         source: The experiment.
         objectives: Metrics with their modes.
     """
-    found = [(trial, values) for trial in source.trials if (values := values_of(trial, objectives, source.value_of)) is not None]
+    found = [
+        (trial, values)
+        for trial in source.trials
+        if (values := values_of(trial, objectives, source.value_of)) is not None
+    ]
     front = set(pareto_front([values for _, values in found], [mode for _, mode in objectives]))
-    return [Tradeoff(trial.trial_id, state_of(trial), values, place in front) for place, (trial, values) in enumerate(found)]
+    return [
+        Tradeoff(trial.trial_id, state_of(trial), values, place in front)
+        for place, (trial, values) in enumerate(found)
+    ]

@@ -71,24 +71,46 @@ class PlotData:
             Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, in the order of the trials and their results.
         """
         source = self._source.with_objective(metric, mode)
-        limits = {"max_trials": max_trials or len(source.trials), "max_points": max_points or _EVERY}
+        limits = {
+            "max_trials": max_trials or len(source.trials),
+            "max_points": max_points or _EVERY,
+        }
         rows = [
-            {"trial_id": curve.trial_id, "x": place, "value": value, "state": curve.state, "is_best": curve.is_best}
+            {
+                "trial_id": curve.trial_id,
+                "x": place,
+                "value": value,
+                "state": curve.state,
+                "is_best": curve.is_best,
+            }
             for curve in learning_curves(source, x, **limits)
             for place, value in zip(curve.xs, curve.values, strict=True)
         ]
         return _frame(rows, ["trial_id", "x", "value", "state", "is_best"])
 
-    def parallel_coordinates(self, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
+    def parallel_coordinates(
+        self, metric: str | None = None, mode: Mode | None = None
+    ) -> pd.DataFrame:
         """Return a row for each trial: ``trial_id``, ``state``, ``value``, ``is_best``, and what differs as ``config/...``."""
         rows = [
-            {"trial_id": one.trial_id, "state": one.state, "value": one.value, "is_best": one.is_best, **flat_config(one.config)}
+            {
+                "trial_id": one.trial_id,
+                "state": one.state,
+                "value": one.value,
+                "is_best": one.is_best,
+                **flat_config(one.config),
+            }
             for one in tried(self._source.with_objective(metric, mode))
         ]
         names = dict.fromkeys(name for row in rows for name in row)
         return _frame(rows, list(dict.fromkeys(["trial_id", "state", "value", "is_best", *names])))
 
-    def slice(self, params: Sequence[str] | None = None, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
+    def slice(
+        self,
+        params: Sequence[str] | None = None,
+        metric: str | None = None,
+        mode: Mode | None = None,
+    ) -> pd.DataFrame:
         """Return a row for each trial and parameter: ``parameter``, ``setting``, ``trial_id``, ``state``, ``value``, ``is_best``.
 
         Args:
@@ -97,7 +119,11 @@ class PlotData:
             mode: ``"min"`` or ``"max"``: its direction.
         """
         trials = tried(self._source.with_objective(metric, mode))
-        names = dict.fromkeys(name for one in trials for name in one.config) if params is None else params
+        names = (
+            dict.fromkeys(name for one in trials for name in one.config)
+            if params is None
+            else params
+        )
         rows = [
             {
                 "parameter": name,
@@ -114,7 +140,11 @@ class PlotData:
         return _frame(rows, ["parameter", "setting", "trial_id", "state", "value", "is_best"])
 
     def importances(
-        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        evaluator: Evaluator = "ped_anova",
+        iteration: At = "common",
     ) -> pd.DataFrame:
         """Return how much each parameter mattered, in descending order; see `ResultGrid.get_param_importances` for the arguments.
 
@@ -122,7 +152,9 @@ class PlotData:
             Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of PED-ANOVA alone), ``num_trials`` and
             ``iteration``: how many trials were compared, and where; missing for the last result of each.
         """
-        found = param_importances(self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True)
+        found = param_importances(
+            self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True
+        )
         rows = [
             {
                 "parameter": name,
@@ -135,7 +167,9 @@ class PlotData:
         ]
         return _frame(rows, ["parameter", "importance", "std_error", "num_trials", "iteration"])
 
-    def history(self, over: Over = "time", metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
+    def history(
+        self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
+    ) -> pd.DataFrame:
         """Return how the best value came about, see `HistoryStep` for the columns.
 
         Args:
@@ -147,7 +181,9 @@ class PlotData:
             ValueError: If `over` is neither.
         """
         source = self._source.with_objective(metric, mode)
-        steps = history_over_time(source) if check_over(over) == "time" else history_over_trials(source)
+        steps = (
+            history_over_time(source) if check_over(over) == "time" else history_over_trials(source)
+        )
         return _records(steps, ["time_s", "trial_number", "trial_id", "value", "best"])
 
     def rungs(self) -> pd.DataFrame:
@@ -164,9 +200,13 @@ class PlotData:
 
     def slots(self) -> pd.DataFrame:
         """Return a row for each run of a trial, see `Span` for the columns; empty without a journal."""
-        return _records(spans(self._source), ["slot", "trial_id", "attempt", "start_s", "end_s", "state"])
+        return _records(
+            spans(self._source), ["slot", "trial_id", "attempt", "start_s", "end_s", "state"]
+        )
 
-    def pareto(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> pd.DataFrame:
+    def pareto(
+        self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
+    ) -> pd.DataFrame:
         """Return a row for each trial that has all metrics: ``trial_id``, ``state``, the metrics, ``is_on_front``.
 
         Args:
@@ -176,23 +216,51 @@ class PlotData:
         objectives = checked_objectives(self._source, metrics, modes)
         names = [metric for metric, _ in objectives]
         rows = [
-            {"trial_id": one.trial_id, "state": one.state, **dict(zip(names, one.values, strict=True)), "is_on_front": one.is_on_front}
+            {
+                "trial_id": one.trial_id,
+                "state": one.state,
+                **dict(zip(names, one.values, strict=True)),
+                "is_on_front": one.is_on_front,
+            }
             for one in pareto(self._source, objectives)
         ]
         return _frame(rows, ["trial_id", "state", *names, "is_on_front"])
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
         """Return the `count` trials that ran longest, see `Slow` for the columns."""
-        return _records(slowest(self._source, count), ["trial_id", "state", "run_s", "num_iterations", "share"])
+        return _records(
+            slowest(self._source, count), ["trial_id", "state", "run_s", "num_iterations", "share"]
+        )
 
     def failed(self) -> pd.DataFrame:
         """Return the trials that failed for good, see `Failed` for the columns."""
-        return _records(failed(self._source), ["trial_id", "error", "num_failures", "training_iteration", "log"])
+        return _records(
+            failed(self._source), ["trial_id", "error", "num_failures", "training_iteration", "log"]
+        )
 
 
 _EVERY = 2**62
-_RUNG_COLUMNS = ("bracket", "level", "trial_id", "value", "fate", "cutoff", "rank", "num_compared", "rule", "time_s")
-_STRETCH_COLUMNS = ("trial_id", "branch", "first_iteration", "last_iteration", "donor_id", "donor_branch", "is_in_best")
+_RUNG_COLUMNS = (
+    "bracket",
+    "level",
+    "trial_id",
+    "value",
+    "fate",
+    "cutoff",
+    "rank",
+    "num_compared",
+    "rule",
+    "time_s",
+)
+_STRETCH_COLUMNS = (
+    "trial_id",
+    "branch",
+    "first_iteration",
+    "last_iteration",
+    "donor_id",
+    "donor_branch",
+    "is_in_best",
+)
 _STEP_COLUMNS = ("trial_id", "ancestor_id", "first_iteration", "last_iteration", "is_best")
 
 
@@ -204,21 +272,28 @@ def check_over(over: str) -> Over:
     """
     if over in ("time", "trials"):
         return cast("Over", over)
-    raise ValueError(f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by which one")
+    raise ValueError(
+        f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by which one"
+    )
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Return the rows as a table, in which states are one word each, as endings are in every other table."""
-    words = [{**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows]
+    words = [
+        {**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows
+    ]
     return frames.to_frame(words, columns)
 
 
 def _records(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
-    return _frame([{name: getattr(record, name) for name in columns} for record in records], columns)
+    return _frame(
+        [{name: getattr(record, name) for name in columns} for record in records], columns
+    )
 
 
 def _with_config(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
     rows: list[Mapping[str, Any]] = [
-        {**{name: getattr(record, name) for name in columns}, **flat_config(record.config)} for record in records
+        {**{name: getattr(record, name) for name in columns}, **flat_config(record.config)}
+        for record in records
     ]
     return _frame(rows, list(dict.fromkeys([*columns, *(name for row in rows for name in row)])))

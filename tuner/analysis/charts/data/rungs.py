@@ -89,10 +89,19 @@ def rungs(source: Source) -> list[RungEntry]:
     heard = _Heard()
     for decided in chronicle.decided:
         heard.hear(decided)
-    if len(heard.levels) == 1:  # then there is no doubt where those are about whom nothing was decided
-        heard.brackets = {**dict.fromkeys((trial.trial_id for trial in source.trials), next(iter(heard.levels))), **heard.brackets}
+    if (
+        len(heard.levels) == 1
+    ):  # then there is no doubt where those are about whom nothing was decided
+        heard.brackets = {
+            **dict.fromkeys((trial.trial_id for trial in source.trials), next(iter(heard.levels))),
+            **heard.brackets,
+        }
     is_by_iteration = all(_is_at_iteration(decided) for decided in chronicle.decided)
-    entries = [entry for trial in source.trials for entry in _entries(trial, heard, chronicle, is_by_iteration=is_by_iteration)]
+    entries = [
+        entry
+        for trial in source.trials
+        for entry in _entries(trial, heard, chronicle, is_by_iteration=is_by_iteration)
+    ]
     return sorted(entries, key=lambda entry: (entry.bracket, entry.level, entry.trial_id))
 
 
@@ -101,7 +110,9 @@ def _is_at_iteration(decided: Decided) -> bool:
     return time is None or decided.number("bracket") is None or time == decided.iteration
 
 
-def _entries(trial: Trial, heard: _Heard, chronicle: Chronicle, *, is_by_iteration: bool) -> Iterator[RungEntry]:
+def _entries(
+    trial: Trial, heard: _Heard, chronicle: Chronicle, *, is_by_iteration: bool
+) -> Iterator[RungEntry]:
     bracket = heard.brackets.get(trial.trial_id)
     if bracket is None:
         return
@@ -111,8 +122,15 @@ def _entries(trial: Trial, heard: _Heard, chronicle: Chronicle, *, is_by_iterati
     reached = {level: reports.at(level) for level in levels} if reports and is_by_iteration else {}
     there = [level for level in levels if known[level] or reached.get(level)]
     for level in there:
-        fate = _fate(trial, known[level], is_highest=level == there[-1], is_top=level == heard.tops.get(bracket))
-        entry = RungEntry(bracket, level, trial.trial_id, math.nan, fate, None, None, None, "", math.nan)
+        fate = _fate(
+            trial,
+            known[level],
+            is_highest=level == there[-1],
+            is_top=level == heard.tops.get(bracket),
+        )
+        entry = RungEntry(
+            bracket, level, trial.trial_id, math.nan, fate, None, None, None, "", math.nan
+        )
         yield _with_numbers(entry, known[level], reached.get(level))
 
 
@@ -127,13 +145,18 @@ def _fate(trial: Trial, said: Iterable[Decided], *, is_highest: bool, is_top: bo
     return "stopped" if "stop" in kinds else "went on"
 
 
-def _with_numbers(entry: RungEntry, said: Sequence[Decided], reached: tuple[float, float] | None) -> RungEntry:
+def _with_numbers(
+    entry: RungEntry, said: Sequence[Decided], reached: tuple[float, float] | None
+) -> RungEntry:
     """Return the entry with what was decided there, or else with what the trial reported."""
     time_s, value = reached or (math.nan, math.nan)
     if not said:
         return replace(entry, value=value, time_s=time_s)
     latest = _merged(said)
-    rank, compared = latest.get("rank"), next((latest[name] for name in _COMPARED if name in latest), None)
+    rank, compared = (
+        latest.get("rank"),
+        next((latest[name] for name in _COMPARED if name in latest), None),
+    )
     return replace(
         entry,
         value=latest.get("value", value),
@@ -147,4 +170,9 @@ def _with_numbers(entry: RungEntry, said: Sequence[Decided], reached: tuple[floa
 
 def _merged(said: Iterable[Decided]) -> Mapping[str, float]:
     """Return the numbers of all that was decided about one trial at one rung, later ones in the place of earlier ones."""
-    return {name: number for decided in said for name in decided.numbers if (number := decided.number(name)) is not None}
+    return {
+        name: number
+        for decided in said
+        for name in decided.numbers
+        if (number := decided.number(name)) is not None
+    }

@@ -10,7 +10,12 @@ from typing import Final
 from .source import Source, state_of
 from .timeline import Attempt
 
-_STATES: Final[Mapping[str, str]] = {"stop": "stopped early", "pause": "paused", "exploit": "replaced", "resize": "resized"}
+_STATES: Final[Mapping[str, str]] = {
+    "stop": "stopped early",
+    "pause": "paused",
+    "exploit": "replaced",
+    "resize": "resized",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,18 @@ def spans(source: Source) -> list[Span]:
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     found = []
-    for attempt in sorted(source.chronicle.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)):
+    for attempt in sorted(
+        source.chronicle.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)
+    ):
         while busy and busy[0][0] <= attempt.start_s:
             heapq.heappush(free, heapq.heappop(busy)[1])
         slot = heapq.heappop(free) if free else len(busy)
         heapq.heappush(busy, (attempt.end_s, slot))
         is_last = last[attempt.trial_id] == attempt.attempt
         state = _state_of(attempt, ends[attempt.trial_id] if is_last else "")
-        found.append(Span(slot, attempt.trial_id, attempt.attempt, attempt.start_s, attempt.end_s, state))
+        found.append(
+            Span(slot, attempt.trial_id, attempt.attempt, attempt.start_s, attempt.end_s, state)
+        )
     return found
 
 

@@ -66,10 +66,15 @@ class Source:
 
     def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
         """Return the source for another metric or direction, itself where neither is given."""
-        name, direction = metric or self.metric, mode or mode_for(metric, self.metric, self.mode, self.several)
+        name, direction = (
+            metric or self.metric,
+            mode or mode_for(metric, self.metric, self.mode, self.several),
+        )
         if (name, direction) == (self.metric, self.mode):
             return self
-        return Source(self.trials, self.rows, self.experiment_path, name, direction, several=self.several)
+        return Source(
+            self.trials, self.rows, self.experiment_path, name, direction, several=self.several
+        )
 
     @property
     def objective(self) -> tuple[str, Mode]:
@@ -82,7 +87,12 @@ class Source:
 
     def value_of(self, trial: Trial, metric: str | None = None) -> float:
         """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
-        return value_of(trial, self.rows, metric or self.metric or "", self.mode if metric in (None, self.metric) else None)
+        return value_of(
+            trial,
+            self.rows,
+            metric or self.metric or "",
+            self.mode if metric in (None, self.metric) else None,
+        )
 
     def config_of(self, trial: Trial) -> Mapping[str, Any]:
         """Return the flattened configuration in force at a trial's last value of the metric, without a metric at its last result."""
@@ -99,7 +109,11 @@ class Source:
         """Return the trials that have a finite value, the best first; equal ones in the order of their creation."""
         if self.metric is None or self.mode is None:
             return [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
-        return [self.trials[index] for index, value in best_first(self.trials, self.rows, self.metric, self.mode) if math.isfinite(value)]
+        return [
+            self.trials[index]
+            for index, value in best_first(self.trials, self.rows, self.metric, self.mode)
+            if math.isfinite(value)
+        ]
 
 
 def state_of(trial: Trial) -> str:

@@ -107,7 +107,9 @@ def headline(source: Source) -> Headline:
         best_trial_id=best.trial_id if best else None,
         best_value=source.value_of(best) if best else math.nan,
         best_step=step,
-        best_config=flatten(config_at(best, source.rows, step.row if step else None)) if best else {},
+        best_config=flatten(config_at(best, source.rows, step.row if step else None))
+        if best
+        else {},
         num_trials=len(source.trials),
         num_by_state=dict(Counter(state_of(trial) for trial in source.trials).most_common()),
         num_iterations=sum(trial.num_rows for trial in source.trials),
@@ -135,14 +137,21 @@ def _training_s(trial: Trial) -> float:
 
 def saving(source: Source) -> Saving | None:
     """Return what early stopping has saved, None where no trial was stopped early."""
-    stopped = [trial for trial in source.trials if trial.ending is Ending.STOPPED_EARLY and trial.iteration]
+    stopped = [
+        trial for trial in source.trials if trial.ending is Ending.STOPPED_EARLY and trial.iteration
+    ]
     if not stopped:
         return None
     full = max(trial.iteration for trial in source.trials)
     missing = [full - trial.iteration for trial in stopped]
-    time_s = math.fsum(count * _training_s(trial) / trial.iteration for count, trial in zip(missing, stopped, strict=True))
+    time_s = math.fsum(
+        count * _training_s(trial) / trial.iteration
+        for count, trial in zip(missing, stopped, strict=True)
+    )
     spent_s = math.fsum(run_times(source).values())
-    return Saving(len(stopped), full, sum(missing), time_s, time_s / (time_s + spent_s) if time_s else 0.0)
+    return Saving(
+        len(stopped), full, sum(missing), time_s, time_s / (time_s + spent_s) if time_s else 0.0
+    )
 
 
 def slowest(source: Source, count: int = 10) -> list[Slow]:
@@ -150,4 +159,13 @@ def slowest(source: Source, count: int = 10) -> list[Slow]:
     times = run_times(source)
     total = math.fsum(times.values()) or math.inf
     ranked = sorted(source.trials, key=lambda trial: times[trial.trial_id], reverse=True)[:count]
-    return [Slow(trial.trial_id, state_of(trial), times[trial.trial_id], trial.num_rows, times[trial.trial_id] / total) for trial in ranked]
+    return [
+        Slow(
+            trial.trial_id,
+            state_of(trial),
+            times[trial.trial_id],
+            trial.num_rows,
+            times[trial.trial_id] / total,
+        )
+        for trial in ranked
+    ]

@@ -64,7 +64,9 @@ class Decided:
 
     def number(self, *names: str) -> float | None:
         """Return the first of these numbers that there is, None for none."""
-        return next((float(value) for name in names if is_number(value := self.numbers.get(name))), None)
+        return next(
+            (float(value) for name in names if is_number(value := self.numbers.get(name))), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,14 @@ class Reports:
 
     def at(self, level: float) -> tuple[float, float] | None:
         """Return when a level of iterations was first reached, and the metric there; None if it was not."""
-        return next(((self.times_s[i], self.values[i]) for i, reached in enumerate(self.iterations) if reached >= level), None)
+        return next(
+            (
+                (self.times_s[i], self.values[i])
+                for i, reached in enumerate(self.iterations)
+                if reached >= level
+            ),
+            None,
+        )
 
 
 @final
@@ -121,7 +130,13 @@ class Chronicle:
         end_s: When the last thing happened.
     """
 
-    def __init__(self, records: Iterable[Body], trial_ids: Collection[str], metric: str | None = None, mode: Mode | None = None) -> None:
+    def __init__(
+        self,
+        records: Iterable[Body],
+        trial_ids: Collection[str],
+        metric: str | None = None,
+        mode: Mode | None = None,
+    ) -> None:
         self.attempts: list[Attempt] = []
         self.decided: list[Decided] = []
         self.improvements: list[Improvement] = []
@@ -157,7 +172,10 @@ class Chronicle:
                 self._started[trial_id] = record["a"], self.end_s
                 self._verdicts.pop(trial_id, None)
             case "pause_requested" | "trial_stop_requested":  # by the user
-                self._verdicts[trial_id] = "pause" if record["k"] == "pause_requested" else "stop", False
+                self._verdicts[trial_id] = (
+                    "pause" if record["k"] == "pause_requested" else "stop",
+                    False,
+                )
             case "exited":
                 self._close(trial_id, self.end_s, record["outcome"])
             case _:
@@ -166,7 +184,16 @@ class Chronicle:
     def _close(self, trial_id: str, end_s: float, outcome: str) -> None:
         if trial_id in self._started:
             number, start_s = self._started.pop(trial_id)
-            self.attempts.append(Attempt(trial_id, number, start_s, end_s, outcome, *self._verdicts.get(trial_id, ("", False))))
+            self.attempts.append(
+                Attempt(
+                    trial_id,
+                    number,
+                    start_s,
+                    end_s,
+                    outcome,
+                    *self._verdicts.get(trial_id, ("", False)),
+                )
+            )
 
     def _report(self, trial_id: str, metrics: Body) -> None:
         reports = self.reports.setdefault(trial_id, Reports())
@@ -175,7 +202,12 @@ class Chronicle:
         reports.times_s.append(self.end_s)
         reports.iterations.append(iteration)
         reports.values.append(value if is_number(value) else math.nan)
-        if self._mode and is_number(value) and math.isfinite(value) and self._is_better(value, self._mode):
+        if (
+            self._mode
+            and is_number(value)
+            and math.isfinite(value)
+            and self._is_better(value, self._mode)
+        ):
             self.improvements.append(Improvement(self.end_s, trial_id, iteration, float(value)))
 
     def _is_better(self, value: float, mode: Mode) -> bool:
@@ -183,13 +215,29 @@ class Chronicle:
 
     def _decide(self, said: Body) -> None:
         trial_id = said["id"]
-        if said["k"] != "resume" and self._verdicts.get(trial_id, ("", False))[0] != "stop":  # which outweighs what else is said
+        if (
+            said["k"] != "resume" and self._verdicts.get(trial_id, ("", False))[0] != "stop"
+        ):  # which outweighs what else is said
             self._verdicts[trial_id] = said["k"], bool(said.get("is_complete"))
         iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
         numbers = {name: _as_number(value) for name, value in said["n"].items()}
-        self.decided.append(Decided(trial_id, self.end_s, int(iterations[-1]) if iterations else 0, said["k"], said["rule"], numbers))
+        self.decided.append(
+            Decided(
+                trial_id,
+                self.end_s,
+                int(iterations[-1]) if iterations else 0,
+                said["k"],
+                said["rule"],
+                numbers,
+            )
+        )
 
 
 def _as_number(value: Number | str) -> Number | str:
     """Return a number that JSON does not know, and that stands there by its name, as a number."""
-    return float(value) if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity") else value
+    return (
+        float(value)
+        if isinstance(value, str)
+        and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity")
+        else value
+    )
