@@ -12,7 +12,7 @@ from tuner.core.events import (
     TrialStopRequested,
 )
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.timeouts import LAST_WORDS_S, Patience
+from tuner.core.timeouts import TERM_GRACE_S, Patience
 from tuner.core.trial import CheckpointRecord
 
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -30,7 +30,7 @@ def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
     [overdue] = patience.exhausted(15.0)
     assert overdue.trial_id == "a"
     assert "report_timeout_s=10.0" in overdue.reason
-    assert overdue.last_words_s == LAST_WORDS_S < 1.0
+    assert overdue.term_grace_s == TERM_GRACE_S < 1.0
     assert patience.exhausted(99.0) == []
 
 
@@ -152,7 +152,7 @@ def test_urgency_leaves_no_time_at_all_and_no_last_words():
     patience.expect_exit("a", 0.0)
     patience.interrupt(2.0, 10.0, is_urgent=True)
     patience.expect_exit("b", 2.0)
-    assert sorted((one.trial_id, one.last_words_s) for one in patience.exhausted(2.0)) == [
+    assert sorted((one.trial_id, one.term_grace_s) for one in patience.exhausted(2.0)) == [
         ("a", 0.0),
         ("b", 0.0),
     ]
@@ -164,7 +164,7 @@ def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgen
     patience.expect_exit("a", 0.0)
     assert names(patience.exhausted(10.0)) == ["a"]
     patience.interrupt(10.1, 10.0, is_urgent=True)
-    assert [one.last_words_s for one in patience.exhausted(10.1)] == [0.0]
+    assert [one.term_grace_s for one in patience.exhausted(10.1)] == [0.0]
 
 
 def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no_more_time():

@@ -23,8 +23,8 @@ def await_print(theater, trial_id="t00001"):
         os.sched_yield()
 
 
-def kill_gently(theater, trial_id, last_words_s):
-    theater.executor.carry_out([KillWorker(trial_id, 1, "the test says so", last_words_s)])
+def kill_gently(theater, trial_id, term_grace_s):
+    theater.executor.carry_out([KillWorker(trial_id, 1, "the test says so", term_grace_s)])
 
 
 def sleep_under_this_name(config):

@@ -85,13 +85,13 @@ class KillWorker:
         trial_id: The trial.
         attempt: The attempt that is to end.
         reason: Why, in one line.
-        last_words_s: For how long its processes are asked to end, by SIGTERM, before they are killed; 0 for not at all.
+        term_grace_s: For how long its processes are asked to end, by SIGTERM, before they are killed; 0 for not at all.
     """
 
     trial_id: str
     attempt: int
     reason: str
-    last_words_s: float = 0.0
+    term_grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

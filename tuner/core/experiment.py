@@ -352,7 +352,7 @@ class Experiment(SteeredLives):
             move_worker(trial, WorkerMove.KILL)
             self._waiting.pop(trial.trial_id, None)
             self._out.commands.append(
-                cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s)
+                cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.term_grace_s)
             )
 
     def _answer(self, report: Report) -> bool:

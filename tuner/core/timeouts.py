@@ -9,7 +9,7 @@ from typing import Any, Final
 from .deadlines import Deadlines, earliest
 from .hang_detection import Silence, SilenceWatch
 
-LAST_WORDS_S: Final = 0.5
+TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
 
 
@@ -20,12 +20,12 @@ class Overdue:
     Attributes:
         trial_id: Whose.
         reason: Why it is to be killed.
-        last_words_s: How long it may take to clean up before that.
+        term_grace_s: How long it may take to clean up before that.
     """
 
     trial_id: str
     reason: str
-    last_words_s: float
+    term_grace_s: float
 
 
 class Patience:
@@ -45,7 +45,7 @@ class Patience:
         self._leaving: set[str] = set()
         self._watch = SilenceWatch()
         self._interrupt_grace_s = 0.0
-        self._last_words_s = LAST_WORDS_S
+        self._term_grace_s = TERM_GRACE_S
         self._all_gone_s: float | None = None
 
     @property
@@ -73,7 +73,7 @@ class Patience:
     def interrupt(self, now_s: float, grace_s: float, *, is_urgent: bool = False) -> None:
         """Expect everybody who is or will be told to leave to be gone `grace_s` from now, `is_urgent` at once; the first grace counts."""
         if is_urgent:
-            self._all_gone_s, self._last_words_s = now_s, 0.0
+            self._all_gone_s, self._term_grace_s = now_s, 0.0
         elif self._all_gone_s is None:
             self._all_gone_s, self._interrupt_grace_s = now_s + grace_s, grace_s
         else:
@@ -108,7 +108,7 @@ class Patience:
     def exhausted(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over."""
         return [
-            Overdue(trial_id, self._reason(trial_id), self._last_words_s)
+            Overdue(trial_id, self._reason(trial_id), self._term_grace_s)
             for trial_id in self._deadlines.take_due(now_s)
         ]
 
@@ -123,7 +123,7 @@ class Patience:
             "leaving": sorted(self._leaving),
             "watch": self._watch.state_dict(),
             "interrupt_grace_s": self._interrupt_grace_s,
-            "last_words_s": self._last_words_s,
+            "last_words_s": self._term_grace_s,
             "all_gone_s": self._all_gone_s,
         }
 
@@ -132,13 +132,13 @@ class Patience:
         self._leaving = set(state["leaving"])
         self._watch.load_state_dict(state["watch"])
         self._interrupt_grace_s = state["interrupt_grace_s"]
-        self._last_words_s = state["last_words_s"]
+        self._term_grace_s = state["last_words_s"]
         self._all_gone_s = state["all_gone_s"]
         for trial_id, due_s in state["due"].items():
             self._deadlines.set(trial_id, due_s)
 
     def _reason(self, trial_id: str) -> str:
-        if trial_id in self._leaving and self._last_words_s == 0:
+        if trial_id in self._leaving and self._term_grace_s == 0:
             return "the experiment was interrupted again, and waited for nobody"
         if trial_id in self._leaving and self._all_gone_s is not None:
             return f"it did not leave within interrupt_grace_s={self._interrupt_grace_s} after the experiment was interrupted"

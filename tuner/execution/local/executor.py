@@ -238,9 +238,9 @@ class ProcessExecutor:
                 # The zygote that was to start it is still loading, and will read start and kill together.
                 self._send_kill(worker)
                 self._conclude(worker, None)
-            elif command.last_words_s > 0:
+            elif command.term_grace_s > 0:
                 self._send_kill(worker, is_gentle=True)
-                self._expect_end(worker, command.last_words_s)
+                self._expect_end(worker, command.term_grace_s)
             else:
                 self._send_kill(worker)
         elif self._postponed.withdraw(command):
