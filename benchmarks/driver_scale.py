@@ -16,7 +16,7 @@ from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
-from tuner.core.policies import Advice
+from tuner.core.policies import RecordedDecision
 from tuner.driver.checkpoint_deleter import CheckpointCleaner
 from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import Observers
@@ -47,10 +47,10 @@ class CountingLog:
         self._log = log
         self.num_events = 0
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Take in an event."""
         self.num_events += 1
-        self._log.append(event, at_s, advice)
+        self._log.append(event, at_s, recorded)
 
     def flush(self) -> None:
         """Write everything taken in."""

@@ -5,7 +5,7 @@ import pytest
 
 from tests.analysis.real_runs import KINDS
 from tuner.core.result import flatten
-from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
 
@@ -16,7 +16,7 @@ def make_trial(
     *,
     config=None,
     status=Status.TERMINATED,
-    ending=Ending.COMPLETED,
+    ending=TerminationReason.COMPLETED,
     failures=(),
 ):
     """Return a trial that reported these metrics, one after the other, and then ended."""
@@ -35,7 +35,7 @@ def failed_trial(trial_id, results=(), **more):
         trial_id,
         results,
         status=Status.ERROR,
-        ending=Ending.FAILED,
+        ending=TerminationReason.FAILED,
         failures=[("ValueError", "boom")],
         **more,
     )

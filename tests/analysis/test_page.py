@@ -13,7 +13,7 @@ import pytest
 
 from tests.analysis.real_runs import HOSTILE
 from tuner.analysis import ResultGrid
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 from tuner.storage.strict_json import Opaque
 from tuner.version import __version__
@@ -280,7 +280,9 @@ def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
         for n in range(3)
     ]
     trials.append(
-        make.trial("bad", config={**config, "x": 9}, status=Status.ERROR, ending=Ending.FAILED)
+        make.trial(
+            "bad", config={**config, "x": 9}, status=Status.ERROR, ending=TerminationReason.FAILED
+        )
     )
     trials[-1].failures = [Failure(HOSTILE, HOSTILE, HOSTILE)]
     page = page_of(grid(trials, metric=HOSTILE))

@@ -8,7 +8,7 @@ import pytest
 from tests.analysis.browser import Browser
 from tests.analysis.real_runs import HOSTILE
 from tuner.analysis import ResultGrid
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")
@@ -272,7 +272,9 @@ def test_hostile_texts_do_nothing_but_stand_there(make, opened, tmp_path):
         make.trial(f"t{n}", [{HOSTILE: 1.0 + n}], config={HOSTILE: f"{HOSTILE}{n}", "x": n})
         for n in range(12)
     ]
-    trials.append(make.trial("bad", config={"x": 5}, status=Status.ERROR, ending=Ending.FAILED))
+    trials.append(
+        make.trial("bad", config={"x": 5}, status=Status.ERROR, ending=TerminationReason.FAILED)
+    )
     trials[-1].failures = [Failure("Error", HOSTILE, "")]
     rows = {trial.trial_id: make.rows(trial.trial_id, [{HOSTILE: 1.0}]) for trial in trials}
     browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows(rows), HOSTILE, "min"))

@@ -7,7 +7,7 @@ import pytest
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.retention import RetentionPolicy
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.errors import CheckpointError, TrialFailed
 from tuner.journal.rows import MemoryRows
 
@@ -63,10 +63,10 @@ def test_a_trial_that_never_reported_still_says_who_it_is(make, result_of):
 @pytest.mark.parametrize(
     ("status", "ending", "is_done"),
     [
-        (Status.TERMINATED, Ending.COMPLETED, True),
-        (Status.TERMINATED, Ending.STOPPED_EARLY, True),
-        (Status.TERMINATED, Ending.INTERRUPTED, False),
-        (Status.ERROR, Ending.FAILED, True),
+        (Status.TERMINATED, TerminationReason.COMPLETED, True),
+        (Status.TERMINATED, TerminationReason.STOPPED_EARLY, True),
+        (Status.TERMINATED, TerminationReason.INTERRUPTED, False),
+        (Status.ERROR, TerminationReason.FAILED, True),
         (Status.PAUSED, None, False),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.analysis.report.trial_table import trial_table
 from tuner.analysis.result_grid import ResultGrid
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 
 PATH = "/experiments/one"
@@ -39,7 +39,7 @@ def test_every_trial_of_any_status_is_in_the_grid_in_order_of_creation(make):
         make.trial("t2", status=Status.PENDING, ending=None),
         make.trial("t3", losses(1.0), status=Status.PAUSED, ending=None),
         make.trial("t4", losses(1.0)),
-        make.trial("t5", losses(1.0), ending=Ending.STOPPED_EARLY),
+        make.trial("t5", losses(1.0), ending=TerminationReason.STOPPED_EARLY),
     ]
     grid = ResultGrid(trials, PATH, MemoryRows({}))
     assert [result.trial_id for result in grid] == ["t1", "t2", "t3", "t4", "t5"]
@@ -315,7 +315,7 @@ def test_every_trial_has_a_row_with_status_and_directory(make):
         make.trial("t1", losses(1.0)),
         make.failed("t2"),
         make.trial("t3", status=Status.PENDING, ending=None, config={"lr": 1}),
-        make.trial("t4", losses(2.0), ending=Ending.INTERRUPTED),
+        make.trial("t4", losses(2.0), ending=TerminationReason.INTERRUPTED),
     ]
     frame = ResultGrid(trials, PATH, MemoryRows({})).get_dataframe()
     assert frame["trial_id"].tolist() == ["t1", "t2", "t3", "t4"]

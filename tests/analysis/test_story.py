@@ -20,8 +20,8 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import Advice
-from tuner.core.trial import CheckpointRecord, Ending, Status, Trial
+from tuner.core.policies import RecordedDecision
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
 from tuner.journal.records import encode
 from tuner.journal.rows import MemoryRows
 
@@ -33,7 +33,7 @@ CLONE = Reason("pbt.exploit", {"score": 0.5, "donor_score": 0.25})
 def trial():
     trial = Trial("t00001", {"lr": 0.2}, {"cpu": 1.0})
     trial.move_to(Status.TERMINATED)
-    trial.ending, trial.reason = Ending.STOPPED_EARLY, RUNG
+    trial.ending, trial.reason = TerminationReason.STOPPED_EARLY, RUNG
     return trial
 
 
@@ -64,7 +64,7 @@ def records():
         (TurnEnded(), [Stop("t00001", RUNG)]),
     ]
     return [
-        encode(event, float(at_s), [Advice(0, decision) for decision in said])
+        encode(event, float(at_s), [RecordedDecision(0, decision) for decision in said])
         for at_s, (event, said) in enumerate(happened)
     ]
 

@@ -67,7 +67,7 @@ def run_out(search):
         run(search)
 
 
-class Ending(Scripted):
+class TerminationReason(Scripted):
     """One that says when its script is over."""
 
     def ask(self):
@@ -77,7 +77,7 @@ class Ending(Scripted):
 
 
 def test_a_search_that_has_tried_all_there_is_is_over_with_its_last_trial():
-    search = Ending([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
+    search = TerminationReason([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
     assert [(epoch.row, epoch.epoch) for epoch in run(search).epochs] == [(8, 1), (4, 1), (8, 2)]
     assert search.heard[-1][:3] == ("complete", "a", 2)
 

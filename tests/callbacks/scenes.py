@@ -2,7 +2,7 @@
 
 from tuner.core.progress import Progress
 from tuner.core.tracked_metric import Evaluation, TrackedMetric
-from tuner.core.trial import Ending, Failure, Status, Trial
+from tuner.core.trial import Failure, Status, TerminationReason, Trial
 
 
 def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
@@ -31,7 +31,9 @@ def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
 
 def failed_trial(number, *, is_over=True, message="exploded"):
     """Return a trial whose latest attempt has failed."""
-    trial = trial_at(number, *((Status.ERROR, Ending.FAILED) if is_over else (Status.PENDING,)))
+    trial = trial_at(
+        number, *((Status.ERROR, TerminationReason.FAILED) if is_over else (Status.PENDING,))
+    )
     trial.failures = [Failure("ValueError", message, "Traceback")]
     return trial
 
@@ -39,7 +41,10 @@ def failed_trial(number, *, is_over=True, message="exploded"):
 def some_trials():
     """Return three trials that run, six that were stopped, and one that failed."""
     running = [trial_at(number) for number in range(3)]
-    stopped = [trial_at(number, Status.TERMINATED, Ending.STOPPED_EARLY) for number in range(3, 9)]
+    stopped = [
+        trial_at(number, Status.TERMINATED, TerminationReason.STOPPED_EARLY)
+        for number in range(3, 9)
+    ]
     return [*running, *stopped, failed_trial(9)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 pytest.importorskip("comet_ml")
 pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
@@ -63,7 +63,7 @@ def told(tmp_path):
 
 def end(logger, trial):
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.COMPLETED
+    trial.ending = TerminationReason.COMPLETED
     logger.log_trial_end(trial)
     logger.on_experiment_end(trials=[trial])
 

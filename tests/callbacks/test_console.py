@@ -24,7 +24,7 @@ from tuner.callbacks.console.console_view import (
 from tuner.callbacks.console.progress_table import trial_table
 from tuner.callbacks.console.view import rendered, texts
 from tuner.core.progress import Progress
-from tuner.core.trial import CheckpointRecord, Failure, Graft, Trial
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -486,7 +486,7 @@ def test_several_objectives_are_named_and_their_front_is_shown(trials):
 def test_values_stand_beside_the_parameters_they_were_reached_with(progress):
     trial, other = progress.leaders[:2]
     trial.grafts = [
-        Graft(
+        AppliedExploit(
             1,
             trial.num_rows,
             trial.iteration,

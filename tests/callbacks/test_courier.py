@@ -10,7 +10,7 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_lasting
 from tuner.callbacks.trackers.tracker_queue import Courier, Tracker, rows_after
-from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
 
 class Unreachable(Exception):
@@ -87,7 +87,7 @@ def run(logger, trial, report, iterations=(1, 2), experiment_path="/x/demo"):
             report(trial, iteration, loss=1.0), iteration=iteration, trials=[trial], trial=trial
         )
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.COMPLETED
+    trial.ending = TerminationReason.COMPLETED
     callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
     callbacks.call("on_experiment_end", trials=[trial])
 
@@ -205,10 +205,10 @@ def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, capl
 @pytest.mark.parametrize(
     ("status", "ending", "outcome"),
     [
-        (Status.TERMINATED, Ending.COMPLETED, "FINISHED"),
-        (Status.TERMINATED, Ending.STOPPED_EARLY, "FINISHED"),
-        (Status.TERMINATED, Ending.INTERRUPTED, "KILLED"),
-        (Status.ERROR, Ending.FAILED, "FAILED"),
+        (Status.TERMINATED, TerminationReason.COMPLETED, "FINISHED"),
+        (Status.TERMINATED, TerminationReason.STOPPED_EARLY, "FINISHED"),
+        (Status.TERMINATED, TerminationReason.INTERRUPTED, "KILLED"),
+        (Status.ERROR, TerminationReason.FAILED, "FAILED"),
     ],
 )
 def test_a_run_ends_as_its_trial_does(make_trial, status, ending, outcome):
@@ -251,7 +251,7 @@ def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):
     trial = make_trial()
     rows = [Row(report(trial, iteration), 0.0) for iteration in (1, 2, 3, 2, 3)]
     donated = CheckpointRecord(0, 1)
-    trial.grafts = [Graft(1, 3, 3, {}, "t00009", donated, 1, 0, None)]
+    trial.grafts = [AppliedExploit(1, 3, 3, {}, "t00009", donated, 1, 0, None)]
     assert num_lasting(trial, rows) == 3
     trial.grafts, trial.checkpoints = [], [CheckpointRecord(0, 2)]
     assert num_lasting(trial, rows[:3]) == 2

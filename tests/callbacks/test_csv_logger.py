@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.callbacks.table_cells import is_in
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.callbacks.files.csv_logger import CSVLoggerCallback, read_table
-from tuner.core.trial import Trial, Verdict
+from tuner.core.trial import ReportReply, Trial
 
 
 def cells_of(trial):
@@ -136,7 +136,7 @@ def test_a_text_too_long_for_csv_readers_is_cut(logger, make_trial, report):
 
 
 @pytest.mark.parametrize(
-    "value", [["x"], [1, 2], Path("a"), Verdict.STOP, np.float64(0.5), 10**30, b"x"], ids=repr
+    "value", [["x"], [1, 2], Path("a"), ReportReply.STOP, np.float64(0.5), 10**30, b"x"], ids=repr
 )
 def test_what_is_neither_number_nor_text_is_written_as_its_text(logger, make_trial, report, value):
     trial = make_trial()

@@ -14,7 +14,7 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import append
 from tuner.callbacks.files.json_logger import JsonLoggerCallback, _lines_of, encode_json, json_bytes
 from tuner.callbacks.log_records import Row, blocks_of
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 
 
 def strict(text):
@@ -176,7 +176,7 @@ def test_rewriting_a_file_makes_it_hold_exactly_the_given_results(logger, make_t
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, loss=9.0))
     trial.move_to(Status.TERMINATED)
-    trial.attempt, trial.ending = 3, Ending.COMPLETED
+    trial.attempt, trial.ending = 3, TerminationReason.COMPLETED
     logger.rewrite(trial, [report(trial, 1, loss=1.0), report(trial, 2, loss=2.0)])
     logger.on_experiment_end(trials=[])
     assert [row["loss"] for row in rows_of(trial)] == [1.0, 2.0]
@@ -266,7 +266,7 @@ def test_trials_that_have_ended_are_forgotten(logger, make_trial):
     logger.log_trial_start(trial)
     trial.failures.append(Failure("ValueError", "no"))
     trial.move_to(Status.ERROR)
-    trial.ending = Ending.FAILED
+    trial.ending = TerminationReason.FAILED
     logger.log_trial_end(trial, failed=True)
     assert not logger._files
     logger.on_experiment_end(trials=[])

@@ -8,7 +8,7 @@ import pytest
 from tuner.callbacks import Callback, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files.csv_logger import read_table
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.storage.strict_json import to_bytes
 
 
@@ -34,7 +34,7 @@ def run(callbacks, trial, report, *, num_reports=2):
 
 def end(callbacks, trial):
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.COMPLETED
+    trial.ending = TerminationReason.COMPLETED
     callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
 
 
@@ -73,7 +73,7 @@ def test_the_files_are_those_that_the_loggers_would_write_alone(three, make_tria
         for iteration in (1, 2):
             logger.log_trial_result(iteration, alone, report(alone, iteration, loss=1 / iteration))
         alone.move_to(Status.TERMINATED)
-        alone.ending = Ending.COMPLETED
+        alone.ending = TerminationReason.COMPLETED
         logger.log_trial_end(alone)
     three[0].writer.close()
     for name in ("params.json", "result.json", "progress.csv"):
@@ -212,7 +212,7 @@ def test_a_failed_attempt_ends_nothing_and_a_failed_trial_is_forgotten(three, ma
     run(callbacks, trial, report, num_reports=1)
     trial.failures.append(Failure("ValueError", "no"))
     trial.move_to(Status.ERROR)
-    trial.ending = Ending.FAILED
+    trial.ending = TerminationReason.FAILED
     callbacks.call("on_trial_error", iteration=2, trials=[trial], trial=trial)
     callbacks.call("on_experiment_end", trials=[trial])
     assert told(trial)[0] == [1]

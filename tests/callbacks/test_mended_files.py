@@ -10,7 +10,7 @@ import pytest
 from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, csv_logger, json_logger, tensorboard_logger, trial_file
 from tuner.callbacks.files.event_file import EventEncoder, records, shown
-from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
 
 def csv_iterations(home):
@@ -58,7 +58,7 @@ def test_what_is_not_written_yet_stands_before_what_follows_it(
 ):
     trial = make_trial()
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.INTERRUPTED
+    trial.ending = TerminationReason.INTERRUPTED
     with monkeypatch.context() as patch:
         patch.setattr(
             trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space"))
@@ -101,7 +101,7 @@ def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_h
     again.setup(experiment_path=tmp_path)
     trial = make_trial()
     trial.move_to(Status.TERMINATED)
-    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
+    trial.attempt, trial.ending = 0, TerminationReason.STOPPED_EARLY
     again.log_trial_end(trial)
     logger.writer.flush()
     assert not Path(trial.local_path, "result.json").exists()
@@ -116,7 +116,7 @@ def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tm
     logger.setup(experiment_path=tmp_path)
     trial = make_trial()
     trial.move_to(Status.TERMINATED)
-    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
+    trial.attempt, trial.ending = 0, TerminationReason.STOPPED_EARLY
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert not Path(trial.local_path).exists()
@@ -185,7 +185,9 @@ def test_what_a_clone_reports_again_stands_there_once(logger, told, make_trial, 
     logger.log_trial_start(trial)
     for iteration in (1, 2, 3):
         logger.log_trial_result(iteration, trial, report(trial, iteration))
-    trial.grafts = [Graft(1, 3, 3, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)]
+    trial.grafts = [
+        AppliedExploit(1, 3, 3, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)
+    ]
     for trial.attempt in (2, 3):
         trial.resumed_iteration = 1
         logger.log_trial_start(trial)

@@ -11,7 +11,7 @@ import pytest
 from tuner.callbacks.trackers.mlflow_logger import MLflowLoggerCallback, legal_name
 from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
 from tuner.callbacks.trackers.tracker import need_library
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.testing.callback_contract import CallbackContract
 
 mlflow = pytest.importorskip("mlflow")
@@ -77,7 +77,7 @@ def curve(uri, run, name):
 def end(logger, *trials, failed=False):
     for trial in trials:
         trial.move_to(Status.ERROR if failed else Status.TERMINATED)
-        trial.ending = Ending.FAILED if failed else Ending.COMPLETED
+        trial.ending = TerminationReason.FAILED if failed else TerminationReason.COMPLETED
         logger.log_trial_end(trial, failed=failed)
     logger.on_experiment_end(trials=trials)
 
@@ -106,7 +106,7 @@ def test_a_trial_is_one_run_with_parameters_and_curves(start, runs, uri, make_tr
                 report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd),
             )
     bad.move_to(Status.ERROR)
-    bad.ending = Ending.FAILED
+    bad.ending = TerminationReason.FAILED
     logger.log_trial_end(bad, failed=True)
     end(logger, good)
     first, second = runs()
@@ -167,7 +167,7 @@ def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(
 def test_a_trial_that_ended_unheard_is_told_later(start, runs, uri, make_trial, report):
     trial = make_trial()
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.COMPLETED
+    trial.ending = TerminationReason.COMPLETED
     told = [report(trial, 1, loss=1.0, timestamp=100)]
     logger = start()
     logger.catch_up([trial], lambda _: told)

@@ -7,14 +7,14 @@ import pytest
 
 from schedulers.decisions import Reason
 from tuner.callbacks import PolicyLog
-from tuner.core.trial import CheckpointRecord, Graft, Trial
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Trial
 
 WHY = Reason("pbt.exploit")
 
 
 def graft(donor_id, iteration, checkpoint, config, first_checkpoint):
     index, at = checkpoint
-    return Graft(
+    return AppliedExploit(
         1,
         iteration,
         iteration,

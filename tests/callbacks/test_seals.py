@@ -13,7 +13,7 @@ from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, 
 from tuner.callbacks.files import append, trial_file, verified_sizes
 from tuner.callbacks.files.verified_sizes import Seals, size_of
 from tuner.callbacks.log_records import Told
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.restore.log_repair import mend_logs
 
 VALUES = (3, 3, 1_700_000_003, 0.25)
@@ -224,7 +224,7 @@ def finish(make_trial, report):
             trial.last_result = report(trial, iteration, loss=0.5, **times)
             logger.log_trial_result(iteration, trial, trial.last_result)
         trial.move_to(Status.TERMINATED)
-        trial.num_rows, trial.ending = num_reports, Ending.COMPLETED
+        trial.num_rows, trial.ending = num_reports, TerminationReason.COMPLETED
         logger.log_trial_end(trial)
         logger.writer.flush()
         return trial
@@ -310,7 +310,7 @@ def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, re
     logger.writer.flush()
     assert not begun().is_sealed(trial)
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.COMPLETED
+    trial.ending = TerminationReason.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert begun().is_sealed(trial)
@@ -340,7 +340,7 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
     trial.last_result = report(trial, 3)
     logger.log_trial_result(3, trial, trial.last_result)
     trial.move_to(Status.TERMINATED)
-    trial.num_rows, trial.ending = 3, Ending.COMPLETED
+    trial.num_rows, trial.ending = 3, TerminationReason.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert not (tmp_path / "logged").exists()

@@ -25,7 +25,7 @@ from tuner.callbacks import BatchWriter
 from tuner.callbacks.files.event_file import EventEncoder, records
 from tuner.callbacks.files.json_logger import encode_json
 from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback, searched_names
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def hparams(trial, tag):
 
 def finish(logger, trial, *, failed=False):
     trial.move_to(Status.ERROR if failed else Status.TERMINATED)
-    trial.ending = Ending.FAILED if failed else Ending.COMPLETED
+    trial.ending = TerminationReason.FAILED if failed else TerminationReason.COMPLETED
     logger.log_trial_end(trial, failed=failed)
     logger.on_experiment_end(trials=[trial])
 
@@ -176,7 +176,7 @@ def test_an_interrupted_trial_has_no_end(logger, make_trial):
     trial = make_trial()
     logger.log_trial_start(trial)
     trial.move_to(Status.TERMINATED)
-    trial.ending = Ending.INTERRUPTED
+    trial.ending = TerminationReason.INTERRUPTED
     logger.log_trial_end(trial)
     logger.on_experiment_end(trials=[])
     assert metadata.SESSION_END_INFO_TAG not in read(trial).summary_metadata

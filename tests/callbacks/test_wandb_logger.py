@@ -10,7 +10,7 @@ from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker_queue import Begun
 from tuner.callbacks.trackers.wandb_files import records, trace_of
 from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
@@ -82,9 +82,9 @@ def rows(history):
     ]
 
 
-def end(logger, *trials, ending=Ending.COMPLETED):
+def end(logger, *trials, ending=TerminationReason.COMPLETED):
     for trial in trials:
-        trial.move_to(Status.ERROR if ending is Ending.FAILED else Status.TERMINATED)
+        trial.move_to(Status.ERROR if ending is TerminationReason.FAILED else Status.TERMINATED)
         trial.ending = ending
         logger.log_trial_end(trial)
     leave(logger)
@@ -143,7 +143,12 @@ def test_a_trial_is_one_run_with_configuration_and_curves(
 
 
 @pytest.mark.parametrize(
-    ("ending", "code"), [(Ending.FAILED, 1), (Ending.INTERRUPTED, 255), (Ending.STOPPED_EARLY, 0)]
+    ("ending", "code"),
+    [
+        (TerminationReason.FAILED, 1),
+        (TerminationReason.INTERRUPTED, 255),
+        (TerminationReason.STOPPED_EARLY, 0),
+    ],
 )
 def test_a_run_ends_as_its_trial_does(start, written, make_trial, ending, code):
     logger, trial = start(), make_trial()

@@ -69,7 +69,7 @@ class CallsEveryExitCompleted(Spoilt):
 class StopsNobody(Spoilt):
     def carry_out(self, commands):
         self.good.carry_out(
-            [command for command in commands if getattr(command, "verdict", None) != "stop"]
+            [command for command in commands if getattr(command, "reply", None) != "stop"]
         )
 
     def wait(self, timeout_s):

@@ -8,7 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, Pause, Reason, Resume, Scheduler, Stop
 from searchers import BasicVariantGenerator
 from tuner.core.events import CheckpointSaved, ResultReported, TurnEnded, WorkerExited
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.testing import simulate
 
 
@@ -231,7 +231,7 @@ def test_the_history_is_that_of_the_journal():
     assert [
         entry.at_s for entry in simulation.history if isinstance(entry.event, WorkerExited)
     ] == [2.0]
-    assert simulation.grid.trials[0].ending is Ending.COMPLETED
+    assert simulation.grid.trials[0].ending is TerminationReason.COMPLETED
 
 
 class StopsAtOnce(Scheduler):
@@ -248,7 +248,7 @@ def test_a_trial_that_never_reports_has_no_rows_and_takes_no_time():
     )
     assert simulation.elapsed_s == 0.0
     assert simulation.grid.trials[0].summary == {}
-    assert simulation.grid[0].ending is Ending.STOPPED_EARLY
+    assert simulation.grid[0].ending is TerminationReason.STOPPED_EARLY
 
 
 class Class(tune.Trainable):

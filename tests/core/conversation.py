@@ -94,7 +94,7 @@ class Conversation:
 
     def trial(self, trial_id: str) -> Trial:
         """Return a trial."""
-        return self.experiment.roster[trial_id]
+        return self.experiment.trial_table[trial_id]
 
     def begin(self, num_trials: int, **resources: float) -> None:
         """Answer the first requests for trials until `num_trials` are known; those that fit are started and training."""
@@ -167,8 +167,8 @@ def result(
 
 
 def answers(commands: Sequence[Command]) -> list[tuple[str, str, bool]]:
-    """Return the answers among the commands as (trial, verdict, save)."""
-    return [(c.trial_id, str(c.verdict), c.save) for c in commands if isinstance(c, AnswerReport)]
+    """Return the answers among the commands as (trial, reply, save)."""
+    return [(c.trial_id, str(c.reply), c.save) for c in commands if isinstance(c, AnswerReport)]
 
 
 def starts(commands: Sequence[Command]) -> list[tuple[str, int]]:

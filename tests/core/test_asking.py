@@ -15,7 +15,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -52,7 +52,7 @@ def test_a_searcher_that_waits_is_asked_again_when_a_paused_trial_is_stopped():
     talk = paused_while_postponed(idle=[[], [Stop("t00000", WHY)]])
     assert asked(talk.say(SuggestionPostponed("t00001"))) == ["t00001"]
     assert talk.trial("t00000").reason == WHY
-    assert talk.experiment.stall == ""
+    assert talk.experiment.stall_reason == ""
 
 
 def test_a_searcher_that_waits_for_paused_trials_nobody_resumes_is_asked_again_after_their_end():
@@ -60,7 +60,7 @@ def test_a_searcher_that_waits_for_paused_trials_nobody_resumes_is_asked_again_a
     assert asked(talk.say(SuggestionPostponed("t00001"))) == ["t00001"]
     assert talk.trial("t00000").reason == Reason("idle")
     talk.say(SuggestionPostponed("t00001"))
-    assert "postponed" in talk.experiment.stall
+    assert "postponed" in talk.experiment.stall_reason
     assert talk.experiment.is_finished
 
 
@@ -72,7 +72,7 @@ def test_a_searcher_that_is_asked_while_trials_run_may_postpone_as_often_as_it_l
     for time in range(1, 6):
         assert asked(talk.report("t00000", time)) == ["t00001"]
         assert talk.say(SuggestionPostponed("t00001")) == []
-    assert talk.experiment.stall == ""
+    assert talk.experiment.stall_reason == ""
 
 
 def test_what_a_dead_driver_has_asked_for_is_asked_for_again():
@@ -93,9 +93,9 @@ def test_a_restarted_driver_begins_without_the_stall_of_the_last_one():
     talk = Conversation(max_trials=1)
     talk.say()
     talk.say(SuggestionPostponed("t00000"))
-    assert talk.experiment.stall
+    assert talk.experiment.stall_reason
     assert asked(talk.say(DriverRestarted(talk.experiment.settings))) == ["t00000"]
-    assert talk.experiment.stall == ""
+    assert talk.experiment.stall_reason == ""
 
 
 def test_a_search_that_has_ended_stays_so_after_a_restart():
@@ -140,7 +140,7 @@ def test_what_is_suggested_while_the_experiment_stops_is_interrupted_before_it_b
     assert starts(talk.say(StopRequested("signal.SIGINT"), suggest("t00000"), SearchEnded())) == []
     assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (
         Status.TERMINATED,
-        Ending.INTERRUPTED,
+        TerminationReason.INTERRUPTED,
     )
     assert talk.experiment.is_finished
 

@@ -24,7 +24,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.core.trial_json import trial_fields, trial_from
 
 
@@ -33,7 +33,7 @@ def asked(commands):
 
 
 def waiting(talk):
-    return list(talk.experiment.roster.backlog)
+    return list(talk.experiment.trial_table.backlog)
 
 
 def heard(talk, fact="add"):
@@ -112,17 +112,21 @@ def test_what_has_waited_when_the_experiment_stops_is_interrupted_and_waits_agai
     talk.say(*[] if stopper else [StopRequested("signal.SIGINT")], after_s=6.0)
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.experiment.is_finished
-    assert [trial.ending for trial in talk.experiment.trials[1:]] == [Ending.INTERRUPTED] * 3
+    assert [trial.ending for trial in talk.experiment.trials[1:]] == [
+        TerminationReason.INTERRUPTED
+    ] * 3
     assert {str(trial.reason.rule) for trial in talk.experiment.trials} == {
         "stopper.stop_all" if stopper else "signal.SIGINT"
     }
     assert [fact for fact, trial_id in talk.scheduler.heard if trial_id != "t00000"] == []
-    talk.experiment.counsel.stopper = NoopStopper()
+    talk.experiment.policies.stopper = NoopStopper()
     commands = restart(talk, unfinished=ResumeType.SKIP)
     # Left out is what had begun; the others are as good as not suggested.
     assert (starts(commands), waiting(talk)) == ([("t00001", 1)], ["t00002", "t00003"])
     assert [trial.config for trial in talk.experiment.trials] == [{"x": 1}] * 4
-    assert talk.experiment.roster.num_by_ending[Ending.INTERRUPTED] == (0 if stopper else 1)
+    assert talk.experiment.trial_table.num_by_ending[TerminationReason.INTERRUPTED] == (
+        0 if stopper else 1
+    )
 
 
 def test_what_is_suggested_after_the_stop_waits_for_the_next_session():
@@ -130,7 +134,7 @@ def test_what_is_suggested_after_the_stop_waits_for_the_next_session():
     talk.exit("t00000", Outcome.COMPLETED)
     talk.say(StopRequested("signal.SIGINT"))
     talk.say(suggest("t00004"))
-    assert talk.trial("t00004").ending is Ending.INTERRUPTED
+    assert talk.trial("t00004").ending is TerminationReason.INTERRUPTED
     talk.exit("t00001", Outcome.STOPPED)
     restart(talk)
     assert waiting(talk) == ["t00002", "t00003", "t00004"]
@@ -150,8 +154,8 @@ def test_where_the_next_session_wants_fewer_trials_the_last_ones_are_left_out_un
     assert [trial.ending for trial in talk.experiment.trials] == [
         None,
         None,
-        Ending.INTERRUPTED,
-        Ending.INTERRUPTED,
+        TerminationReason.INTERRUPTED,
+        TerminationReason.INTERRUPTED,
     ]
     talk.say(DriverRestarted(dataclasses.replace(fewer, max_trials=1)))
     assert waiting(talk) == []
@@ -179,7 +183,7 @@ def test_one_that_waits_is_stopped_by_hand_without_the_schedulers_knowing():
     assert asked(talk.say(TrialStopRequested("t00001"))) == ["t00004"]
     assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (
         Status.TERMINATED,
-        Ending.STOPPED_EARLY,
+        TerminationReason.STOPPED_EARLY,
     )
     assert starts(talk.exit("t00000", Outcome.COMPLETED)) == [("t00002", 1)]
     assert [fact for fact, trial_id in talk.scheduler.heard if trial_id == "t00001"] == []
@@ -196,7 +200,7 @@ def test_one_that_waits_is_held_back_by_hand_and_let_go():
     assert waiting(talk) == ["t00003", "t00001"]
     talk.say(PauseRequested("t00001"))
     talk.say(StopRequested("signal.SIGINT"))
-    assert talk.trial("t00001").ending is Ending.INTERRUPTED
+    assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
 
 
 def test_an_experiment_with_nothing_but_one_that_is_held_back_waits_for_the_user():
@@ -220,7 +224,7 @@ def refused(trial_id):
 
 def test_what_cannot_be_started_fails_when_its_turn_has_come_and_the_next_one_is_looked_at_at_once():
     talk = look_ahead(answer=refused, max_trials=4)
-    assert talk.experiment.roster.num_by_status[Status.ERROR] == 0
+    assert talk.experiment.trial_table.num_by_status[Status.ERROR] == 0
     assert talk.experiment.next_deadline_s() > talk.now_s
     talk.exit("t00000", Outcome.COMPLETED)
     assert heard(talk, "error") == ["t00001"]
@@ -240,7 +244,9 @@ def test_what_has_failed_for_one_cause_too_often_leaves_the_others_untried():
     assert talk.experiment.is_finished
     assert talk.experiment.stop_reason.rule == "common_failure"
     assert len(heard(talk, "error")) == 3
-    assert [trial.ending for trial in talk.experiment.trials[3:]] == [Ending.INTERRUPTED] * 6
+    assert [trial.ending for trial in talk.experiment.trials[3:]] == [
+        TerminationReason.INTERRUPTED
+    ] * 6
 
 
 def test_where_the_first_failure_ends_everything_nothing_else_is_admitted():
@@ -289,7 +295,7 @@ def test_all_trials_of_a_snapshot_from_an_earlier_release_are_known_to_the_sched
     later = Experiment(ExperimentSettings({"cpu": 2.0}), ScriptedScheduler(), NoopStopper())
     later.load_state_dict(words, trials)
     later.check()
-    assert list(later.roster.admitted) == ["t00000", "t00001"]
+    assert list(later.trial_table.admitted) == ["t00000", "t00001"]
 
 
 def test_progress_counts_what_waits_and_not_as_finished_what_was_interrupted():

@@ -26,8 +26,8 @@ from tuner.core.events import (
 )
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
-from tuner.core.trial_table import Roster
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
+from tuner.core.trial_table import TrialTable
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -80,7 +80,7 @@ def test_what_went_wrong_on_the_way_out_is_kept_although_the_trial_ends_well():
     talk.report("t00000", 1, done=True)
     talk.exit("t00000", Outcome.FAILED, BOOM)
     assert (talk.trial("t00000").ending, talk.trial("t00000").failures) == (
-        Ending.COMPLETED,
+        TerminationReason.COMPLETED,
         [BOOM],
     )
 
@@ -186,7 +186,7 @@ def test_paused_trials_stay_paused_when_the_experiment_is_interrupted():
     assert talk.experiment.is_finished
     assert [(trial.status, trial.ending) for trial in talk.experiment.trials] == [
         (Status.PAUSED, None),
-        (Status.TERMINATED, Ending.INTERRUPTED),
+        (Status.TERMINATED, TerminationReason.INTERRUPTED),
     ]
 
 
@@ -281,7 +281,7 @@ def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
     for event in (WorkerExited("t00000", 1, Outcome.STOPPED), result("t00001", 1)):
         talk.experiment.handle(event, 0.0)
     outcome = talk.experiment.handle(TurnEnded(), 0.0)
-    assert talk.trial("t00000") in talk.experiment.roster.ready
+    assert talk.trial("t00000") in talk.experiment.trial_table.ready
     assert not outcome.is_routine
 
 
@@ -311,8 +311,8 @@ def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monke
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
     talk.say(suggest("t00002"))
-    assert talk.experiment.roster.num_free_slots({"cpu": 1.0}) == 0
+    assert talk.experiment.trial_table.num_free_slots({"cpu": 1.0}) == 0
     monkeypatch.setattr(
-        Roster, "idle", property(lambda _: pytest.fail("somebody goes through them"))
+        TrialTable, "idle", property(lambda _: pytest.fail("somebody goes through them"))
     )
     assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]

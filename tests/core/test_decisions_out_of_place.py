@@ -6,7 +6,7 @@ from schedulers.decisions import Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts, suggest
 from tuner.core.events import Outcome, WorkerStarted
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.errors import InvalidDecision
 
 WHY, LATER = Reason("test"), Reason("later")
@@ -38,7 +38,7 @@ def test_a_decision_about_a_trial_that_is_over_changes_nothing(decision):
     trial = talk.trial("t00000")
     assert (trial.status, trial.ending, trial.reason, trial.intention) == (
         Status.TERMINATED,
-        Ending.COMPLETED,
+        TerminationReason.COMPLETED,
         None,
         None,
     )
@@ -88,7 +88,7 @@ def test_a_stop_of_a_trial_that_is_on_its_way_into_a_pause_ends_it():
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
     assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (
-        Ending.STOPPED_EARLY,
+        TerminationReason.STOPPED_EARLY,
         LATER,
     )
 

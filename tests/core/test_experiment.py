@@ -43,7 +43,7 @@ from tuner.core.events import (
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.stoppers import MetricThresholdStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True, at_end=True)
@@ -77,7 +77,7 @@ def test_a_trial_that_returns_is_completed():
     trial = talk.trial("t00000")
     assert (trial.status, trial.ending, trial.last_result["loss"]) == (
         Status.TERMINATED,
-        Ending.COMPLETED,
+        TerminationReason.COMPLETED,
         0.5,
     )
     assert talk.scheduler.heard == [("add", "t00000"), ("result", "t00000"), ("complete", "t00000")]
@@ -97,7 +97,7 @@ def test_done_in_a_result_stops_the_trial_as_completed():
     talk.begin(1)
     assert answers(talk.report("t00000", 1, done=True)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
-    assert talk.trial("t00000").ending is Ending.COMPLETED
+    assert talk.trial("t00000").ending is TerminationReason.COMPLETED
 
 
 def test_the_stop_criterion_completes_a_trial():
@@ -106,7 +106,7 @@ def test_the_stop_criterion_completes_a_trial():
     assert answers(talk.report("t00000", 1)) == [("t00000", "continue", False)]
     assert answers(talk.report("t00000", 2)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
-    assert talk.trial("t00000").ending is Ending.COMPLETED
+    assert talk.trial("t00000").ending is TerminationReason.COMPLETED
 
 
 def test_a_schedulers_stop_ends_a_trial_early_with_its_reason():
@@ -115,7 +115,10 @@ def test_a_schedulers_stop_ends_a_trial_early_with_its_reason():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
     assert talk.decisions == [Stop("t00000", WHY)]
     talk.exit("t00000", Outcome.STOPPED)
-    assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (Ending.STOPPED_EARLY, WHY)
+    assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (
+        TerminationReason.STOPPED_EARLY,
+        WHY,
+    )
 
 
 def test_a_stop_at_full_resource_counts_as_completed():
@@ -125,7 +128,7 @@ def test_a_stop_at_full_resource_counts_as_completed():
     talk.begin(1)
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.STOPPED)
-    assert talk.trial("t00000").ending is Ending.COMPLETED
+    assert talk.trial("t00000").ending is TerminationReason.COMPLETED
 
 
 def test_a_decision_about_another_running_trial_waits_for_its_report():
@@ -189,8 +192,8 @@ def test_the_first_pause_of_trials_that_never_save_ends_the_experiment_and_names
     talk.exit("t00000", Outcome.STOPPED)
     talk.report("t00001", 1)
     talk.exit("t00001", Outcome.STOPPED)
-    assert [trial.ending for trial in talk.experiment.trials] == [Ending.INTERRUPTED] * 2
-    assert "report one" in talk.experiment.misuse
+    assert [trial.ending for trial in talk.experiment.trials] == [TerminationReason.INTERRUPTED] * 2
+    assert "report one" in talk.experiment.fatal_error
 
 
 def test_a_pause_waits_for_the_checkpoint_that_the_training_code_reports():
@@ -263,7 +266,7 @@ def test_a_trial_that_cannot_save_itself_when_all_are_interrupted_goes_on_later_
         talk.exit("t00000", Outcome.UNSAVED, BOOM)
         assert talk.trial("t00000").status is status
         assert talk.trial("t00000").ending is (
-            Ending.INTERRUPTED if max_failures else Ending.FAILED
+            TerminationReason.INTERRUPTED if max_failures else TerminationReason.FAILED
         )
 
 
@@ -321,7 +324,7 @@ def test_fail_fast_stops_the_others_and_leaves_them_resumable():
     talk.exit("t00000", Outcome.FAILED, BOOM)
     assert answers(talk.report("t00001", 1)) == [("t00001", "stop", False)]
     talk.exit("t00001", Outcome.STOPPED)
-    assert talk.trial("t00001").ending is Ending.INTERRUPTED
+    assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
     assert talk.experiment.is_finished
 
 
@@ -448,7 +451,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well():
     talk.report("t00000", 1)
     assert kills(talk.say(after_s=3.0)) == ["t00000"]
     talk.exit("t00000", Outcome.KILLED, Failure("killed", "late"))
-    assert talk.trial("t00000").ending is Ending.STOPPED_EARLY
+    assert talk.trial("t00000").ending is TerminationReason.STOPPED_EARLY
 
 
 def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
@@ -459,7 +462,7 @@ def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
     assert kills(talk.say(after_s=5.0)) == ["t00000", "t00001"]
     talk.exit("t00000", Outcome.KILLED, BOOM)
     talk.exit("t00001", Outcome.KILLED, BOOM)
-    assert {trial.ending for trial in talk.experiment.trials} == {Ending.INTERRUPTED}
+    assert {trial.ending for trial in talk.experiment.trials} == {TerminationReason.INTERRUPTED}
     assert talk.experiment.is_finished
 
 
@@ -478,7 +481,7 @@ def test_the_time_budget_stops_everything():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.trial("t00000").reason.rule == "time_budget"
-    assert talk.trial("t00000").ending is Ending.INTERRUPTED
+    assert talk.trial("t00000").ending is TerminationReason.INTERRUPTED
 
 
 def test_a_timeout_stopper_is_asked_when_its_time_comes():
@@ -503,7 +506,7 @@ def test_a_searcher_that_postpones_while_nothing_runs_ends_the_experiment_with_a
     talk.say()
     talk.say(SuggestionPostponed("t00000"), SuggestionPostponed("t00001"))
     assert talk.experiment.is_finished
-    assert "postponed" in talk.experiment.stall
+    assert "postponed" in talk.experiment.stall_reason
 
 
 def test_no_more_is_asked_for_once_the_search_has_ended():
@@ -593,7 +596,7 @@ def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_i
         DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0}))
     )
     assert starts(commands) == [("t00000", 2)]
-    assert talk.experiment.roster.pool.capacity == {"cpu": 1.0}
+    assert talk.experiment.trial_table.pool.capacity == {"cpu": 1.0}
     assert talk.experiment.stop_reason is None
 
 
@@ -609,7 +612,7 @@ def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again()
     assert starts(commands) == [("t00000", 2)]
     assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (
         Status.TERMINATED,
-        Ending.INTERRUPTED,
+        TerminationReason.INTERRUPTED,
     )
     assert talk.trial("t00000").num_failures == 0
 
@@ -622,6 +625,6 @@ def test_a_trial_that_had_been_told_to_stop_does_not_start_over_when_the_driver_
     trial = talk.trial("t00000")
     assert (trial.status, trial.ending, trial.last_result["loss"]) == (
         Status.TERMINATED,
-        Ending.COMPLETED,
+        TerminationReason.COMPLETED,
         0.5,
     )

@@ -10,7 +10,7 @@ from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, cause_of, possible_common_failure
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.core.trial_json import failure_fields, failure_from, trial_fields, trial_from
 
 
@@ -168,16 +168,16 @@ def rule(talk):
 
 
 def answer(talk):
-    while talk.experiment.desk.num_outstanding:
+    while talk.experiment.suggestion_budget.num_outstanding:
         talk.say(suggest(f"t{len(talk.experiment.trials):05d}"))
 
 
 def give_up(talk, failure, num):
     for _ in range(num):
-        trial_id = next(iter(talk.experiment.roster.live))
+        trial_id = next(iter(talk.experiment.trial_table.live))
         fail(talk, failure, trial_id)
         answer(talk)
-        for trial in talk.experiment.roster.live.values():
+        for trial in talk.experiment.trial_table.live.values():
             if trial.worker == "STARTING":
                 talk.say(WorkerStarted(trial.trial_id, trial.attempt, 1))
 
@@ -197,8 +197,8 @@ def test_an_experiment_ends_when_all_fail_for_one_cause():
         "trial_id": "t00000",
     }
     assert {trial.ending for trial in talk.experiment.trials} <= {
-        Ending.FAILED,
-        Ending.INTERRUPTED,
+        TerminationReason.FAILED,
+        TerminationReason.INTERRUPTED,
         None,
     }
 
@@ -211,7 +211,7 @@ def at_the_limit():
         fail(
             talk,
             raised(),
-            next(trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"),
+            next(trial_id for trial_id in talk.experiment.trial_table.live if trial_id != "t00001"),
         )
         answer(talk)
     return talk
@@ -219,7 +219,7 @@ def at_the_limit():
 
 def test_at_the_limit_nothing_is_started_while_a_trial_may_get_farther():
     talk = at_the_limit()
-    assert (rule(talk), list(talk.experiment.roster.live)) == (None, ["t00001"])
+    assert (rule(talk), list(talk.experiment.trial_table.live)) == (None, ["t00001"])
     (held,) = [notice for notice in talk.notices if isinstance(notice, StartsHeld)]
     assert possible_common_failure(held.reason).startswith(
         "5 trials failed with RuntimeError at train.py:12 in train, t00000 first; no oth"
@@ -233,7 +233,7 @@ def test_it_goes_on_when_that_trial_reports():
     talk.report("t00001", 1)
     answer(talk)
     assert rule(talk) is None
-    assert len(talk.experiment.roster.live) == 2
+    assert len(talk.experiment.trial_table.live) == 2
 
 
 def test_it_goes_on_when_that_trial_completes():
@@ -241,7 +241,7 @@ def test_it_goes_on_when_that_trial_completes():
     talk.exit("t00001", Outcome.COMPLETED)
     answer(talk)
     assert rule(talk) is None
-    assert len(talk.experiment.roster.live) == 2
+    assert len(talk.experiment.trial_table.live) == 2
 
 
 @pytest.mark.parametrize("failure", [raised(), raised("OSError")])
@@ -263,7 +263,7 @@ def test_a_snapshot_at_the_limit_goes_on_as_well():
     assert not talk.say()
     talk.report("t00001", 1)
     answer(talk)
-    assert len(again.roster.live) == 2
+    assert len(again.trial_table.live) == 2
 
 
 def test_other_causes_are_counted_apart():
@@ -288,7 +288,7 @@ def test_so_does_one_that_has_got_farther():
     talk.begin(2)
     talk.report("t00001", 1)
     for _ in range(7):
-        live = [trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"]
+        live = [trial_id for trial_id in talk.experiment.trial_table.live if trial_id != "t00001"]
         fail(talk, BOOM, live[0])
         answer(talk)
     assert rule(talk) is None

@@ -6,7 +6,7 @@ from schedulers.decisions import Pause, Reason, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result
 from tuner.core.events import DriverRestarted, Outcome, StopRequested
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -27,7 +27,7 @@ def test_a_stop_that_is_decided_after_an_interruption_is_for_good():
     trial = restarted(talk)
     assert (trial.status, trial.ending, trial.reason) == (
         Status.TERMINATED,
-        Ending.STOPPED_EARLY,
+        TerminationReason.STOPPED_EARLY,
         WHY,
     )
 
@@ -39,7 +39,11 @@ def test_a_trial_that_returns_while_it_is_interrupted_is_complete():
     talk.say(StopRequested("signal.SIGINT"))
     talk.exit("t00000", Outcome.COMPLETED)
     trial = restarted(talk)
-    assert (trial.status, trial.ending, trial.reason) == (Status.TERMINATED, Ending.COMPLETED, None)
+    assert (trial.status, trial.ending, trial.reason) == (
+        Status.TERMINATED,
+        TerminationReason.COMPLETED,
+        None,
+    )
 
 
 def test_a_trial_that_was_only_interrupted_goes_on():
@@ -49,7 +53,7 @@ def test_a_trial_that_was_only_interrupted_goes_on():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
-    assert talk.trial("t00000").ending is Ending.INTERRUPTED
+    assert talk.trial("t00000").ending is TerminationReason.INTERRUPTED
     assert restarted(talk).status is Status.RUNNING
 
 
@@ -99,4 +103,4 @@ def test_a_trial_that_cannot_be_paused_is_interrupted():
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.say(result("t00001", 1), StopRequested("signal.SIGINT"))
     talk.exit("t00001", Outcome.STOPPED)
-    assert talk.trial("t00001").ending is Ending.INTERRUPTED
+    assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED

@@ -5,18 +5,18 @@ import math
 import pytest
 
 from schedulers.decisions import Reason
-from tuner.core.checkpoints import CheckpointKeeper
+from tuner.core.checkpoints import CheckpointManager
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import CheckpointRecord, Ending, Intention, Trial, Verdict
+from tuner.core.trial import CheckpointRecord, Intention, ReportReply, TerminationReason, Trial
 
-PAUSE = Intention(Verdict.PAUSE, Ending.INTERRUPTED, Reason("test"))
-STOP = Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("test"))
-INTERRUPT = Intention(Verdict.STOP, Ending.INTERRUPTED, Reason("signal.SIGINT"))
+PAUSE = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, Reason("test"))
+STOP = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("test"))
+INTERRUPT = Intention(ReportReply.STOP, TerminationReason.INTERRUPTED, Reason("signal.SIGINT"))
 
 
 def keeper(*, retention=None, can_save_on_demand=True, **policy):
-    return CheckpointKeeper(
+    return CheckpointManager(
         CheckpointPolicy(
             can_save_on_demand=can_save_on_demand,
             retention=retention or RetentionPolicy(),

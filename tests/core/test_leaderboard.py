@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.best_trials import Leaderboard
+from tuner.core.best_trials import BestTrials
 from tuner.core.trial import Trial
 from tuner.core.trial_json import trial_fields, trial_from
 
@@ -35,7 +35,7 @@ def consider(board, trial, **metrics):
 
 
 def test_nothing_is_best_before_a_finite_value_comes():
-    board, (trial,) = Leaderboard("loss", "min"), trials(1)
+    board, (trial,) = BestTrials("loss", "min"), trials(1)
     for value in (math.nan, math.inf, -math.inf, None, "0.1", True):
         consider(board, trial, loss=value)
     consider(board, trial, other=0.1)
@@ -44,13 +44,13 @@ def test_nothing_is_best_before_a_finite_value_comes():
 
 
 def test_without_a_metric_there_is_no_board():
-    board, (trial,) = Leaderboard(None, None), trials(1)
+    board, (trial,) = BestTrials(None, None), trials(1)
     consider(board, trial, loss=1.0)
     assert (board.trial, board.leaders) == (None, ())
 
 
 def test_the_newest_value_counts_even_if_it_is_worse():
-    board, (first, second) = Leaderboard("loss", "min"), trials(2)
+    board, (first, second) = BestTrials("loss", "min"), trials(2)
     consider(board, first, loss=0.1)
     consider(board, second, loss=0.5)
     consider(board, first, loss=0.9)
@@ -60,7 +60,7 @@ def test_the_newest_value_counts_even_if_it_is_worse():
 
 
 def test_of_equal_values_the_trial_created_first_is_ahead():
-    board, (first, second) = Leaderboard("loss", "min"), trials(2)
+    board, (first, second) = BestTrials("loss", "min"), trials(2)
     consider(board, second, loss=0.5)
     consider(board, first, loss=0.5)
     assert board.leaders == (first, second)
@@ -68,7 +68,7 @@ def test_of_equal_values_the_trial_created_first_is_ahead():
 
 @pytest.mark.parametrize(("mode", "best"), [("min", 0), ("max", 2)])
 def test_the_direction_decides(mode, best):
-    board, ranked = Leaderboard("loss", mode), trials(3)
+    board, ranked = BestTrials("loss", mode), trials(3)
     for trial, value in zip(ranked, (0.1, 0.2, 0.3), strict=True):
         consider(board, trial, loss=value)
     assert (board.trial, board.leaders[0]) == (ranked[best], ranked[best])
@@ -76,7 +76,7 @@ def test_the_direction_decides(mode, best):
 
 @given(reports=REPORTS, mode=st.sampled_from(["min", "max"]))
 def test_the_board_agrees_with_sorting_all_newest_values(reports, mode):
-    board, all_of_them = Leaderboard("loss", mode), trials(9)
+    board, all_of_them = BestTrials("loss", mode), trials(9)
     newest = {}
     for number, value in reports:
         consider(board, all_of_them[number], loss=value)
@@ -84,7 +84,7 @@ def test_the_board_agrees_with_sorting_all_newest_values(reports, mode):
         order = sorted((cost, number) for number, cost in newest.items() if math.isfinite(cost))
         assert [trial.number for trial in board.leaders] == [number for _, number in order][:5]
         assert board.trial is (all_of_them[order[0][1]] if order else None)
-    again = Leaderboard("loss", mode)
+    again = BestTrials("loss", mode)
     again.load([_copy(trial) for trial in all_of_them])
     assert [trial.number for trial in again.leaders] == [trial.number for trial in board.leaders]
 
@@ -96,7 +96,7 @@ def _copy(trial):
 
 
 def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_know():
-    board, (first, second, third) = Leaderboard("loss", "min"), trials(3)
+    board, (first, second, third) = BestTrials("loss", "min"), trials(3)
     consider(board, first, loss=0.1)
     consider(board, first, loss=0.4)
     consider(board, second, loss=0.3)
@@ -107,7 +107,7 @@ def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_k
     again = [trial_from(each) for each in fields]
     for number, trial in enumerate(again):
         trial.number = number
-    board = Leaderboard("loss", "min")
+    board = BestTrials("loss", "min")
     board.recall(again)
     assert [trial.trial_id for trial in board.leaders] == ["t00001", "t00000"]
     told = [
@@ -119,7 +119,7 @@ def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_k
 
 
 def test_a_trial_whose_results_no_longer_count_gives_way_to_the_next():
-    board, (first, second) = Leaderboard("acc", "max"), trials(2)
+    board, (first, second) = BestTrials("acc", "max"), trials(2)
     consider(board, first, acc=0.9)
     consider(board, second, acc=0.5)
     board.forget(first)

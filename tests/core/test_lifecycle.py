@@ -17,7 +17,15 @@ from tuner.core.lifecycle import (
     move_trial,
     move_worker,
 )
-from tuner.core.trial import Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
+from tuner.core.trial import (
+    Failure,
+    Intention,
+    ReportReply,
+    Status,
+    TerminationReason,
+    Trial,
+    WorkerState,
+)
 from tuner.errors import InvalidTransition
 
 OVER = (Status.TERMINATED, Status.ERROR)
@@ -25,12 +33,12 @@ TRIAL_MOVES = [(before, move) for before in Status for move in TrialMove]
 WORKER_MOVES = [(before, move) for before in WorkerState for move in WorkerMove]
 
 
-def trial_in(status=Status.PENDING, worker=WorkerState.ABSENT, verdict=None):
+def trial_in(status=Status.PENDING, worker=WorkerState.ABSENT, reply=None):
     trial = Trial("t00007", {"x": 1}, {"cpu": 1.0})
     trial.move_to(status)
     trial.worker = worker
-    if verdict:
-        trial.intention = Intention(verdict, Ending.STOPPED_EARLY, Reason("asha.rung"))
+    if reply:
+        trial.intention = Intention(reply, TerminationReason.STOPPED_EARLY, Reason("asha.rung"))
     return trial
 
 
@@ -88,7 +96,7 @@ def test_an_unlisted_move_of_a_worker_is_refused_and_leaves_it_untouched(before,
 
 
 def test_a_refusal_tells_the_story_of_the_trial():
-    trial = trial_in(Status.RUNNING, WorkerState.TRAINING, Verdict.STOP)
+    trial = trial_in(Status.RUNNING, WorkerState.TRAINING, ReportReply.STOP)
     trial.attempt = 3
     trial.last_result = {"training_iteration": 12}
     trial.failures = [Failure("ValueError", "boom"), Failure("killed by SIGSEGV", "")]
@@ -139,45 +147,45 @@ def test_every_worker_state_can_be_reached_and_left():
 
 
 def test_the_table_of_exits_is_complete():
-    assert set(EXIT_MOVES) == {(verdict, outcome) for verdict in Verdict for outcome in Outcome}
+    assert set(EXIT_MOVES) == {(reply, outcome) for reply in ReportReply for outcome in Outcome}
 
 
-@pytest.mark.parametrize("verdict", Verdict)
+@pytest.mark.parametrize("reply", ReportReply)
 @pytest.mark.parametrize("outcome", Outcome)
-def test_what_an_exit_means_is_always_a_possible_move_of_a_running_trial(verdict, outcome):
+def test_what_an_exit_means_is_always_a_possible_move_of_a_running_trial(reply, outcome):
     trial = trial_in(
-        Status.RUNNING, WorkerState.STOPPING, None if verdict is Verdict.CONTINUE else verdict
+        Status.RUNNING, WorkerState.STOPPING, None if reply is ReportReply.CONTINUE else reply
     )
     move = exit_move(trial, outcome)
-    assert move is EXIT_MOVES[verdict, outcome]
+    assert move is EXIT_MOVES[reply, outcome]
     assert (Status.RUNNING, move) in TRIAL_TABLE
 
 
 @pytest.mark.parametrize(
-    ("verdict", "outcome", "move"),
+    ("reply", "outcome", "move"),
     [
         (None, Outcome.COMPLETED, TrialMove.END),
         (None, Outcome.FAILED, TrialMove.FAIL),
         (None, Outcome.KILLED, TrialMove.FAIL),
         (None, Outcome.LOST, TrialMove.REQUEUE),
-        (Verdict.PAUSE, Outcome.STOPPED, TrialMove.PAUSE),
-        (Verdict.PAUSE, Outcome.COMPLETED, TrialMove.END),
-        (Verdict.PAUSE, Outcome.KILLED, TrialMove.FAIL),
-        (Verdict.PAUSE, Outcome.LOST, TrialMove.REQUEUE),
+        (ReportReply.PAUSE, Outcome.STOPPED, TrialMove.PAUSE),
+        (ReportReply.PAUSE, Outcome.COMPLETED, TrialMove.END),
+        (ReportReply.PAUSE, Outcome.KILLED, TrialMove.FAIL),
+        (ReportReply.PAUSE, Outcome.LOST, TrialMove.REQUEUE),
         *[
-            (Verdict.STOP, outcome, TrialMove.END)
+            (ReportReply.STOP, outcome, TrialMove.END)
             for outcome in Outcome
             if outcome is not Outcome.UNSAVED
         ],
         *[
-            (verdict, Outcome.UNSAVED, TrialMove.FAIL)
-            for verdict in (None, Verdict.PAUSE, Verdict.STOP)
+            (reply, Outcome.UNSAVED, TrialMove.FAIL)
+            for reply in (None, ReportReply.PAUSE, ReportReply.STOP)
         ],
-        (Verdict.EXPLOIT, Outcome.UNSAVED, TrialMove.PAUSE),
+        (ReportReply.EXPLOIT, Outcome.UNSAVED, TrialMove.PAUSE),
     ],
 )
-def test_an_exit_means_what_was_intended_and_what_happened(verdict, outcome, move):
-    assert exit_move(trial_in(Status.RUNNING, WorkerState.STOPPING, verdict), outcome) is move
+def test_an_exit_means_what_was_intended_and_what_happened(reply, outcome, move):
+    assert exit_move(trial_in(Status.RUNNING, WorkerState.STOPPING, reply), outcome) is move
 
 
 @pytest.mark.parametrize("status", Status)

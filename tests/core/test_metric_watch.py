@@ -11,7 +11,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.metric_watch import METRIC_NOT_REPORTED, warning_for
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Ending
+from tuner.core.trial import TerminationReason
 from tuner.core.trial_json import trial_fields, trial_from
 
 WANTED = {"metric": "val_accuracy", "mode": "max", "is_metric_required": True}
@@ -49,7 +49,7 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
     assert rule(talk) is None
     talk.exit("t00000", Outcome.COMPLETED)
     assert rule(talk) == METRIC_NOT_REPORTED
-    assert talk.experiment.misuse == (
+    assert talk.experiment.fatal_error == (
         "trial t00000 completed, and no trial has reported the metric 'val_accuracy'; reported were train/loss, val_acc; "
         "did you mean 'val_acc'?"
     )
@@ -57,7 +57,7 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.experiment.is_finished
     assert (
-        talk.trial("t00001").ending is Ending.INTERRUPTED
+        talk.trial("t00001").ending is TerminationReason.INTERRUPTED
     )  # so that it goes on when the metric is mended
 
 
@@ -67,7 +67,7 @@ def test_a_trial_that_reported_nothing_is_named_as_such():
     for number in range(5):
         assert rule(talk) is None  # a few may have had nothing to report
         talk.exit(f"t0000{number}", Outcome.COMPLETED)
-    assert talk.experiment.misuse.endswith(
+    assert talk.experiment.fatal_error.endswith(
         "the trial reported nothing: call tune.report(metrics), or return the metrics"
     )
 
@@ -99,7 +99,7 @@ def test_a_metric_that_is_never_a_number_is_not_reported(value, shown):
         f"it was {shown}, which is no number"
     )
     talk.exit("t00000", Outcome.COMPLETED)
-    assert talk.experiment.misuse == (
+    assert talk.experiment.fatal_error == (
         f"trial t00000 completed, and no trial has reported a number for the metric 'val_accuracy'; it was {shown}, which is no number"
     )
 
@@ -160,7 +160,7 @@ def test_each_of_several_objectives_has_to_be_reported():
     talk.begin(2)
     talk.report("t00000", 1, loss=1.0)
     talk.exit("t00000", Outcome.COMPLETED)
-    assert "the metric 'size'; reported were loss" in talk.experiment.misuse
+    assert "the metric 'size'; reported were loss" in talk.experiment.fatal_error
 
 
 def test_the_next_session_begins_anew_with_what_its_own_trials_report():
@@ -188,7 +188,7 @@ def test_the_end_is_written_down_as_a_decision_and_read_from_there():
     talk.say(result("t00001", 1, loss=1.0))
     talk.experiment.handle(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0)
     outcome = talk.experiment.handle(TurnEnded(), 0.0)
-    assert [said.decision.reason.rule for said in outcome.advice] == [METRIC_NOT_REPORTED]
+    assert [said.decision.reason.rule for said in outcome.recorded] == [METRIC_NOT_REPORTED]
 
 
 def test_what_was_seen_outlasts_a_snapshot():

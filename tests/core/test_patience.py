@@ -12,7 +12,7 @@ from tuner.core.events import (
     TrialStopRequested,
 )
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.timeouts import TERM_GRACE_S, Patience
+from tuner.core.timeouts import TERM_GRACE_S, Timeouts
 from tuner.core.trial import CheckpointRecord
 
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -23,7 +23,7 @@ def names(overdue):
 
 
 def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
-    patience = Patience(10.0, 3.0)
+    patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 5.0)
     assert patience.next_s == 15.0
     assert patience.exhausted(14.9) == []
@@ -35,7 +35,7 @@ def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
 
 
 def test_without_a_timeout_a_worker_may_be_silent_for_ever():
-    patience = Patience(None, 3.0)
+    patience = Timeouts(None, 3.0)
     patience.expect_report("a", 5.0)
     assert patience.exhausted(1e9) == []
 
@@ -96,14 +96,14 @@ def test_what_an_earlier_attempt_stores_stops_no_clock():
 
 
 def test_while_it_is_our_turn_no_time_runs():
-    patience = Patience(10.0, 3.0)
+    patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 0.0)
     patience.take_sign_of_life("a", 1.0)
     assert patience.exhausted(99.0) == []
 
 
 def test_a_worker_that_was_told_to_leave_gets_the_grace_period_and_signs_of_life_do_not_lengthen_it():
-    patience = Patience(10.0, 3.0)
+    patience = Timeouts(10.0, 3.0)
     patience.expect_exit("a", 0.0)
     patience.expect_report("a", 2.0)
     [overdue] = patience.exhausted(3.0)
@@ -111,7 +111,7 @@ def test_a_worker_that_was_told_to_leave_gets_the_grace_period_and_signs_of_life
 
 
 def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
-    patience = Patience(10.0, 3.0)
+    patience = Timeouts(10.0, 3.0)
     patience.expect_exit("a", 0.0)
     patience.forget("a")
     assert patience.next_s is None
@@ -120,7 +120,7 @@ def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
 
 
 def test_an_interruption_leaves_all_of_them_the_same_time_whenever_they_are_told():
-    patience = Patience(None, 30.0)
+    patience = Timeouts(None, 30.0)
     patience.expect_exit("told before", 0.0)
     patience.interrupt(5.0, 10.0)
     patience.expect_exit("told at once", 5.0)
@@ -132,14 +132,14 @@ def test_an_interruption_leaves_all_of_them_the_same_time_whenever_they_are_told
 
 
 def test_an_interruption_may_leave_more_time_than_an_ordinary_stop():
-    patience = Patience(None, 3.0)
+    patience = Timeouts(None, 3.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
     assert patience.next_s == 10.0
 
 
 def test_another_polite_interruption_wins_no_time():
-    patience = Patience(None, 30.0)
+    patience = Timeouts(None, 30.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
     patience.interrupt(8.0, 10.0)
@@ -147,7 +147,7 @@ def test_another_polite_interruption_wins_no_time():
 
 
 def test_urgency_leaves_no_time_at_all_and_no_last_words():
-    patience = Patience(None, 30.0)
+    patience = Timeouts(None, 30.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
     patience.interrupt(2.0, 10.0, is_urgent=True)
@@ -159,7 +159,7 @@ def test_urgency_leaves_no_time_at_all_and_no_last_words():
 
 
 def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgent():
-    patience = Patience(None, 3.0)
+    patience = Timeouts(None, 3.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
     assert names(patience.exhausted(10.0)) == ["a"]
@@ -168,7 +168,7 @@ def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgen
 
 
 def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no_more_time():
-    patience = Patience(10.0, 3.0)
+    patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 5.0)
     patience.expect_exit("a", 6.0)
     patience.hold("a")

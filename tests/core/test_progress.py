@@ -81,7 +81,7 @@ def test_a_limit_on_concurrent_trials_is_what_they_wait_for():
     talk = Conversation(max_trials=2, max_concurrent=1, max_failures=1)
     talk.begin(1)
     assert look(talk).waiting_for == ""
-    talk.experiment.roster.ready.push(talk.trial("t00000"))
+    talk.experiment.trial_table.ready.push(talk.trial("t00000"))
     assert look(talk).waiting_for == "one of 1 concurrent trials to end"
 
 

@@ -11,7 +11,7 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, start
 from tuner.core.commands import DeleteCheckpoint, StartWorker
 from tuner.core.events import DriverRestarted, Outcome, ResumeType, StopRequested, WorkerStarted
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 FIRST = CheckpointRecord(0, 1)
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -101,7 +101,7 @@ def test_a_paused_trial_that_begins_anew_waits_for_no_scheduler(restart):
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.trial("t00000").status is Status.PAUSED
     assert starts(restart(talk, unfinished=ResumeType.RESTART)) == [("t00000", 2)]
-    assert not talk.experiment.roster.paused
+    assert not talk.experiment.trial_table.paused
 
 
 def test_a_trial_that_has_not_been_started_yet_does_so_once(restart):
@@ -147,7 +147,10 @@ def test_trials_whose_time_was_over_go_on_when_there_is_more_of_it(restart):
     talk.say(after_s=61.0)
     talk.report("t00000", 2)
     talk.exit("t00000", Outcome.STOPPED)
-    assert (talk.trial("t00000").ending, talk.experiment.is_finished) == (Ending.INTERRUPTED, True)
+    assert (talk.trial("t00000").ending, talk.experiment.is_finished) == (
+        TerminationReason.INTERRUPTED,
+        True,
+    )
     assert starts(restart(talk)) == []
     assert talk.experiment.is_finished
     more = dataclasses.replace(talk.experiment.settings, time_budget_s=120.0)

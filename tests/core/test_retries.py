@@ -2,7 +2,7 @@
 
 from tests.core.conversation import BOOM, Conversation, starts
 from tuner.core.events import Outcome, StopRequested, WorkerStarted
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 
 
 def fail(talk):
@@ -62,5 +62,5 @@ def test_an_experiment_can_be_interrupted_while_a_trial_rests():
         fail(talk)
     talk.exit("t00000", Outcome.FAILED, BOOM)
     talk.say(StopRequested("signal.SIGINT"))
-    assert talk.trial("t00000").ending is Ending.INTERRUPTED
+    assert talk.trial("t00000").ending is TerminationReason.INTERRUPTED
     assert talk.experiment.is_finished

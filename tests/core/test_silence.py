@@ -4,8 +4,8 @@ import pytest
 
 from tests.core.conversation import Conversation
 from tuner.core.commands import TrialSilent
-from tuner.core.hang_detection import Silence, SilenceWatch
-from tuner.core.timeouts import Patience
+from tuner.core.hang_detection import HangDetector, SuspectedHang
+from tuner.core.timeouts import Timeouts
 
 
 def heard(watch, trial_id, *intervals_s):
@@ -29,25 +29,28 @@ def first_silence(watch):
 
 
 def test_ten_usual_intervals_are_too_long():
-    watch = SilenceWatch()
+    watch = HangDetector()
     since_s = heard(watch, "a", 20.0, 10.0, 500.0, 10.0, 20.0)
-    assert first_silence(watch) == (since_s + 200.0, [Silence("a", 200.0, 20.0)])
+    assert first_silence(watch) == (since_s + 200.0, [SuspectedHang("a", 200.0, 20.0)])
 
 
 def test_less_than_a_minute_is_never_too_long():
-    watch = SilenceWatch()
+    watch = HangDetector()
     since_s = heard(watch, "a", *[0.001] * 1000)
-    assert first_silence(watch) == (since_s + 60.0, [Silence("a", 60.0, pytest.approx(0.001))])
+    assert first_silence(watch) == (
+        since_s + 60.0,
+        [SuspectedHang("a", 60.0, pytest.approx(0.001))],
+    )
 
 
 def test_before_the_first_report_ten_minutes_are_too_long():
-    watch = SilenceWatch()
+    watch = HangDetector()
     watch.expect("a", 7.0)
-    assert first_silence(watch) == (607.0, [Silence("a", 600.0, None)])
+    assert first_silence(watch) == (607.0, [SuspectedHang("a", 600.0, None)])
 
 
 def test_each_is_found_once():
-    watch = SilenceWatch()
+    watch = HangDetector()
     heard(watch, "a", 1.0)
     first_silence(watch)
     watch.hear("a", 1000.0)
@@ -57,13 +60,13 @@ def test_each_is_found_once():
 
 
 def test_only_lately_usual_intervals_count():
-    watch = SilenceWatch()
+    watch = HangDetector()
     since_s = heard(watch, "a", *[1.0] * 100, *[30.0] * 31)
     assert first_silence(watch)[0] == since_s + 300.0
 
 
 def test_while_it_is_our_turn_nobody_is_silent():
-    watch = SilenceWatch()
+    watch = HangDetector()
     now_s = heard(watch, "a", 1.0)
     watch.hear("a", now_s + 1.0)
     assert watch.take_silent(now_s + 1000.0) == []
@@ -72,7 +75,7 @@ def test_while_it_is_our_turn_nobody_is_silent():
 
 
 def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
-    watch = SilenceWatch()
+    watch = HangDetector()
     looks = 0
     watch.expect("a", 0.0)
     for number in range(1, 601):
@@ -84,7 +87,7 @@ def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
 
 
 def test_who_is_gone_is_forgotten():
-    watch = SilenceWatch()
+    watch = HangDetector()
     heard(watch, "a", 1.0)
     watch.forget("a")
     assert watch.next_s is None
@@ -92,7 +95,7 @@ def test_who_is_gone_is_forgotten():
 
 
 def test_a_limit_takes_the_place_of_the_warning():
-    patience = Patience(100.0, 3.0)
+    patience = Timeouts(100.0, 3.0)
     patience.expect_report("a", 0.0)
     patience.take_sign_of_life("a", 1.0)
     patience.expect_report("a", 1.0)
@@ -100,7 +103,7 @@ def test_a_limit_takes_the_place_of_the_warning():
 
 
 def test_who_is_leaving_is_no_longer_watched():
-    patience = Patience(None, 3.0)
+    patience = Timeouts(None, 3.0)
     patience.expect_report("a", 0.0)
     patience.expect_exit("a", 1.0)
     assert patience.next_s == 4.0

@@ -12,7 +12,7 @@ from tests.core.conversation import (
     starts,
     suggest,
 )
-from tuner.core.commands import TrialAdded, TrialGrafted
+from tuner.core.commands import ExploitApplied, TrialAdded
 from tuner.core.events import (
     CheckpointLost,
     DriverRestarted,
@@ -29,7 +29,7 @@ from tuner.core.events import (
 from tuner.core.manual_control import fork_tag, unknown_names, with_changes
 from tuner.core.progress import look_at
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -70,7 +70,7 @@ def test_a_trial_is_stopped_at_its_next_report():
     trial = talk.trial("t00000")
     assert (trial.status, trial.ending, trial.reason.rule) == (
         Status.TERMINATED,
-        Ending.STOPPED_EARLY,
+        TerminationReason.STOPPED_EARLY,
         "user.stop",
     )
     assert talk.experiment.is_finished
@@ -167,7 +167,7 @@ def test_who_is_paused_by_hand_when_its_scheduler_wants_it_back_goes_on_in_the_n
     talk.report("t00001", 1)  # its resume waits for room
     talk.say(PauseRequested("t00000"))
     begin_again(talk)
-    assert talk.trial("t00000") in talk.experiment.roster.ready
+    assert talk.trial("t00000") in talk.experiment.trial_table.ready
 
 
 def test_a_pause_that_the_user_takes_back_in_time_has_never_been():
@@ -201,7 +201,7 @@ def test_a_stop_of_the_scheduler_ends_who_is_held_back():
     lay_aside(talk)
     talk.report("t00001", 1)
     assert talk.trial("t00000").status is Status.TERMINATED
-    assert not talk.experiment.roster.held
+    assert not talk.experiment.trial_table.held
 
 
 def test_a_trial_that_waits_for_its_start_is_held_back_in_the_queue():
@@ -270,7 +270,7 @@ def test_an_interrupted_experiment_lets_go_whom_it_held_when_it_is_restored():
     talk.exit("t00002", Outcome.STOPPED)
     assert talk.experiment.is_finished
     assert [trial_id for trial_id, _ in starts(begin_again(talk))] == ["t00000", "t00001", "t00002"]
-    assert not talk.experiment.roster.held
+    assert not talk.experiment.trial_table.held
 
 
 def test_who_was_held_back_where_its_scheduler_had_paused_it_stays_paused_after_a_restore():
@@ -331,7 +331,7 @@ def test_a_fork_goes_on_from_the_checkpoint_with_another_configuration():
     assert talk.trial("t00000").config == {"x": 1}
     assert [type(notice) for notice in talk.notices if notice.trial.trial_id == "f00000"][:2] == [
         TrialAdded,
-        TrialGrafted,
+        ExploitApplied,
     ]
     talk.say(WorkerStarted("f00000", 1, pid=1), result("f00000", 4))
     assert talk.trial("f00000").num_rows == 1
@@ -395,7 +395,7 @@ def test_the_number_of_forks_outlasts_a_snapshot():
     talk = with_a_checkpoint()
     talk.say(forked())
     talk.put_down_and_take_up()
-    assert talk.experiment.roster.num_forked == 1
+    assert talk.experiment.trial_table.num_forked == 1
 
 
 def test_a_fork_that_fits_nowhere_fails():

@@ -9,7 +9,7 @@ import pytest
 
 import tuner as tune
 from tests.end_to_end.walking import Walker, wait_until
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 
 
 def endless(config):
@@ -70,7 +70,7 @@ def test_a_stopped_experiment_can_be_restored(start, tmp_path):
     assert handle.is_running
     handle.stop()
     grid = handle.wait()
-    assert [result.ending for result in grid] == [Ending.INTERRUPTED] * 2
+    assert [result.ending for result in grid] == [TerminationReason.INTERRUPTED] * 2
     assert not handle.is_running
     reached = [result.metrics["at"] for result in grid]
     again = tune.Tuner.restore(
@@ -94,7 +94,7 @@ def test_a_trial_is_paused_resumed_forked_and_stopped(start):
     assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 5_001))
     assert (second.status, second.ending, second.config) == (
         Status.TERMINATED,
-        Ending.STOPPED_EARLY,
+        TerminationReason.STOPPED_EARLY,
         {"by": 0},
     )
 
@@ -182,7 +182,7 @@ def test_ctrl_c_in_a_wait_stops_the_experiment_and_waits_on(start, press_ctrl_c)
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
     press_ctrl_c(handle)
     (result,) = handle.wait()
-    assert result.ending is Ending.INTERRUPTED
+    assert result.ending is TerminationReason.INTERRUPTED
 
 
 def test_another_process_steers_through_the_directory(start):

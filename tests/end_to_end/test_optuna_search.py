@@ -10,7 +10,7 @@ from schedulers import ASHAScheduler, MOASHAScheduler
 from searchers import ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import Learner
 from tuner.analysis.stored import read_stored
-from tuner.core.trial import Ending
+from tuner.core.trial import TerminationReason
 
 optuna = pytest.importorskip("optuna")
 
@@ -125,8 +125,8 @@ def test_a_scheduler_may_have_a_metric_of_its_own_beside_several(declare):
     grid = declare(searcher, scheduler=scheduler).fit()
     endings = [trial.ending for trial in grid.trials]
     states = [trial.state.name for trial in searcher.study.trials]
-    assert Ending.STOPPED_EARLY in endings
-    assert [ending is Ending.STOPPED_EARLY for ending in endings] == [
+    assert TerminationReason.STOPPED_EARLY in endings
+    assert [ending is TerminationReason.STOPPED_EARLY for ending in endings] == [
         state == "PRUNED" for state in states
     ]
 

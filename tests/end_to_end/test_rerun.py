@@ -15,7 +15,7 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
-from tuner.core.trial import Ending
+from tuner.core.trial import TerminationReason
 from tuner.maintenance.rerun import plan_rerun
 from tuner.storage import strict_json
 
@@ -73,7 +73,9 @@ def test_a_trial_that_was_stopped_early_trains_to_its_end_and_is_compared_as_far
         resources={"cpu": 1},
     )
     number, stopped = next(
-        (n, result) for n, result in enumerate(first) if result.ending is Ending.STOPPED_EARLY
+        (n, result)
+        for n, result in enumerate(first)
+        if result.ending is TerminationReason.STOPPED_EARLY
     )
     num_recorded = stopped.metrics["training_iteration"]
     again = tune.rerun(tmp_path / "experiment", stopped.trial_id, seeded_only, verbose=1)

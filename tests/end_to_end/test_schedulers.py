@@ -17,7 +17,7 @@ from schedulers import (
     ResourceChangingScheduler,
 )
 from searchers import OptunaSearch
-from tuner.core.trial import Ending
+from tuner.core.trial import TerminationReason
 from tuner.errors import CannotPause
 
 NUM_STEPS = 9
@@ -119,7 +119,7 @@ def test_a_population_hands_on_weights_and_its_policies_can_be_replayed(
     grid = fit(pbt(synch=synch), slots=slots)
     clones = [trial for trial in grid.trials if trial.grafts]
     assert clones
-    assert all(trial.ending is Ending.COMPLETED for trial in grid.trials)
+    assert all(trial.ending is TerminationReason.COMPLETED for trial in grid.trials)
     policies = (tmp_path / "e" / "pbt_global.txt").read_text().splitlines()
     assert len(policies) == sum(len(trial.grafts) for trial in clones)
     # What a clone has trained with is, step by step, what its policy file says; some end with an exploit behind which they train no more.

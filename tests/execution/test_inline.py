@@ -5,7 +5,7 @@ import pytest
 from tests.execution.conversation import assignment
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Verdict
+from tuner.core.trial import ReportReply
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.session import get_context, report
 from tuner.execution.trainable import Trainable
@@ -37,7 +37,7 @@ class Driver:
                 ]
             )
 
-    def answer(self, trial_id, verdict=Verdict.CONTINUE, save=False, attempt=1):
+    def answer(self, trial_id, verdict=ReportReply.CONTINUE, save=False, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
 
     def kill(self, trial_id):
@@ -204,7 +204,7 @@ def test_an_assignment_that_cannot_be_made_is_a_failed_trial(driver):
     assert (event.outcome, event.failure.kind) == (Outcome.FAILED, "ZeroDivisionError")
 
 
-@pytest.mark.parametrize("verdict", [Verdict.STOP, Verdict.PAUSE])
+@pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
 def test_a_trial_obeys(driver, verdict):
     cleaned = []
 
@@ -243,7 +243,7 @@ def test_class_trainables_save_pause_and_continue(driver):
     driver.wait()
     driver.answer("a")
     driver.wait()
-    driver.answer("a", Verdict.PAUSE, save=True)
+    driver.answer("a", ReportReply.PAUSE, save=True)
     _, saved, exited = driver.wait()
     assert isinstance(saved, CheckpointSaved)
     assert exited == WorkerExited("a", 1, Outcome.STOPPED)
@@ -321,7 +321,7 @@ def test_a_second_answer_is_ignored(driver):
     driver.start("a")
     driver.wait()
     driver.answer("a")
-    driver.answer("a", Verdict.STOP)
+    driver.answer("a", ReportReply.STOP)
     assert [event.metrics["number"] for event in driver.wait()] == [1]
     assert driver.wait(0.0) == []
 

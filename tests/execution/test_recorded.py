@@ -2,7 +2,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Failure, Verdict
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.execution.replay_executor import Curve, CurvePoint, RecordedExecutor
 
 
@@ -28,7 +28,7 @@ def start(executor, checkpoint=None, attempt=1, next_checkpoint=0):
     )
 
 
-def answer(executor, verdict=Verdict.CONTINUE, save=False):
+def answer(executor, verdict=ReportReply.CONTINUE, save=False):
     executor.carry_out([AnswerReport("a", 1, verdict, save)])
 
 
@@ -78,7 +78,7 @@ def test_a_trial_that_never_reported_takes_its_time_and_ends():
     assert drain(recorded)[-1] == (3.0, WorkerExited("a", 1, Outcome.COMPLETED))
 
 
-@pytest.mark.parametrize("verdict", [Verdict.STOP, Verdict.PAUSE])
+@pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
 def test_to_save_and_to_leave_takes_time(verdict):
     recorded = executor(Curve(points(1.0, 1.0), exit_s=9.0), leave_s=0.5, save_s=2.0)
     start(recorded, next_checkpoint=3)
@@ -128,7 +128,7 @@ def test_a_trial_that_is_killed_while_it_leaves_is_gone_at_once():
     start(recorded)
     recorded.wait(None)
     recorded.wait(None)
-    answer(recorded, Verdict.STOP)
+    answer(recorded, ReportReply.STOP)
     recorded.carry_out([KillWorker("a", 1, "too slow")])
     assert [event.outcome for event in recorded.wait(None)] == [Outcome.KILLED]
     assert recorded.wait(100.0) == []

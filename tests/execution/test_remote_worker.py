@@ -7,7 +7,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Failure, Verdict
+from tuner.core.trial import Failure, ReportReply
 from tuner.execution.local.exit_diagnosis import Remains
 from tuner.execution.local.remote_worker import RemoteWorker
 from tuner.execution.local.wire import DriverEnd
@@ -99,7 +99,7 @@ def test_a_breach_of_the_protocol_is_the_trials_failure(talk, messages, complain
 
 def test_an_answered_worker_may_report_again(talk):
     talk.hear(RESULT)
-    talk.worker.answer(AnswerReport("t00001", 2, Verdict.CONTINUE, save=True))
+    talk.worker.answer(AnswerReport("t00001", 2, ReportReply.CONTINUE, save=True))
     assert json.loads(talk.theirs.recv(100)) == {"verdict": "continue", "save": True}
     assert len(talk.hear(RESULT)) == 1
 

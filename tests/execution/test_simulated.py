@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG
-from tuner.core.trial import CheckpointRecord, Verdict
+from tuner.core.trial import CheckpointRecord, ReportReply
 from tuner.execution.simulated import SimulatedExecutor
 
 
@@ -31,7 +31,7 @@ def start(executor, trial_id="a", attempt=1, checkpoint=None, next_checkpoint=0,
     )
 
 
-def answer(executor, trial_id="a", verdict=Verdict.CONTINUE, save=False, attempt=1):
+def answer(executor, trial_id="a", verdict=ReportReply.CONTINUE, save=False, attempt=1):
     executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
 
 
@@ -133,7 +133,7 @@ def test_wake_ends_the_next_wait():
     assert simulated.clock() == 1.0
 
 
-@pytest.mark.parametrize("verdict", [Verdict.STOP, Verdict.PAUSE])
+@pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
 def test_a_trial_obeys_at_once(verdict):
     closed = []
 
@@ -162,7 +162,7 @@ def test_saves_are_answered_at_once_and_before_the_exit():
         CheckpointSaved("a", 1, CheckpointRecord(4, 1, 1.0, {"timesteps_total": 10}))
     ]
     simulated.wait(None)
-    answer(simulated, verdict=Verdict.PAUSE, save=True)
+    answer(simulated, verdict=ReportReply.PAUSE, save=True)
     saved, exited = simulated.wait(None)
     assert saved.checkpoint == CheckpointRecord(5, 2, 2.0, {"timesteps_total": 20})
     assert exited.outcome is Outcome.STOPPED
@@ -254,8 +254,8 @@ def test_commands_for_attempts_that_are_gone_or_do_not_wait_are_ignored():
     answer(simulated, "a")
     simulated.carry_out([KillWorker("a", 1, "")])
     start(simulated, "a")
-    answer(simulated, "a", Verdict.STOP)
-    answer(simulated, "a", Verdict.STOP, attempt=2)
+    answer(simulated, "a", ReportReply.STOP)
+    answer(simulated, "a", ReportReply.STOP, attempt=2)
     assert [type(event) for event in simulated.wait(None) + simulated.wait(None)] == [
         WorkerStarted,
         ResultReported,
@@ -273,7 +273,7 @@ def test_a_clean_up_that_raises_disturbs_nobody():
     start(simulated)
     simulated.wait(None)
     simulated.wait(None)
-    answer(simulated, verdict=Verdict.STOP)
+    answer(simulated, verdict=ReportReply.STOP)
     assert simulated.wait(None) == [WorkerExited("a", 1, Outcome.STOPPED)]
 
 

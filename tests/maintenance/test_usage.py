@@ -4,11 +4,13 @@ import os
 
 import pytest
 
-from tuner.core.trial import CheckpointRecord, Ending, Status, Trial
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
 from tuner.maintenance.usage import needed, size_of
 
 
-def trial_with(num_checkpoints, status=Status.TERMINATED, ending=Ending.COMPLETED, leases=None):
+def trial_with(
+    num_checkpoints, status=Status.TERMINATED, ending=TerminationReason.COMPLETED, leases=None
+):
     trial = Trial("t00000", {}, {"cpu": 1.0})
     trial.move_to(status)
     trial.ending = ending
@@ -20,10 +22,10 @@ def trial_with(num_checkpoints, status=Status.TERMINATED, ending=Ending.COMPLETE
 @pytest.mark.parametrize(
     ("status", "ending", "expected"),
     [
-        (Status.TERMINATED, Ending.COMPLETED, set()),
-        (Status.TERMINATED, Ending.STOPPED_EARLY, set()),
-        (Status.TERMINATED, Ending.INTERRUPTED, {2}),
-        (Status.ERROR, Ending.FAILED, {2}),
+        (Status.TERMINATED, TerminationReason.COMPLETED, set()),
+        (Status.TERMINATED, TerminationReason.STOPPED_EARLY, set()),
+        (Status.TERMINATED, TerminationReason.INTERRUPTED, {2}),
+        (Status.ERROR, TerminationReason.FAILED, {2}),
         (Status.PENDING, None, {2}),
         (Status.PAUSED, None, {2}),
         (Status.RUNNING, None, {2}),

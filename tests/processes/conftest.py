@@ -11,7 +11,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Verdict
+from tuner.core.trial import ReportReply
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.messages import Assignment
 
@@ -51,7 +51,7 @@ class Stage:
             [StartWorker(trial_id, attempt, config, resources or {"cpu": 1.0}, gpu_ids, None, 0)]
         )
 
-    def answer(self, trial_id, verdict=Verdict.CONTINUE, attempt=1):
+    def answer(self, trial_id, verdict=ReportReply.CONTINUE, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict)])
 
     def kill(self, trial_id, attempt=1):

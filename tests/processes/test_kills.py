@@ -12,7 +12,7 @@ import pytest
 from tests.processes.conftest import Stage
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
-from tuner.core.trial import Verdict
+from tuner.core.trial import ReportReply
 
 
 def await_print(theater, trial_id="t00001"):
@@ -121,7 +121,7 @@ def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(
     assert theater.exit_of("t00001").outcome is Outcome.KILLED
 
 
-@pytest.mark.parametrize("verdict", [Verdict.STOP, Verdict.PAUSE, None])
+@pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE, None])
 def test_when_a_trial_stops_pauses_or_ends_all_of_its_processes_are_gone_before_its_exit_is_told(
     tmp_path, stage, verdict, all_die
 ):
@@ -129,7 +129,7 @@ def test_when_a_trial_stops_pauses_or_ends_all_of_its_processes_are_gone_before_
     theater.start("t00001", is_endless=verdict is not None)
     reported = theater.next_event("t00001", ResultReported)
     group = [reported.metrics["pid"], *reported.metrics["children"]]
-    theater.answer("t00001", verdict or Verdict.CONTINUE)
+    theater.answer("t00001", verdict or ReportReply.CONTINUE)
     theater.exit_of("t00001")
     leaver = reported.metrics["children"][
         -1

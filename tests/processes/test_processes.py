@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Verdict
+from tuner.core.trial import ReportReply
 from tuner.execution.devices import THREAD_VARIABLES
 from tuner.execution.local.executor import ProcessExecutor
 
@@ -71,7 +71,7 @@ def test_a_stop_unwinds_the_training_code(stage):
     theater = stage(train)
     theater.start("t00001")
     theater.next_event("t00001", ResultReported)
-    theater.answer("t00001", Verdict.STOP)
+    theater.answer("t00001", ReportReply.STOP)
     assert theater.exit_of("t00001").outcome is Outcome.STOPPED
     assert theater.printed() == "cleaned up\n"
 

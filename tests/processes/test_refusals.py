@@ -8,7 +8,7 @@ import pytest
 from tests.processes.conftest import DEADLINE_S
 from tuner.core.commands import AnswerReport
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Verdict
+from tuner.core.trial import ReportReply
 from tuner.execution.trainable import Trainable
 
 
@@ -26,7 +26,7 @@ def refused(stage):
     theater = stage(Stubborn)
     theater.start("t00001")
     theater.next_event("t00001", ResultReported)
-    theater.executor.carry_out([AnswerReport("t00001", 1, Verdict.EXPLOIT, stay=True)])
+    theater.executor.carry_out([AnswerReport("t00001", 1, ReportReply.EXPLOIT, stay=True)])
     theater.next_event("t00001", WorkerExited)
     theater.events.clear()
     theater.start("t00001", attempt=2)

@@ -289,7 +289,7 @@ def counted(seed, kind, watch, outcome):
         if str(trial.reason) == "idle"
     )
     seen["grafts"] += sum(len(trial.grafts) for trial in outcome.grid.trials)
-    seen["ended with a reason why it cannot"] += bool(watch.experiment.misuse)
+    seen["ended with a reason why it cannot"] += bool(watch.experiment.fatal_error)
     seen["turns"] += watch.num_turns
     return seen
 

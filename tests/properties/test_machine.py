@@ -273,7 +273,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         changes = data.draw(
             st.dictionaries(st.sampled_from(sorted(donor.config) or ["x"]), st.integers(0, 9))
         )
-        fork_id = next_fork_id(experiment.roster.num_forked)
+        fork_id = next_fork_id(experiment.trial_table.num_forked)
         self.world.steer(TrialForked(fork_id, donor.trial_id, changes, request, checkpoint.index))
         self.go_on(data)
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.properties.scenarios import scenario
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
-from tuner.core.policies import StopAll
-from tuner.core.trial import Ending, Status
+from tuner.core.policies import StopExperiment
+from tuner.core.trial import Status, TerminationReason
 
 pytestmark = pytest.mark.usefixtures("quiet")
 NUM_SCENARIOS = 2_000
@@ -30,7 +30,9 @@ def check(planned, simulation):
     events = [entry.event for entry in simulation.history]
     trials = simulation.grid.trials
     is_interrupted = any(
-        isinstance(said.decision, StopAll) for entry in simulation.history for said in entry.advice
+        isinstance(said.decision, StopExperiment)
+        for entry in simulation.history
+        for said in entry.recorded
     )
     is_interrupted |= planned.run["failure_config"].fail_fast and any(
         trial.status is Status.ERROR for trial in trials
@@ -64,7 +66,7 @@ def check_trials(planned, trials):
     max_failures = planned.run["failure_config"].max_failures
     for trial in trials:
         assert max_failures < 0 or trial.num_failures <= max_failures + 1
-        assert (trial.status is Status.ERROR) == (trial.ending is Ending.FAILED)
+        assert (trial.status is Status.ERROR) == (trial.ending is TerminationReason.FAILED)
         assert trial.status is not Status.ERROR or trial.failures
         num_to_keep = planned.run["checkpoint_config"].num_to_keep
         assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1

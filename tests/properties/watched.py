@@ -16,7 +16,7 @@ from tuner.core.events import (
     StopRequested,
     WorkerExited,
 )
-from tuner.core.trial import Ending, Status, Verdict
+from tuner.core.trial import ReportReply, Status, TerminationReason
 from tuner.driver.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.testing import simulation
@@ -121,7 +121,7 @@ class Watch:
                     assert not command.save or self._troubles.can_save, (
                         "a save is asked for that nobody can do"
                     )
-                    self.seen[f"verdict: {command.verdict}"] += 1
+                    self.seen[f"verdict: {command.reply}"] += 1
                     self.seen["stay"] += command.stay
         self._inner.carry_out(commands)
         self._check_capacity()
@@ -249,7 +249,7 @@ class Watch:
         if not reader:
             assert donor.status is Status.RUNNING, f"{donor} has leased a start and does not run"
             return
-        trial = self.experiment.roster[reader.removesuffix(" to be")]
+        trial = self.experiment.trial_table[reader.removesuffix(" to be")]
         if reader == trial.trial_id:
             assert trial.graft, f"{reader} has leased what it has no use for"
             assert (trial.graft.donor_id, trial.graft.checkpoint.index) == (donor.trial_id, index)
@@ -263,7 +263,7 @@ class Watch:
         assert not self._workers, "somebody still runs"
         reason = self.experiment.stop_reason
         stopping = self.experiment._stopping
-        is_interrupted = stopping is not None and stopping.ending is Ending.INTERRUPTED
+        is_interrupted = stopping is not None and stopping.ending is TerminationReason.INTERRUPTED
         for trial in outcome.grid.trials:
             assert trial.is_finished or (is_interrupted and trial.status is Status.PAUSED), (
                 f"{trial} is left alone; {reason}"
@@ -277,8 +277,10 @@ class Watch:
             assert trial.worker.value == "ABSENT"
             assert trial.is_finished is (trial.ending is not None)
         assert outcome.stall == "", outcome.stall
-        assert not self.experiment.misuse or not self._troubles.can_save, self.experiment.misuse
-        pauses = self.seen[f"verdict: {Verdict.PAUSE}"]
+        assert not self.experiment.fatal_error or not self._troubles.can_save, (
+            self.experiment.fatal_error
+        )
+        pauses = self.seen[f"verdict: {ReportReply.PAUSE}"]
         assert not pauses or self._troubles.can_save or self._troubles.reports_every
 
     @staticmethod

@@ -38,7 +38,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord, Failure, Status, Verdict
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Status
 
 BOOM = Failure("ValueError", "boom")
 
@@ -237,7 +237,7 @@ class World:
 
     def _check_source(self, command):
         """A trial continues from its latest checkpoint, or from one of a donor's, to which it has gone over since."""
-        trial, kept = self.experiment.roster[command.trial_id], self.kept[command.source_id]
+        trial, kept = self.experiment.trial_table[command.trial_id], self.kept[command.source_id]
         latest = max(kept.values(), key=lambda checkpoint: checkpoint.index, default=None)
         if trial.graft:
             assert command.source_id == trial.graft.donor_id
@@ -251,7 +251,7 @@ class World:
         worker = self.workers[command.trial_id, command.attempt]
         assert worker.mood is Mood.WAITING, "an answer that nobody waits for"
         assert not command.save or self.experiment.settings.checkpoints.can_save_on_demand
-        leaves = command.verdict is not Verdict.CONTINUE
+        leaves = command.reply is not ReportReply.CONTINUE
         worker.leaves_after_saving = leaves
         worker.mood = Mood.SAVING if command.save else Mood.LEAVING if leaves else Mood.TRAINING
 
@@ -280,7 +280,7 @@ class World:
                 assert self._over.setdefault(trial.trial_id, standing) == standing, (
                     "something happened to a trial that is over"
                 )
-        assert all(self.experiment.roster[trial_id].is_finished for trial_id in self._over)
+        assert all(self.experiment.trial_table[trial_id].is_finished for trial_id in self._over)
 
     def _check_failures(self):
         limit = self.experiment.settings.max_failures
@@ -297,7 +297,7 @@ class World:
             if worker.mood is Mood.WAITING and not worker.is_condemned
         ]
         assert not waiting, f"no answer for {waiting}"
-        assert {trial_id for trial_id, _ in self.workers} == set(experiment.roster.live)
+        assert {trial_id for trial_id, _ in self.workers} == set(experiment.trial_table.live)
         for trial in experiment.trials:
             assert {checkpoint.index for checkpoint in trial.checkpoints} == set(
                 self.kept[trial.trial_id]
@@ -308,11 +308,11 @@ class World:
             )
         deadline_s = experiment.next_deadline_s()
         assert deadline_s is None or deadline_s > self.now_s, "a deadline that was passed over"
-        is_up_to_the_user = bool(experiment.roster.held) and experiment.stop_reason is None
-        has_work = self.workers or self.asked or experiment.roster.ready or is_up_to_the_user
+        is_up_to_the_user = bool(experiment.trial_table.held) and experiment.stop_reason is None
+        has_work = self.workers or self.asked or experiment.trial_table.ready or is_up_to_the_user
         assert experiment.is_finished or has_work, "nothing will ever happen again"
         if not self.workers and not experiment.is_finished and not is_up_to_the_user:
-            assert self.asked or experiment.roster.ready.resting_until_s, (
+            assert self.asked or experiment.trial_table.ready.resting_until_s, (
                 "nobody runs, although everything is free"
             )
         self._check_devices()
@@ -424,21 +424,21 @@ class World:
         if self.experiment.objection(wish):
             return
         self.tell(wish)
-        if isinstance(wish, TrialForked) and wish.trial_id not in self.experiment.roster.by_id:
+        if isinstance(wish, TrialForked) and wish.trial_id not in self.experiment.trial_table.by_id:
             raise AssertionError("a fork without a trial")
 
     def come_to_an_end(self):
         """Let everything that lives go its quiet way, without anything new; return how many turns that took."""
         self.scheduler.is_calm = True
         self.history.append((None, self.now_s))
-        for trial_id in list(self.experiment.roster.held):
+        for trial_id in list(self.experiment.trial_table.held):
             self.steer(ResumeRequested(trial_id))
         self.end_turn()
         for turn in range(20 + 5 * len(self.experiment.trials)):
             if self.experiment.is_finished:
                 return turn
             self.answer([], "ended")
-            if not self.workers and self.experiment.roster.ready.resting_until_s:
+            if not self.workers and self.experiment.trial_table.ready.resting_until_s:
                 self.now_s = max(self.now_s, self.experiment.next_deadline_s() or 0.0)
             for worker in list(self.workers.values()):
                 self._go_on(worker)

@@ -78,8 +78,8 @@ class Crashing(Experiment):
         outcome = super().handle(
             event, at_s, recorded if self.num_events <= self.num_read else None
         )
-        if repr(tuple(outcome.advice)) != repr(tuple(recorded)):
-            self.differences.append((event, recorded, outcome.advice))
+        if repr(tuple(outcome.recorded)) != repr(tuple(recorded)):
+            self.differences.append((event, recorded, outcome.recorded))
         return outcome
 
 

@@ -46,7 +46,7 @@ class Record(Callback):
         self.waits = []
         self._executor = SimulatedExecutor(curves, capacity={"cpu": 1.0}, duration_s=duration_s)
 
-    def append(self, event, at_s, advice):
+    def append(self, event, at_s, recorded):
         self.done.append(("take", event))
 
     def flush(self):
@@ -286,8 +286,8 @@ class Stamps(Record):
         super().__init__(**options)
         self.stamps = []
 
-    def append(self, event, at_s, advice):
-        super().append(event, at_s, advice)
+    def append(self, event, at_s, recorded):
+        super().append(event, at_s, recorded)
         self.stamps.append(at_s)
 
 
@@ -306,9 +306,9 @@ class Stuck(Record):
 
     is_stuck = False
 
-    def append(self, event, at_s, advice):
-        super().append(event, at_s, advice)
-        self.is_stuck |= bool(advice)
+    def append(self, event, at_s, recorded):
+        super().append(event, at_s, recorded)
+        self.is_stuck |= bool(recorded)
 
     def flush(self):
         super().flush()

@@ -90,8 +90,8 @@ def portrait(experiment):
     return (
         trials,
         summaries,
-        +experiment.roster.num_by_status,
-        +experiment.roster.num_by_ending,
+        +experiment.trial_table.num_by_status,
+        +experiment.trial_table.num_by_ending,
         repr(experiment.best.value),
     )
 
@@ -104,12 +104,12 @@ def test_every_event_leads_to_the_same_when_it_is_read_back(original):
     planned, result, first = original
     second = again(planned)
     for entry in result.history:
-        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.advice))
-        event, at_s, advice = records.decode(strict_json.loads(line))
+        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.recorded))
+        event, at_s, recorded = records.decode(strict_json.loads(line))
         assert (
-            repr(tuple(second.handle(event, at_s).advice))
-            == repr(advice)
-            == repr(tuple(entry.advice))
+            repr(tuple(second.handle(event, at_s).recorded))
+            == repr(recorded)
+            == repr(tuple(entry.recorded))
         )
     assert second.told == first.told
     assert portrait(second) == portrait(first)
@@ -120,7 +120,7 @@ def test_routine_turns_need_no_record_of_their_own(original):
     journal = Lines()
     log = JournalLog(journal, journal)
     for entry in result.history:
-        log.append(entry.event, entry.at_s, entry.advice)
+        log.append(entry.event, entry.at_s, entry.recorded)
     second = again(planned)
     for line in journal.lines:
         body = strict_json.loads(line)
@@ -130,8 +130,8 @@ def test_routine_turns_need_no_record_of_their_own(original):
                 isinstance(command, (AnswerReport, AskSearcher)) for command in outcome.commands
             )
             assert not outcome.notices
-        event, at_s, advice = records.decode(body)
-        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice)
+        event, at_s, recorded = records.decode(body)
+        assert repr(tuple(second.handle(event, at_s).recorded)) == repr(recorded)
     assert second.commands == first.commands
     assert portrait(second) == portrait(first)
     assert second.is_finished
@@ -157,7 +157,7 @@ def put_down(experiment):
         "trials": [trial_fields(trial) for trial in experiment.trials],
     }
     for part in ("scheduler", "stopper"):
-        state[part] = getattr(experiment.counsel, part).state_dict()
+        state[part] = getattr(experiment.policies, part).state_dict()
     return strict_json.dumps(state)
 
 
@@ -167,7 +167,7 @@ def taken_up(planned, text):
     saved = strict_json.loads(text)
     experiment.load_state_dict(saved["state"], map(trial_from, saved["trials"]))
     for part in ("scheduler", "stopper"):
-        getattr(experiment.counsel, part).load_state_dict(saved[part])
+        getattr(experiment.policies, part).load_state_dict(saved[part])
     return experiment
 
 
@@ -181,7 +181,7 @@ def test_a_state_and_what_happened_after_it_lead_to_the_same_as_everything_from_
     ]
     states = {}
     for index, entry in enumerate(result.history):
-        whole.handle(entry.event, entry.at_s, entry.advice)
+        whole.handle(entry.event, entry.at_s, entry.recorded)
         if index in ends_of_turns[:: max(1, len(ends_of_turns) // 5)]:
             states[index] = put_down(whole)
     for index, text in states.items():
@@ -189,6 +189,6 @@ def test_a_state_and_what_happened_after_it_lead_to_the_same_as_everything_from_
         later.check()
         assert put_down(later) == text
         for entry in result.history[index + 1 :]:
-            later.handle(entry.event, entry.at_s, entry.advice)
+            later.handle(entry.event, entry.at_s, entry.recorded)
         assert later.told == first.told[index + 1 :]
         assert portrait(later) == portrait(first)

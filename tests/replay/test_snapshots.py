@@ -189,7 +189,7 @@ def test_behind_every_snapshot_every_scheduler_decides_as_it_did(
         found = rebuilt(
             arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]), Learner
         )
-        assert found.state.experiment.counsel.num_changes_of_mind == 0
+        assert found.state.experiment.policies.num_deviations == 0
         assert portrait(found) == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 from searchers import BasicVariantGenerator
 from tests.core.conversation import Conversation
 from tuner.core.events import (
-    BY_REQUEST,
+    USER_STOP,
     CheckpointRequested,
     PauseRequested,
     StopRequested,
@@ -89,7 +89,7 @@ def test_wishes_of_one_turn_see_what_those_before_them_have_done():
 def test_a_stop_of_all_is_an_interruption():
     talk = Talk()
     talk.desk.wish(Verb.STOP, is_urgent=True)
-    assert talk.turn() == [StopRequested(BY_REQUEST, is_urgent=True)]
+    assert talk.turn() == [StopRequested(USER_STOP, is_urgent=True)]
 
 
 def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
@@ -182,7 +182,7 @@ def test_a_stop_through_a_line_goes_where_signals_go():
     line, requests = Line(), []
     line.open(lambda: None, requests.append)
     assert line.ask(Wish(Verb.STOP, is_urgent=True)).is_granted
-    assert requests == [StopRequested(BY_REQUEST, is_urgent=True)]
+    assert requests == [StopRequested(USER_STOP, is_urgent=True)]
 
 
 def test_who_asks_from_the_drivers_own_thread_is_told_instead_of_waiting_for_itself():

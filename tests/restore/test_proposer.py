@@ -4,7 +4,7 @@ import pytest
 
 from searchers import Searcher
 from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
-from tuner.core.trial import Ending, Failure, Trial
+from tuner.core.trial import Failure, TerminationReason, Trial
 from tuner.restore.search_adapter import Proposer
 
 
@@ -39,7 +39,7 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
     proposer.disown("t0", is_awaited=is_awaited)
     foreign, own = Trial("t0", {}, {}), Trial("t1", {}, {})
     for trial in (foreign, own):
-        trial.ending = Ending.COMPLETED
+        trial.ending = TerminationReason.COMPLETED
         tell(proposer, ResultRecorded(trial, {}, {}))
         tell(proposer, TrialPaused(trial))
         tell(proposer, AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))

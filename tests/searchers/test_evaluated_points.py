@@ -17,7 +17,7 @@ from searchers import (
     TreeSearch,
 )
 from searchers.space import choice, randint, uniform
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 
 KINDS = [TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {"x": uniform(0, 1), "net": {"depth": randint(1, 5)}, "epochs": 5}
@@ -175,15 +175,15 @@ def test_before_the_space_is_known_nothing_can_be_taken(kind):
 
 
 def test_trials_of_another_experiment_are_learnt():
-    def trial(x, loss, status=Status.TERMINATED, ending=Ending.COMPLETED):
+    def trial(x, loss, status=Status.TERMINATED, ending=TerminationReason.COMPLETED):
         return SimpleNamespace(
             config={**CONFIG, "x": x}, last_result={"loss": loss}, status=status, ending=ending
         )
 
     trials = [
         trial(0.1, 3.0),
-        trial(0.2, 1.0, ending=Ending.STOPPED_EARLY),
-        trial(0.3, 2.0, Status.ERROR, Ending.FAILED),
+        trial(0.2, 1.0, ending=TerminationReason.STOPPED_EARLY),
+        trial(0.3, 2.0, Status.ERROR, TerminationReason.FAILED),
     ]
     searcher = prepared(TreeSearch())
     searcher.add_evaluated_trials(trials, "loss")

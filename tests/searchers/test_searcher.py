@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 
 
 class Learner(Searcher):
@@ -24,14 +24,14 @@ class Learner(Searcher):
         return True
 
 
-def trial(config, last_result, status=Status.TERMINATED, ending=Ending.COMPLETED):
+def trial(config, last_result, status=Status.TERMINATED, ending=TerminationReason.COMPLETED):
     return SimpleNamespace(config=config, last_result=last_result, status=status, ending=ending)
 
 
 TRIALS = [
     trial({"x": 1}, {"a": {"loss": 3}}),
-    trial({"x": 2}, {"a/loss": 2.0}, ending=Ending.STOPPED_EARLY),
-    trial({"x": 3}, {"a": {"loss": 1.0}}, Status.ERROR, Ending.FAILED),
+    trial({"x": 2}, {"a/loss": 2.0}, ending=TerminationReason.STOPPED_EARLY),
+    trial({"x": 3}, {"a": {"loss": 1.0}}, Status.ERROR, TerminationReason.FAILED),
     trial({"x": 4}, None),
     trial({"x": 5}, {"a": "text"}),
     trial({"x": 6}, {"a": {"loss": True}}),

@@ -84,13 +84,13 @@ CORE = _of(
 ) + _of(
     "tuner/core/lives.py",
     ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
-    ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
-    ("        self._waiting.pop(trial.trial_id, None)\n        self.roster.retire(trial)\n", "        self.roster.retire(trial)\n", "defect"),
-    ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
-    ("        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values(), *self.roster.backlog.values()]:", "        for trial in []:", "I9"),
-    ("self.roster.paused.values(), *self.roster.backlog.values()]:", "self.roster.paused.values()]:", "I9"),
-    ("self._end(trial, Ending.INTERRUPTED, stopping.reason)", "self._end(trial, Ending.COMPLETED, stopping.reason)", "I17 I20"),
-    ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
+    ("        self._timeouts.forget(trial.trial_id)\n", "", "defect"),
+    ("        self._waiting.pop(trial.trial_id, None)\n        self.trial_table.retire(trial)\n", "        self.trial_table.retire(trial)\n", "defect"),
+    ("self._intend(trial, self._stopping)\n                self._timeouts", "self._timeouts", "I9 I20"),
+    ("        for trial in [*self.trial_table.ready, *self.trial_table.held.values(), *self.trial_table.paused.values(), *self.trial_table.backlog.values()]:", "        for trial in []:", "I9"),
+    ("self.trial_table.paused.values(), *self.trial_table.backlog.values()]:", "self.trial_table.paused.values()]:", "I9"),
+    ("self._end(trial, TerminationReason.INTERRUPTED, stopping.reason)", "self._end(trial, TerminationReason.COMPLETED, stopping.reason)", "I17 I20"),
+    ("        self._out.delete(trial, self._checkpoints.release(trial))\n        self.suggestion_budget.hear()", "        self.suggestion_budget.hear()", "I16 I3"),
 ) + _of(
     "tuner/core/trial_table.py",
     ("        self.pool.release(trial.resources, trial.gpu_ids)\n", "", "I3 I9"),
@@ -103,13 +103,13 @@ CORE = _of(
     ('state.get("admitted", self.by_id)', "self.by_id", "I3 I7"),
 ) + _of(
     "tuner/core/lifecycle.py",
-    ("(Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),
-    ("(Verdict.STOP, Outcome.LOST): TrialMove.END", "(Verdict.STOP, Outcome.LOST): TrialMove.REQUEUE", "I20"),
-    ("(Verdict.STOP, Outcome.KILLED): TrialMove.END", "(Verdict.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
-    ("(Verdict.STOP, Outcome.UNSAVED): TrialMove.FAIL", "(Verdict.STOP, Outcome.UNSAVED): TrialMove.END", "I12"),
+    ("(ReportReply.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(ReportReply.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),
+    ("(ReportReply.STOP, Outcome.LOST): TrialMove.END", "(ReportReply.STOP, Outcome.LOST): TrialMove.REQUEUE", "I20"),
+    ("(ReportReply.STOP, Outcome.KILLED): TrialMove.END", "(ReportReply.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
+    ("(ReportReply.STOP, Outcome.UNSAVED): TrialMove.FAIL", "(ReportReply.STOP, Outcome.UNSAVED): TrialMove.END", "I12"),
 ) + _of(
     "tuner/core/trial.py",
-    ("return 0 if intention.ending is Ending.INTERRUPTED else 4", "return 0", "I17 I20"),
+    ("return 0 if intention.ending is TerminationReason.INTERRUPTED else 4", "return 0", "I17 I20"),
 )  # fmt: skip
 
 KEEPER = _of(
@@ -118,7 +118,7 @@ KEEPER = _of(
     ('trial.leases.pop("", None) is None', 'trial.leases.get("", None) is None', "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
-    ("if (intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED):\n                return True", "if False:\n                return True", "I12"),
+    ("if (intention.reply is ReportReply.PAUSE or intention.ending is TerminationReason.INTERRUPTED):\n                return True", "if False:\n                return True", "I12"),
 ) + _of(
     "tuner/core/retention.py",
     (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
@@ -131,8 +131,8 @@ EXPLOITS = _of(
     ("        donor.leases[_pending(trial)] = checkpoint.index", "        pass", "defect"),
     ("        donor.leases[trial.trial_id] = checkpoint.index\n        trial.experiment_tag", "        trial.experiment_tag", "I5 I16"),
     ("            self._released[donor.trial_id] = donor", "            pass", "I16"),
-    ("            self._return(self._roster[graft.donor_id], trial.trial_id)", "            pass", "I16"),
-    ("        self._return(self._roster[donor_id], _pending(trial))", "        pass", "I16"),
+    ("            self._return(self._trial_table[graft.donor_id], trial.trial_id)", "            pass", "I16"),
+    ("        self._return(self._trial_table[donor_id], _pending(trial))", "        pass", "I16"),
     ("        trial.config, trial.exploit = exploit.config, None", "        trial.exploit = None", "I6"),
     ("            checkpoint=checkpoint,\n            from_iteration", "            checkpoint=donor.checkpoints[0],\n            from_iteration", "I5 I16"),
     ("            first_checkpoint=trial.next_checkpoint,", "            first_checkpoint=0,", "I5"),
@@ -150,14 +150,14 @@ EXPLOITS = _of(
     ("        self.exploits.forget(trial)\n        trial.resize", "        trial.resize", "I16 I9"),
     ("        self._go_on_as_they_were(self.exploits.send_away(trial))", "        pass", "I9"),
     ("case TrialMove.PAUSE if intention and (trial.source or trial.exploit):", "case TrialMove.PAUSE if intention:", "I11 I3"),
-    ("elif stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:", "elif True:", "I20"),
+    ("or trial.status is not Status.PAUSED", "or True", "I20"),
 ) + _of(
     "tuner/core/experiment.py",
     ("            self._go_on_as_they_were(self.exploits.send_away(trial))", "            pass", "I9"),
     ("            self._wake_paused()\n", "", "I9"),
     ("                disappointed = self.exploits.lose(owner, event.index)", "                disappointed = []", "I5 I16"),
     ("            trial.owes_save = self.exploits.is_awaited(trial)\n", "", "I9"),
-    ("            self._out.delete(donor, self._keeper.drop_superseded(donor))", "            self._keeper.drop_superseded(donor)", "I16"),
+    ("            self._out.delete(donor, self._checkpoints.drop_superseded(donor))", "            self._checkpoints.drop_superseded(donor)", "I16"),
 ) + _of(
     "tuner/core/trial.py",
     ("        return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None", "        return self.grafts[-1] if self.grafts else None", "I5 I16"),
@@ -169,8 +169,8 @@ EXPLOITS = _of(
     ("if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):", "if latest is None:", "I9"),
 ) + _of(
     "tuner/core/lifecycle.py",
-    ("(Verdict.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE", "(Verdict.EXPLOIT, Outcome.FAILED): TrialMove.FAIL", "I9 I12"),
-    ("(Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.PAUSE, Outcome.LOST): TrialMove.PAUSE", "I12"),
+    ("(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE", "(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.FAIL", "I9 I12"),
+    ("(ReportReply.PAUSE, Outcome.LOST): TrialMove.REQUEUE", "(ReportReply.PAUSE, Outcome.LOST): TrialMove.PAUSE", "I12"),
 ) + _of(
     "tuner/core/retention.py",
     (" | set(leased)", "", "defect I5 I16"),
@@ -252,8 +252,8 @@ REPLAY = _of(
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
     ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
     (
-        "outcome = experiment.handle(event, elapsed_s, advice)",
-        "outcome = experiment.handle(event, 0.0, advice)",
+        "outcome = experiment.handle(event, elapsed_s, recorded)",
+        "outcome = experiment.handle(event, 0.0, recorded)",
         "I7",
     ),
 ) + _of(
@@ -267,7 +267,7 @@ REPLAY = _of(
 
 SNAPSHOTS = _of(
     "tuner/restore/snapshot_state.py",
-    ('        counsel.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
+    ('        policies.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
     ('        self.proposer.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
 ) + _of(
     "tuner/core/trial_json.py",
@@ -354,7 +354,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/experiment.py",
     # Whoever is paused in the simulation saves on demand; the conversations of the core find it.
-    ("        if verdict is Verdict.PAUSE and not (save or trial.source or self._stopping):", "        if verdict is Verdict.PAUSE and not (save or self._stopping):", "I9"),
+    ("        if reply is ReportReply.PAUSE and not (save or trial.source or self._stopping):", "        if reply is ReportReply.PAUSE and not (save or self._stopping):", "I9"),
 ) + _of(
     "tuner/core/lives.py",
     # Who is laid aside with an older checkpoint repeats what it has lost when it is resumed: later than it should, and with the same outcome.
@@ -370,11 +370,11 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/checkpoints.py",
     # Who leaves for another one's checkpoint saves first what it gives up: a waste of time, and no promise is broken.
-    ("            case intention if intention.verdict is Verdict.EXPLOIT:\n                return False\n", "", "I12"),
+    ("            case intention if intention.reply is ReportReply.EXPLOIT:\n                return False\n", "", "I12"),
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
     # Needs a disk that is full just when an interrupted trial is taken up again: found after a minute or more, and by a test of its own.
-    ("        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
+    ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
     "tuner/callbacks/files/verified_sizes.py",
     # Needs a power cut long after a trial has ended, which leaves its file as long as it was: seldom here, and found by tests of their own.

@@ -18,7 +18,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import Advice, StopAll
+from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
@@ -78,19 +78,19 @@ for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
     BY_TYPE[settings] = instances(settings)
 
 EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
-for decision in (*typing.get_args(Decision), StopAll):
+for decision in (*typing.get_args(Decision), StopExperiment):
     BY_TYPE[decision] = instances(decision)
-BY_TYPE[Decision | StopAll] = st.one_of(
-    [BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopAll)]
+BY_TYPE[Decision | StopExperiment] = st.one_of(
+    [BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopExperiment)]
 )
-ADVICE = instances(Advice)
+ADVICE = instances(RecordedDecision)
 
 
 @given(EVENTS, st.floats(0, 1e9), st.lists(ADVICE, max_size=3).map(tuple))
-def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advice):
-    body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, advice)))
+def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, recorded):
+    body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, recorded)))
     assert records.is_event(body)
-    assert records.decode(body) == (event, stamp, advice)
+    assert records.decode(body) == (event, stamp, recorded)
 
 
 FREQUENT = st.one_of(
@@ -225,7 +225,7 @@ def test_numbers_of_a_reason_that_are_not_finite_come_back():
         ),
     )
     text = strict_json.dumps(
-        records.encode(TurnEnded(), 1.0, [Advice(0, decision)]), strict_json.opaque
+        records.encode(TurnEnded(), 1.0, [RecordedDecision(0, decision)]), strict_json.opaque
     )
     _, _, (back,) = records.decode(strict_json.loads(text))
     assert repr(back.decision) == repr(

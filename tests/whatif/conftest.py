@@ -139,7 +139,7 @@ def record(tmp_path, monkeypatch):
             ),
         ).fit()
         past = list(happened(Path(grid.experiment_path)))
-        return Ran(grid, [said.decision for each in past for said in each.advice], past[-1].at_s)
+        return Ran(grid, [said.decision for each in past for said in each.recorded], past[-1].at_s)
 
     return run
 

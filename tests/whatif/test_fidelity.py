@@ -120,7 +120,7 @@ def run_inline(directory, scheduler):
         ),
     ).fit()
     return grid, [
-        said.decision for each in happened(Path(grid.experiment_path)) for said in each.advice
+        said.decision for each in happened(Path(grid.experiment_path)) for said in each.recorded
     ]
 
 

@@ -17,9 +17,9 @@ from schedulers import (
 from schedulers.decisions import Exploit, Reason, Resize
 from schedulers.scheduler import Scheduler
 from searchers import ConcurrencyLimiter, TreeSearch, create_searcher
-from tuner.core.events import BY_REQUEST
-from tuner.core.manual_control import FORK_RULE
-from tuner.core.trial import CheckpointRecord, Ending, Graft, Status, Trial
+from tuner.core.events import USER_STOP
+from tuner.core.manual_control import USER_FORK
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason, Trial
 from tuner.journal.rows import MemoryRows
 from tuner.testing import simulate
 from tuner.whatif import Fate
@@ -100,10 +100,12 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
         trial = Trial(trial_id, {}, {"cpu": 1.0})
         trial.move_to(Status.TERMINATED)
         trial.attempt, trial.reason = 1, reason
-        trial.ending = Ending.STOPPED_EARLY if reason else Ending.COMPLETED
+        trial.ending = TerminationReason.STOPPED_EARLY if reason else TerminationReason.COMPLETED
         if is_fork:
             checkpoint = CheckpointRecord(0, 1)
-            trial.grafts = [Graft(0, 0, 0, {}, "t00000", checkpoint, 1, 0, Reason(FORK_RULE))]
+            trial.grafts = [
+                AppliedExploit(0, 0, 0, {}, "t00000", checkpoint, 1, 0, Reason(USER_FORK))
+            ]
         return trial, [
             {"loss": loss, "training_iteration": step + is_fork, "time_this_iter_s": 1.0}
             for step, loss in enumerate(losses, 1)
@@ -111,7 +113,7 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
 
     told = [
         trial_of("t00000", [1.0, 0.9]),
-        trial_of("t00001", [2.0], Reason(BY_REQUEST)),
+        trial_of("t00001", [2.0], Reason(USER_STOP)),
         trial_of("f00000", [0.5], is_fork=True),
     ]
     rows = MemoryRows({trial.trial_id: rows for trial, rows in told})

@@ -8,7 +8,7 @@ from typing import Any, Final
 from schedulers.decisions import Reason
 from tuner.core.events import Outcome
 from tuner.core.result import TRAINING_ITERATION, flatten
-from tuner.core.trial import Ending, Trial
+from tuner.core.trial import TerminationReason, Trial
 from tuner.storage.strict_json import Opaque
 
 _DEEDS: Final[Mapping[str, str]] = {
@@ -58,7 +58,7 @@ def story_of(
 
 
 def _standing(trial: Trial) -> str:
-    why = f", {trial.ending}" if trial.ending not in (None, Ending.FAILED) else ""
+    why = f", {trial.ending}" if trial.ending not in (None, TerminationReason.FAILED) else ""
     reason = f": {trial.reason}" if trial.reason else ""
     return f"{trial.status} after {trial.iteration} iterations{why}{reason}"
 

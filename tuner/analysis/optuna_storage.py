@@ -23,7 +23,7 @@ from tuner.analysis.charts.data import Source
 from tuner.analysis.charts.data.parameters import param_importances
 from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import Row
 from tuner.storage.layout import journal_directory
 
@@ -265,9 +265,9 @@ def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
             return TrialState.FAIL
         case Status.RUNNING | Status.PAUSED, _:
             return TrialState.RUNNING
-        case _, Ending.INTERRUPTED:
+        case _, TerminationReason.INTERRUPTED:
             return TrialState.RUNNING
-        case _, Ending.STOPPED_EARLY if not has_several:
+        case _, TerminationReason.STOPPED_EARLY if not has_several:
             return TrialState.PRUNED
         case _:
             return TrialState.COMPLETE if has_values else TrialState.FAIL

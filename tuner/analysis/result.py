@@ -19,7 +19,7 @@ from tuner.core.result import (
     identity,
 )
 from tuner.core.retention import RetentionPolicy, ranked
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
@@ -75,7 +75,7 @@ class Result:
     checkpoint: Checkpoint | None = None
     error: TrialFailed | None = None
     status: Status | None = None
-    ending: Ending | None = None
+    ending: TerminationReason | None = None
     metric: str | None = None
     mode: Mode | None = None
     kept_checkpoints: Sequence[Checkpoint] = ()
@@ -355,7 +355,7 @@ def result_of(
 
 def is_over(trial: Trial) -> bool:
     """Return whether the trial has nothing left to do: it has ended, and not because the experiment was interrupted."""
-    return trial.is_finished and trial.ending is not Ending.INTERRUPTED
+    return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
 
 
 def _error_of(trial: Trial) -> TrialFailed | None:

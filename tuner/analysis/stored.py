@@ -136,9 +136,9 @@ def _folded(
         elapsed_s = past.at_s
         if past.event is None:
             continue
-        event, advice = records.with_configs(past.event, past.advice, decode)
+        event, recorded = records.with_configs(past.event, past.recorded, decode)
         try:
-            experiment.handle(event, elapsed_s, advice)
+            experiment.handle(event, elapsed_s, recorded)
         except (
             TunerError,
             LookupError,

@@ -21,7 +21,7 @@ from tuner.core.result import (
     TRAINING_ITERATION,
     flatten,
 )
-from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 from tuner.errors import StorageError
 from tuner.journal.rows import MemoryRows, Row
 from tuner.storage.checkpoints import locate
@@ -117,10 +117,10 @@ def _trial(files: TrialFiles, known: _Known) -> Trial:
     trial.checkpoints = list(_checkpoints(files))
     trial.move_to(_status(files, known))
     if trial.status is Status.ERROR:
-        trial.ending = Ending.FAILED
+        trial.ending = TerminationReason.FAILED
         trial.failures = [_failure(files)]
     elif trial.status is Status.TERMINATED and trial.last_result.get(DONE) is True:
-        trial.ending = Ending.COMPLETED
+        trial.ending = TerminationReason.COMPLETED
     return trial
 
 

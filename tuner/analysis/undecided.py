@@ -12,7 +12,7 @@ import schedulers
 from schedulers.metric_reader import as_float
 from schedulers.scheduler import Scheduler
 from tuner.core.result import TRAINING_ITERATION, flatten
-from tuner.core.trial import Ending, Trial
+from tuner.core.trial import TerminationReason, Trial
 from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment, read_declaration
 
@@ -31,7 +31,9 @@ def why_undecided(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
         scheduler = wrapped
     trials = list(trials)
     shortfall = _Shortfall.of(type(scheduler), scheduler.declared_arguments)
-    if shortfall is None or not any(trial.ending is Ending.COMPLETED for trial in trials):
+    if shortfall is None or not any(
+        trial.ending is TerminationReason.COMPLETED for trial in trials
+    ):
         return ""
     return shortfall.told(trials, "compared no trials: the longest one")
 

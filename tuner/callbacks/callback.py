@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.trial import Graft, Trial
+from tuner.core.trial import AppliedExploit, Trial
 
 if TYPE_CHECKING:
     from tuner.storage.checkpoints import Checkpoint
@@ -108,7 +108,12 @@ class Callback:
         """Called with each committed checkpoint."""
 
     def on_trial_exploit(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        graft: AppliedExploit,
+        **info: Any,
     ) -> None:
         """Called when a trial is going to continue from another one's checkpoint with another configuration, before `on_trial_start`.
 

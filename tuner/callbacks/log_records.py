@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, assert_never, final
 
 from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten, identity
-from tuner.core.trial import Ending, Trial
+from tuner.core.trial import TerminationReason, Trial
 from tuner.storage import strict_json
 
 from .texts import IS_COMPILED, Layout, layout_of
@@ -352,4 +352,4 @@ def told_of(trial: Trial) -> Told:
 
 def is_over(trial: Trial) -> bool:
     """Return whether nothing more will be told of the trial; an interrupted one may be continued later."""
-    return trial.is_finished and trial.ending is not Ending.INTERRUPTED
+    return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED

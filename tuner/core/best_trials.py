@@ -20,7 +20,7 @@ _NUM_STALE: Final = 64
 """So many superseded entries may lie in the heap, beside as many as there are trials, before it is built anew."""
 
 
-class Leaderboard:
+class BestTrials:
     """Keeps the trials in the order of their newest values, in O(log n) for each result."""
 
     __slots__ = ("_heap", "_metric", "_mode", "_ranked", "_sign")

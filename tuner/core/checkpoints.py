@@ -9,10 +9,10 @@ from typing import Any
 from .result import SHOULD_CHECKPOINT, TRAINING_ITERATION
 from .retention import superseded
 from .settings import CheckpointPolicy
-from .trial import CheckpointRecord, Ending, Trial, Verdict
+from .trial import CheckpointRecord, ReportReply, TerminationReason, Trial
 
 
-class CheckpointKeeper:
+class CheckpointManager:
     """Applies a `CheckpointPolicy` to trials."""
 
     def __init__(self, policy: CheckpointPolicy) -> None:
@@ -67,10 +67,11 @@ class CheckpointKeeper:
         match trial.intention:
             case None:
                 return False
-            case intention if intention.verdict is Verdict.EXPLOIT:
+            case intention if intention.reply is ReportReply.EXPLOIT:
                 return False
             case intention if (
-                intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED
+                intention.reply is ReportReply.PAUSE
+                or intention.ending is TerminationReason.INTERRUPTED
             ):
                 return True
             case _:

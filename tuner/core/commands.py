@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
 
-from .policies import Advice, StopAll
-from .trial import CheckpointRecord, Failure, Graft, Trial, Verdict
+from .policies import RecordedDecision, StopExperiment
+from .trial import AppliedExploit, CheckpointRecord, Failure, ReportReply, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class AnswerReport:
     Attributes:
         trial_id: The trial.
         attempt: The attempt that reported.
-        verdict: Go on, or end for a pause or for good.
+        reply: Go on, or end for a pause or for good.
         save: Save a checkpoint first (class trainables).
         stay: The trial is going to be started again at once, with another configuration: a worker that can be reset may stay for that
             after it has said its last word.
@@ -72,7 +72,7 @@ class AnswerReport:
 
     trial_id: str
     attempt: int
-    verdict: Verdict
+    reply: ReportReply
     save: bool = False
     stay: bool = False
 
@@ -227,11 +227,11 @@ class TrialPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialGrafted:
+class ExploitApplied:
     """A trial goes on from another one's checkpoint, with another configuration: an exploit has taken effect."""
 
     trial: Trial
-    graft: Graft
+    graft: AppliedExploit
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,40 +269,42 @@ Notice = (
     | StartsHeld
     | TrialSilent
     | TrialPaused
-    | TrialGrafted
+    | ExploitApplied
     | AttemptFailed
     | TrialEnded
 )
 
 
-class Outcome(NamedTuple):
+class Effects(NamedTuple):
     """What an event led to; a tuple, since there is one for each event, and a frozen dataclass takes three times as long to make.
 
     Attributes:
         commands: What is to be done, in order, once the event is written down.
         notices: What observers have to hear, in order.
-        advice: What was decided and why, to be written down with the event.
+        recorded: What was decided and why, to be written down with the event.
         remarks: What the scheduler wants the user to know.
         is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on and the searcher is asked.
     """
 
     commands: Sequence[Command] = ()
     notices: Sequence[Notice] = ()
-    advice: Sequence[Advice] = ()
+    recorded: Sequence[RecordedDecision] = ()
     remarks: Sequence[str] = ()
     is_routine: bool = False
 
     @property
     def decisions(self) -> Sequence[Decision]:
         """What was decided about trials."""
-        return [said.decision for said in self.advice if not isinstance(said.decision, StopAll)]
+        return [
+            said.decision for said in self.recorded if not isinstance(said.decision, StopExperiment)
+        ]
 
 
 class Outbox:
     """Collects what an event leads to while it is being folded.
 
     Attributes:
-        commands: See `Outcome`, as for the others.
+        commands: See `Effects`, as for the others.
         notices: What observers have to hear.
         remarks: What the user has to know.
     """

@@ -10,7 +10,7 @@ from schedulers.scheduler import Scheduler
 from tuner.errors import InvalidDecision
 
 from .trial import Trial
-from .trial_table import Roster
+from .trial_table import TrialTable
 
 _DECISIONS: Final = (Stop, Pause, Resume, Save, Exploit, Resize)
 
@@ -34,17 +34,17 @@ def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision
     return said
 
 
-def subject(decision: Decision, roster: Roster, scheduler: Scheduler) -> Trial:
+def subject(decision: Decision, trial_table: TrialTable, scheduler: Scheduler) -> Trial:
     """Return the trial that a decision is about.
 
     Raises:
         InvalidDecision: If there is none.
     """
-    trial = roster.find(decision.trial_id) if isinstance(decision.trial_id, str) else None
+    trial = trial_table.find(decision.trial_id) if isinstance(decision.trial_id, str) else None
     if trial is None:
         raise InvalidDecision(
             f"{_name(scheduler)} decided {type(decision).__name__} for a trial {decision.trial_id!r:.200}, of which there is none; "
-            f"it was told of {len(roster.admitted)} trials"
+            f"it was told of {len(trial_table.admitted)} trials"
         )
     return trial
 

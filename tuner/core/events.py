@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .settings import ExperimentSettings
-from .trial import CheckpointRecord, Ending, Failure, Status, Trial
+from .trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 
 TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
 
-BY_REQUEST: Final = "user.stop"
+USER_STOP: Final = "user.stop"
 """Rule for which trials, or the whole experiment, end that the user has asked to."""
 
 
@@ -254,7 +254,7 @@ class DriverRestarted:
         """Return what becomes of a trial, which no worker of the old driver runs any more."""
         if trial.status is Status.ERROR:
             return self.errored
-        is_over = trial.is_finished and trial.ending is not Ending.INTERRUPTED
+        is_over = trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
         return self.finished if is_over else self.unfinished
 
 

@@ -20,7 +20,7 @@ _NUM_REMEMBERED: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class SuspectedHang:
     """A worker that has not reported for long.
 
     Attributes:
@@ -34,7 +34,7 @@ class Silence:
     usual_s: float | None
 
 
-class SilenceWatch:
+class HangDetector:
     """Notices each worker once that has been silent for ten times its median interval, and for a minute at least.
 
     It costs little at a report, since it looks at a worker once a minute or more rarely.
@@ -82,7 +82,7 @@ class SilenceWatch:
         """Return whether it may be time to look at somebody."""
         return self._looks.may_be_due(now_s)
 
-    def take_silent(self, now_s: float) -> list[Silence]:
+    def take_silent(self, now_s: float) -> list[SuspectedHang]:
         """Return those that have become suspicious, each once."""
         looked_at = [self._look(trial_id, now_s) for trial_id in self._looks.take_due(now_s)]
         return [silence for silence in looked_at if silence]
@@ -102,7 +102,7 @@ class SilenceWatch:
         for trial_id, due_s in state["looks"].items():
             self._looks.set(trial_id, due_s)
 
-    def _look(self, trial_id: str, now_s: float) -> Silence | None:
+    def _look(self, trial_id: str, now_s: float) -> SuspectedHang | None:
         since_s = self._since.get(trial_id, now_s)  # it may be our turn to answer
         intervals = self._intervals[trial_id]
         usual_s = statistics.median(intervals) if intervals else None
@@ -112,4 +112,4 @@ class SilenceWatch:
         if now_s < since_s + allowed_s:
             self._looks.set(trial_id, since_s + allowed_s)
             return None
-        return Silence(trial_id, now_s - since_s, usual_s)
+        return SuspectedHang(trial_id, now_s - since_s, usual_s)

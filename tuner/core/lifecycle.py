@@ -4,9 +4,10 @@ Theory
 ------
 Two small machines, coupled by one rule, instead of one machine with the product of their states.
 
-*The trial* is what the user sees: it waits (PENDING), trains (RUNNING), lies aside with a committed checkpoint (PAUSED), or is over
-(TERMINATED, ERROR). *Why* it is over is no state but an `Ending`, kept beside the status, because "interrupted" and "completed" differ
-only in what a later restore may do with them.
+*The trial* is what the user sees: it waits (PENDING), trains (RUNNING), is set aside with a committed
+checkpoint (PAUSED), or is over (TERMINATED, ERROR). *Why* it is over is no state but a
+`TerminationReason`, kept beside the status, because "interrupted" and "completed" differ only in
+what a later restore may do with them.
 
 *The worker* is the process of the trial's current attempt. It answers one question: may we talk to it now? Only a WAITING worker, which
 has reported and is blocked on our answer, can be told anything. That is why a decision about a TRAINING worker is an *intention*, a
@@ -41,7 +42,7 @@ from schedulers.decisions import Reason
 from tuner.errors import InvalidTransition
 
 from .events import Outcome
-from .trial import Ending, Intention, Status, Trial, Verdict, WorkerState
+from .trial import Intention, ReportReply, Status, TerminationReason, Trial, WorkerState
 
 
 class TrialMove(enum.StrEnum):
@@ -127,35 +128,35 @@ WORKER_TABLE: dict[tuple[WorkerState, WorkerMove], WorkerState] = {
     (WorkerState.STOPPING, WorkerMove.EXIT): WorkerState.ABSENT,
 }
 
-EXIT_MOVES: dict[tuple[Verdict, Outcome], TrialMove] = {
+EXIT_MOVES: dict[tuple[ReportReply, Outcome], TrialMove] = {
     # Nobody had asked it to leave. FAIL becomes RETRY where the trial has attempts left.
-    (Verdict.CONTINUE, Outcome.COMPLETED): TrialMove.END,
-    (Verdict.CONTINUE, Outcome.STOPPED): TrialMove.END,
-    (Verdict.CONTINUE, Outcome.FAILED): TrialMove.FAIL,
-    (Verdict.CONTINUE, Outcome.UNSAVED): TrialMove.FAIL,
-    (Verdict.CONTINUE, Outcome.KILLED): TrialMove.FAIL,
-    (Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE,
-    (Verdict.PAUSE, Outcome.COMPLETED): TrialMove.END,
-    (Verdict.PAUSE, Outcome.STOPPED): TrialMove.PAUSE,
-    (Verdict.PAUSE, Outcome.FAILED): TrialMove.FAIL,
-    (Verdict.PAUSE, Outcome.UNSAVED): TrialMove.FAIL,
-    (Verdict.PAUSE, Outcome.KILLED): TrialMove.FAIL,
-    (Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
+    (ReportReply.CONTINUE, Outcome.COMPLETED): TrialMove.END,
+    (ReportReply.CONTINUE, Outcome.STOPPED): TrialMove.END,
+    (ReportReply.CONTINUE, Outcome.FAILED): TrialMove.FAIL,
+    (ReportReply.CONTINUE, Outcome.UNSAVED): TrialMove.FAIL,
+    (ReportReply.CONTINUE, Outcome.KILLED): TrialMove.FAIL,
+    (ReportReply.CONTINUE, Outcome.LOST): TrialMove.REQUEUE,
+    (ReportReply.PAUSE, Outcome.COMPLETED): TrialMove.END,
+    (ReportReply.PAUSE, Outcome.STOPPED): TrialMove.PAUSE,
+    (ReportReply.PAUSE, Outcome.FAILED): TrialMove.FAIL,
+    (ReportReply.PAUSE, Outcome.UNSAVED): TrialMove.FAIL,
+    (ReportReply.PAUSE, Outcome.KILLED): TrialMove.FAIL,
+    (ReportReply.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
     # What it has trained is given up for another trial's checkpoint, so nothing it does on its way out matters, unless it is done.
-    (Verdict.EXPLOIT, Outcome.COMPLETED): TrialMove.END,
-    (Verdict.EXPLOIT, Outcome.STOPPED): TrialMove.PAUSE,
-    (Verdict.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE,
-    (Verdict.EXPLOIT, Outcome.UNSAVED): TrialMove.PAUSE,
-    (Verdict.EXPLOIT, Outcome.KILLED): TrialMove.PAUSE,
-    (Verdict.EXPLOIT, Outcome.LOST): TrialMove.PAUSE,
+    (ReportReply.EXPLOIT, Outcome.COMPLETED): TrialMove.END,
+    (ReportReply.EXPLOIT, Outcome.STOPPED): TrialMove.PAUSE,
+    (ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE,
+    (ReportReply.EXPLOIT, Outcome.UNSAVED): TrialMove.PAUSE,
+    (ReportReply.EXPLOIT, Outcome.KILLED): TrialMove.PAUSE,
+    (ReportReply.EXPLOIT, Outcome.LOST): TrialMove.PAUSE,
     # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial. But for a checkpoint that was asked for
     # and is missing: without it, what has been trained is lost.
-    (Verdict.STOP, Outcome.COMPLETED): TrialMove.END,
-    (Verdict.STOP, Outcome.STOPPED): TrialMove.END,
-    (Verdict.STOP, Outcome.FAILED): TrialMove.END,
-    (Verdict.STOP, Outcome.UNSAVED): TrialMove.FAIL,
-    (Verdict.STOP, Outcome.KILLED): TrialMove.END,
-    (Verdict.STOP, Outcome.LOST): TrialMove.END,
+    (ReportReply.STOP, Outcome.COMPLETED): TrialMove.END,
+    (ReportReply.STOP, Outcome.STOPPED): TrialMove.END,
+    (ReportReply.STOP, Outcome.FAILED): TrialMove.END,
+    (ReportReply.STOP, Outcome.UNSAVED): TrialMove.FAIL,
+    (ReportReply.STOP, Outcome.KILLED): TrialMove.END,
+    (ReportReply.STOP, Outcome.LOST): TrialMove.END,
 }
 
 LIVE_WORKERS = frozenset(WorkerState) - {WorkerState.ABSENT}
@@ -192,16 +193,18 @@ def can_move_worker(trial: Trial, move: WorkerMove) -> bool:
 
 def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
     """Return what the end of its worker means for the trial; FAIL where it failed, whether or not it may try again."""
-    verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
-    return EXIT_MOVES[verdict, outcome]
+    reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
+    return EXIT_MOVES[reply, outcome]
 
 
-def exit_ending(intention: Intention | None, outcome: Outcome) -> tuple[Ending, Reason | None]:
+def exit_ending(
+    intention: Intention | None, outcome: Outcome
+) -> tuple[TerminationReason, Reason | None]:
     """Return why a trial is over whose worker has ended with this intention; who has done all its training is not interrupted."""
     if intention is None or (
-        outcome is Outcome.COMPLETED and intention.ending is Ending.INTERRUPTED
+        outcome is Outcome.COMPLETED and intention.ending is TerminationReason.INTERRUPTED
     ):
-        return Ending.COMPLETED, None
+        return TerminationReason.COMPLETED, None
     return intention.ending, intention.reason
 
 

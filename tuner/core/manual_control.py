@@ -16,24 +16,24 @@ from . import events as ev
 from .exploits import in_tag
 from .lives import TrialLives
 from .result import DELIMITER, flatten
-from .trial import BY_HAND, Ending, Intention, Status, Trial, Verdict, WorkerState
+from .trial import USER_PAUSE, Intention, ReportReply, Status, TerminationReason, Trial, WorkerState
 
-RESUME_RULE: Final = "user.resume"
-FORK_RULE: Final = "user.fork"
+USER_RESUME: Final = "user.resume"
+USER_FORK: Final = "user.fork"
 
-Steering = ev.TrialStopRequested | ev.PauseRequested | ev.ResumeRequested | ev.TrialForked
+ManualRequest = ev.TrialStopRequested | ev.PauseRequested | ev.ResumeRequested | ev.TrialForked
 """What the user may ask of a single trial."""
 
 
 class SteeredLives(TrialLives):
     """Leads trials as the user wants them to be led."""
 
-    def objection(self, wish: Steering) -> str:
+    def objection(self, wish: ManualRequest) -> str:
         """Return why a wish cannot be granted, as a sentence with what would be possible; empty where it can."""
         trial_id = wish.donor_id if isinstance(wish, ev.TrialForked) else wish.trial_id
-        trial = self.roster.find(trial_id)
+        trial = self.trial_table.find(trial_id)
         if trial is None:
-            return f"there is no trial {trial_id!r:.100}; {_known(self.roster.trials)}"
+            return f"there is no trial {trial_id!r:.100}; {_known(self.trial_table.trials)}"
         if self._stopping is not None:
             return f"the experiment is ending ({self._stopping.reason}); restore it to go on"
         return (
@@ -42,8 +42,8 @@ class SteeredLives(TrialLives):
             else self._objection_to(trial, wish)
         )
 
-    def _objection_to(self, trial: Trial, wish: Steering) -> str:
-        is_held = trial.trial_id in self.roster.held
+    def _objection_to(self, trial: Trial, wish: ManualRequest) -> str:
+        is_held = trial.trial_id in self.trial_table.held
         if trial.is_finished:
             return f"trial {trial.trial_id} is {trial.status} already; fork it to go on from its checkpoint"
         if isinstance(wish, ev.PauseRequested) and is_held:
@@ -56,30 +56,33 @@ class SteeredLives(TrialLives):
             return f"trial {trial.trial_id} is {trial.status} and not paused"
         return ""
 
-    def _steer(self, wish: Steering) -> None:
+    def _steer(self, wish: ManualRequest) -> None:
         """Grant a wish to which there is no objection; one to which there is one is let pass, since it has come too late."""
         if self.objection(wish):
             return
         match wish:
             case ev.TrialStopRequested(trial_id):
-                self._apply([Stop(trial_id, Reason(ev.BY_REQUEST))])
+                self._apply([Stop(trial_id, Reason(ev.USER_STOP))])
             case ev.PauseRequested(trial_id):
-                self._hold(self.roster[trial_id])
+                self._hold(self.trial_table[trial_id])
             case ev.ResumeRequested(trial_id):
-                self._let_go(self.roster[trial_id])
+                self._let_go(self.trial_table[trial_id])
             case ev.TrialForked():
                 self._fork(wish)
 
     def _hold(self, trial: Trial) -> None:
-        self.roster.hold(trial)
+        self.trial_table.hold(trial)
         if trial.status is Status.RUNNING:
-            self._intend(trial, Intention(Verdict.PAUSE, Ending.INTERRUPTED, Reason(BY_HAND)))
+            self._intend(
+                trial,
+                Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, Reason(USER_PAUSE)),
+            )
 
     def _let_go(self, trial: Trial) -> None:
-        self.roster.let_go(trial)
+        self.trial_table.let_go(trial)
         if trial.status is Status.PAUSED:
-            self._resume(trial, Reason(RESUME_RULE))
-        elif trial.intention and trial.intention.reason.rule == BY_HAND:
+            self._resume(trial, Reason(USER_RESUME))
+        elif trial.intention and trial.intention.reason.rule == USER_PAUSE:
             if trial.worker is WorkerState.STOPPING:
                 trial.is_to_resume = True  # it has been told, and is on its way
             else:
@@ -87,24 +90,24 @@ class SteeredLives(TrialLives):
 
     def _let_all_go(self) -> None:
         """Hold nobody back any longer: another session begins, and whoever begins it wants to see something happen."""
-        for trial in list(self.roster.held.values()):
-            self.roster.let_go(trial)
-            is_by_hand = trial.reason is not None and trial.reason.rule == BY_HAND
+        for trial in list(self.trial_table.held.values()):
+            self.trial_table.let_go(trial)
+            is_by_hand = trial.reason is not None and trial.reason.rule == USER_PAUSE
             if trial.status is Status.PAUSED and (is_by_hand or trial.is_to_resume):
-                self._resume(trial, Reason(RESUME_RULE))
+                self._resume(trial, Reason(USER_RESUME))
 
     def _fork(self, wish: ev.TrialForked) -> None:
-        donor = self.roster[wish.donor_id]
+        donor = self.trial_table[wish.donor_id]
         config = with_changes(donor.config, wish.changes)
         trial = Trial(wish.trial_id, config, wish.resources, fork_tag(donor, wish.changes))
-        self.roster.add(trial)
-        self.roster.admit(trial)
-        self.roster.num_forked += 1
+        self.trial_table.add(trial)
+        self.trial_table.admit(trial)
+        self.trial_table.num_forked += 1
         self._out.notices.append(cmd.TrialAdded(trial))
-        self._apply(self.counsel.on_trial_add(trial))
+        self._apply(self.policies.on_trial_add(trial))
         if trial.is_finished:
             return
-        if failure := self.roster.misfit(trial):
+        if failure := self.trial_table.misfit(trial):
             trial.failures.append(failure)
             self._give_up(trial)
             return
@@ -112,13 +115,13 @@ class SteeredLives(TrialLives):
             trial.trial_id,
             donor.trial_id,
             config,
-            Reason(FORK_RULE, {"checkpoint": wish.checkpoint}),
+            Reason(USER_FORK, {"checkpoint": wish.checkpoint}),
             wish.checkpoint,
         )
         self.exploits.accept(trial, decision, can_save_on_demand=False)
         self._graft(trial)
         trial.experiment_tag = fork_tag(donor, wish.changes)
-        self.roster.make_ready(trial)
+        self.trial_table.make_ready(trial)
 
 
 def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

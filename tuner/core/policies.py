@@ -20,14 +20,14 @@ from .failure_causes import COMMON_FAILURE
 from .metric_watch import METRIC_NOT_REPORTED
 from .result import TRAINING_ITERATION
 from .stoppers import STOP, Stopper
-from .trial import Ending, Trial
+from .trial import TerminationReason, Trial
 
 TIME_BUDGET: Final = "time_budget"
 """Rule for which an experiment ends whose time is up."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopAll:
+class StopExperiment:
     """End the experiment.
 
     Attributes:
@@ -38,7 +38,7 @@ class StopAll:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class RecordedDecision:
     """One decision, and the question it answers.
 
     Attributes:
@@ -47,11 +47,11 @@ class Advice:
     """
 
     question: int
-    decision: Decision | StopAll
+    decision: Decision | StopExperiment
 
 
 @final
-class Counsel:
+class Policies:
     """Asks scheduler and stopper, or reads what they have said before.
 
     Args:
@@ -61,7 +61,7 @@ class Counsel:
 
     Attributes:
         given: What has been said on the current event.
-        num_changes_of_mind: How often, while the past was folded again, one of them would have decided otherwise than was recorded.
+        num_deviations: How often, while the past was folded again, one of them would have decided otherwise than was recorded.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Counsel:
         self.scheduler = scheduler
         self.stopper = stopper
         self.time_budget_s = time_budget_s
-        self.given: list[Advice] = []
-        self.num_changes_of_mind = 0
-        self._recorded: Sequence[Advice] | None = None
+        self.given: list[RecordedDecision] = []
+        self.num_deviations = 0
+        self._recorded: Sequence[RecordedDecision] | None = None
         self._num_questions = 0
 
-    def begin(self, recorded: Sequence[Advice] | None) -> None:
+    def begin(self, recorded: Sequence[RecordedDecision] | None) -> None:
         """Turn to the next event.
 
         Args:
@@ -104,9 +104,11 @@ class Counsel:
             now_s: Experiment time.
             own: A reason that the experiment itself has, beside those of time budget and stop criterion; None for none.
         """
-        said = self._settle(self._ends(now_s) or ((StopAll(own),) if own else ()))
+        said = self._settle(self._ends(now_s) or ((StopExperiment(own),) if own else ()))
         return (
-            next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
+            next((one.reason for one in said if isinstance(one, StopExperiment)), None)
+            if said
+            else None
         )
 
     def on_trial_add(self, trial: Trial) -> Sequence[Decision]:
@@ -141,54 +143,60 @@ class Counsel:
             checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler)
         )
 
-    def _ends(self, now_s: float) -> Sequence[StopAll]:
+    def _ends(self, now_s: float) -> Sequence[StopExperiment]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
             return (
-                StopAll(Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),
+                StopExperiment(
+                    Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})
+                ),
             )
-        return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
+        return (StopExperiment(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
     def _decided(self, said: Sequence[Decision]) -> Sequence[Decision]:
-        return [decision for decision in self._settle(said) if not isinstance(decision, StopAll)]
+        return [
+            decision for decision in self._settle(said) if not isinstance(decision, StopExperiment)
+        ]
 
-    def _settle(self, said: Sequence[Decision | StopAll]) -> Sequence[Decision | StopAll]:
+    def _settle(
+        self, said: Sequence[Decision | StopExperiment]
+    ) -> Sequence[Decision | StopExperiment]:
         """Return what counts: what was said just now, or what was said when the event happened."""
         question = self._num_questions
         self._num_questions += 1
         counts = said if self._recorded is None else self._recall(question, said)
         if counts:
-            self.given += [Advice(question, decision) for decision in counts]
+            self.given += [RecordedDecision(question, decision) for decision in counts]
         return counts
 
     def _recall(
-        self, question: int, now: Sequence[Decision | StopAll]
-    ) -> Sequence[Decision | StopAll]:
+        self, question: int, now: Sequence[Decision | StopExperiment]
+    ) -> Sequence[Decision | StopExperiment]:
         if not (self._recorded or now):
             return ()  # as nearly always, and there are two questions to each of 20,000 records
         recorded = tuple(
-            advice.decision for advice in self._recorded or () if advice.question == question
+            recorded.decision for recorded in self._recorded or () if recorded.question == question
         )
-        self.num_changes_of_mind += [_gist(decision) for decision in recorded] != [
+        self.num_deviations += [_gist(decision) for decision in recorded] != [
             _gist(decision) for decision in now
         ]
         return recorded
 
 
-def ending_for(reason: Reason) -> Ending:
+def ending_for(reason: Reason) -> TerminationReason:
     """Return what it means to a trial to be ended for this: more time may be given and an error mended, a stop criterion has decided."""
     return (
-        Ending.INTERRUPTED
+        TerminationReason.INTERRUPTED
         if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE)
-        else Ending.STOPPED_EARLY
+        else TerminationReason.STOPPED_EARLY
     )
 
 
-def _gist(decision: Decision | StopAll) -> tuple[object, ...]:
+def _gist(decision: Decision | StopExperiment) -> tuple[object, ...]:
     """Return what is decided without the numbers, which need not be equal to themselves."""
     match decision:
-        case StopAll(reason):
-            return StopAll, reason.rule
+        case StopExperiment(reason):
+            return StopExperiment, reason.rule
         case Stop():
             return Stop, decision.trial_id, decision.is_complete, decision.reason.rule
         case _:

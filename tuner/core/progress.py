@@ -11,7 +11,7 @@ from .experiment import Experiment
 from .pareto import Objectives, best_trials
 from .result import TIME_TOTAL_S, flatten
 from .tracked_metric import Evaluation
-from .trial import Ending, Status, Trial
+from .trial import Status, TerminationReason, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,16 @@ def look_at(
         elapsed_s: Its running time in seconds.
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
     """
-    roster, settings, leaders = experiment.roster, experiment.settings, experiment.best.leaders
-    num_over = roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR]
+    trial_table, settings, leaders = (
+        experiment.trial_table,
+        experiment.settings,
+        experiment.best.leaders,
+    )
+    num_over = (
+        trial_table.num_by_status[Status.TERMINATED] + trial_table.num_by_status[Status.ERROR]
+    )
     behind = (
-        sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values())
+        sum(min(1.0, trial.iteration / full_iteration) for trial in trial_table.live.values())
         if full_iteration
         else 0.0
     )
@@ -187,31 +193,33 @@ def look_at(
         name=name,
         metric=settings.metric,
         mode=settings.mode,
-        num_trials_by_status=dict(roster.num_by_status),
-        num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
-        num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
-        num_not_started=roster.num_not_started,
-        num_total=None if settings.max_trials is None else settings.max_trials + roster.num_forked,
-        num_finished=num_over - roster.num_by_ending[Ending.INTERRUPTED],
-        num_underway=len(roster.paused) + behind,
+        num_trials_by_status=dict(trial_table.num_by_status),
+        num_stopped_early=trial_table.num_by_ending[TerminationReason.STOPPED_EARLY],
+        num_interrupted=trial_table.num_by_ending[TerminationReason.INTERRUPTED],
+        num_not_started=trial_table.num_not_started,
+        num_total=None
+        if settings.max_trials is None
+        else settings.max_trials + trial_table.num_forked,
+        num_finished=num_over - trial_table.num_by_ending[TerminationReason.INTERRUPTED],
+        num_underway=len(trial_table.paused) + behind,
         full_iteration=full_iteration,
         elapsed_s=elapsed_s,
         time_budget_s=settings.time_budget_s,
-        used=roster.pool.used,
-        capacity=roster.pool.capacity,
+        used=trial_table.pool.used,
+        capacity=trial_table.pool.capacity,
         best=leaders[0] if leaders else None,
         best_last=leaders[0].objective.last if leaders else None,
         best_ever=leaders[0].objective.best if leaders else None,
-        running=tuple(roster.live.values()),
+        running=tuple(trial_table.live.values()),
         leaders=leaders,
         waiting_for=_waiting_for(experiment),
-        num_errors=roster.num_failed_attempts,
+        num_errors=trial_table.num_failed_attempts,
         several_objectives=settings.several_objectives,
-        front=best_trials(roster.trials, settings.several_objectives)
+        front=best_trials(trial_table.trials, settings.several_objectives)
         if settings.several_objectives
         else (),
         longest_left_s=max(
-            (_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0
+            (_left_of(trial, full_iteration) for trial in trial_table.live.values()), default=0.0
         )
         if full_iteration
         else 0.0,
@@ -229,17 +237,17 @@ def _left_of(trial: Trial, full_iteration: int) -> float:
 
 
 def _waiting_for(experiment: Experiment) -> str:
-    roster, limit = experiment.roster, experiment.settings.max_concurrent
-    if roster.held and not (roster.live or roster.ready or roster.backlog):
-        return f"{', '.join(list(roster.held)[:3])} to be resumed"
-    if not roster.ready:
+    trial_table, limit = experiment.trial_table, experiment.settings.max_concurrent
+    if trial_table.held and not (trial_table.live or trial_table.ready or trial_table.backlog):
+        return f"{', '.join(list(trial_table.held)[:3])} to be resumed"
+    if not trial_table.ready:
         return ""
-    if limit is not None and len(roster.live) >= limit:
+    if limit is not None and len(trial_table.live) >= limit:
         return f"one of {limit} concurrent trials to end"
-    wanted = next(iter(roster.ready)).resources
+    wanted = next(iter(trial_table.ready)).resources
     free = {
-        resource: amount - roster.pool.used.get(resource, 0.0)
-        for resource, amount in roster.pool.capacity.items()
+        resource: amount - trial_table.pool.used.get(resource, 0.0)
+        for resource, amount in trial_table.pool.capacity.items()
     }
     short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
     return f"free {' and '.join(short)}" if short else ""

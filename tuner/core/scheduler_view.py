@@ -9,31 +9,34 @@ from typing import final
 from schedulers.scheduler import ExperimentView, NoExperiment, TrialView
 
 from .settings import ExperimentSettings
-from .suggestion_budget import SearchDesk
-from .trial_table import Roster
+from .suggestion_budget import SuggestionBudget
+from .trial_table import TrialTable
 
 
 @final
-class ExperimentWindow:
+class LiveExperimentView:
     """Shows the live state of an experiment, and lets nothing be changed.
 
     Args:
-        roster: The trials.
-        desk: The account with the searcher.
+        trial_table: The trials.
+        suggestion_budget: The account with the searcher.
         settings: Returns the settings that hold now.
     """
 
     def __init__(
-        self, roster: Roster, desk: SearchDesk, settings: Callable[[], ExperimentSettings]
+        self,
+        trial_table: TrialTable,
+        suggestion_budget: SuggestionBudget,
+        settings: Callable[[], ExperimentSettings],
     ) -> None:
-        self._roster = roster
-        self._desk = desk
+        self._trial_table = trial_table
+        self._desk = suggestion_budget
         self._settings = settings
 
     @property
     def trials(self) -> Mapping[str, TrialView]:
         """All trials so far by name, in the order in which they were added; none for which there has been no slot yet."""
-        return MappingProxyType(self._roster.admitted)
+        return MappingProxyType(self._trial_table.admitted)
 
     @property
     def max_trials(self) -> int | None:
@@ -43,13 +46,15 @@ class ExperimentWindow:
     @property
     def no_more_trials(self) -> bool:
         """Whether no further trial comes before one of those that are there goes on."""
-        desk, roster = self._desk, self._roster
-        if roster.backlog:
+        suggestion_budget, trial_table = self._desk, self._trial_table
+        if trial_table.backlog:
             return False
-        is_waiting_for_nothing = desk.is_postponed and not (
-            roster.live or roster.ready or roster.held
+        is_waiting_for_nothing = suggestion_budget.is_postponed and not (
+            trial_table.live or trial_table.ready or trial_table.held
         )
-        return not desk.num_outstanding and (desk.is_exhausted or is_waiting_for_nothing)
+        return not suggestion_budget.num_outstanding and (
+            suggestion_budget.is_exhausted or is_waiting_for_nothing
+        )
 
     @property
     def can_save_on_demand(self) -> bool:

@@ -383,7 +383,7 @@ class ExperimentPlateauStopper(Stopper):
         self._std = std
         self._sign = 1.0 if mode == "min" else -1.0
         self._top = top
-        self._patience = patience
+        self._timeouts = patience
         self._best: list[float] = []
         self._num_at_rest = 0
 
@@ -399,7 +399,7 @@ class ExperimentPlateauStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Return whether the best values have been at rest for longer than the patience."""
-        return self._num_at_rest > self._patience
+        return self._num_at_rest > self._timeouts
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best values, and for how many results they have been at rest."""

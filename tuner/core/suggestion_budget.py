@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class SearchDesk:
+class SuggestionBudget:
     """Keeps the account with the searcher.
 
     Attributes:
@@ -15,7 +15,7 @@ class SearchDesk:
     """
 
     def __init__(self, max_trials: int | None) -> None:
-        """Open the desk for at most `max_trials` configurations, None for no limit."""
+        """Open the suggestion_budget for at most `max_trials` configurations, None for no limit."""
         self._max_trials = max_trials
         self._num_asked = 0
         self._has_ended = False

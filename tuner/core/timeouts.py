@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .deadlines import Deadlines, earliest
-from .hang_detection import Silence, SilenceWatch
+from .hang_detection import HangDetector, SuspectedHang
 
 TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
@@ -28,7 +28,7 @@ class Overdue:
     term_grace_s: float
 
 
-class Patience:
+class Timeouts:
     """Keeps one deadline for each worker: to report, or to leave once it has been told to.
 
     Where silence has no limit, a worker that is silent for unusually long is told of.
@@ -43,7 +43,7 @@ class Patience:
         self._stop_grace_s = stop_grace_s
         self._deadlines = Deadlines()
         self._leaving: set[str] = set()
-        self._watch = SilenceWatch()
+        self._watch = HangDetector()
         self._interrupt_grace_s = 0.0
         self._term_grace_s = TERM_GRACE_S
         self._all_gone_s: float | None = None
@@ -112,7 +112,7 @@ class Patience:
             for trial_id in self._deadlines.take_due(now_s)
         ]
 
-    def suspicious(self, now_s: float) -> list[Silence]:
+    def suspicious(self, now_s: float) -> list[SuspectedHang]:
         """Return the workers that have become silent for unusually long, each once."""
         return self._watch.take_silent(now_s)
 

@@ -39,7 +39,7 @@ class Status(enum.StrEnum):
     PAUSED = "PAUSED"
     """It lies aside without a worker, with a checkpoint to go on from."""
     TERMINATED = "TERMINATED"
-    """It is over, and has not failed; its `Ending` tells why."""
+    """It is over, and has not failed; its `TerminationReason` tells why."""
     ERROR = "ERROR"
     """It has failed as often as it may."""
 
@@ -61,7 +61,7 @@ class WorkerState(enum.StrEnum):
     """It was told to leave, or is being killed."""
 
 
-class Ending(enum.StrEnum):
+class TerminationReason(enum.StrEnum):
     """Why a trial is over; kept apart from the status, so that what was interrupted can be continued later."""
 
     COMPLETED = "completed"
@@ -138,7 +138,7 @@ def checkpoint_directory_name(index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Graft:
+class AppliedExploit:
     """An exploit that has taken effect: where a trial left its own path, and whose it took up.
 
     Attributes:
@@ -272,7 +272,7 @@ class Trial:
         self.open_checkpoint: Callable[[str], Any] | None = None
         self._status = Status.PENDING
         self.worker = WorkerState.ABSENT
-        self.ending: Ending | None = None
+        self.ending: TerminationReason | None = None
         self.reason: Reason | None = None
         self.intention: Intention | None = None
         self.owes_save = False
@@ -289,7 +289,7 @@ class Trial:
         self.exploit: Exploit | None = None
         self.resize: Mapping[str, float] | None = None
         self.is_to_resume = False
-        self.grafts: list[Graft] = []
+        self.grafts: list[AppliedExploit] = []
         self.num_rows = 0
         self.next_checkpoint = 0
         self.resumed_iteration = 0
@@ -362,7 +362,7 @@ class Trial:
         return self.local_path
 
     @property
-    def graft(self) -> Graft | None:
+    def graft(self) -> AppliedExploit | None:
         """The latest exploit as long as the trial has no checkpoint of its own since; None for none."""
         return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None
 
@@ -373,7 +373,7 @@ class Trial:
             return self.graft.checkpoint
         return self._latest_behind(self.grafts[-1]) if self.grafts else self.latest_checkpoint
 
-    def _latest_behind(self, graft: Graft) -> CheckpointRecord | None:
+    def _latest_behind(self, graft: AppliedExploit) -> CheckpointRecord | None:
         """Return the latest checkpoint of its own since an exploit; where all are lost, an older one that leaves no hole in its results."""
         is_free = self.num_rows == graft.num_rows
         fit = (
@@ -479,11 +479,11 @@ class Trial:
         return f"Trial({self.trial_id}, {self.status}, worker={self.worker}, attempt={self.attempt}, iteration={self.iteration})"
 
 
-BY_HAND: Final = "user.pause"
+USER_PAUSE: Final = "user.pause"
 """Rule for which trials are paused that the user holds back."""
 
 
-class Verdict(enum.StrEnum):
+class ReportReply(enum.StrEnum):
     """How a worker that has reported is answered, and what an ending worker is ending for."""
 
     CONTINUE = "continue"
@@ -497,8 +497,8 @@ class Verdict(enum.StrEnum):
 class Intention:
     """A decision in flight: the worker has been told, or will be at its next report, and has not yet obeyed."""
 
-    verdict: Verdict
-    ending: Ending
+    reply: ReportReply
+    ending: TerminationReason
     reason: Reason
 
     def outweighs(self, other: Intention | None) -> bool:
@@ -512,10 +512,10 @@ class Intention:
 
 
 def _weight(intention: Intention) -> int:
-    match intention.verdict:
-        case Verdict.STOP:
-            return 0 if intention.ending is Ending.INTERRUPTED else 4
-        case Verdict.EXPLOIT:
+    match intention.reply:
+        case ReportReply.STOP:
+            return 0 if intention.ending is TerminationReason.INTERRUPTED else 4
+        case ReportReply.EXPLOIT:
             return 3
         case _:
-            return 1 if intention.reason.rule == BY_HAND else 2
+            return 1 if intention.reason.rule == USER_PAUSE else 2

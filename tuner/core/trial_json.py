@@ -11,14 +11,14 @@ from .result import CONFIG
 from .summary import MetricSummary
 from .tracked_metric import TrackedMetric
 from .trial import (
+    AppliedExploit,
     CheckpointRecord,
-    Ending,
     Failure,
-    Graft,
     Intention,
+    ReportReply,
     Status,
+    TerminationReason,
     Trial,
-    Verdict,
     WorkerState,
 )
 
@@ -86,7 +86,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial = Trial(fields["id"], decode(fields["config"]), fields["resources"], fields["tag"])
     trial.move_to(Status(fields["status"]))
     trial.worker = WorkerState(fields["worker"])
-    trial.ending = Ending(fields["ending"]) if fields["ending"] else None
+    trial.ending = TerminationReason(fields["ending"]) if fields["ending"] else None
     trial.reason = reason_from(fields["reason"])
     trial.intention = intention_from(fields["intention"])
     trial.owes_save = fields["owes_save"]
@@ -139,7 +139,7 @@ def intention_fields(intention: Intention | None) -> Fields | None:
     if intention is None:
         return None
     return {
-        "verdict": intention.verdict.value,
+        "verdict": intention.reply.value,
         "ending": intention.ending.value,
         "reason": reason_fields(intention.reason),
     }
@@ -149,7 +149,7 @@ def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
     """Return the intention that `intention_fields` has described."""
     reason = reason_from(fields["reason"]) if fields else None
     return (
-        Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason)
+        Intention(ReportReply(fields["verdict"]), TerminationReason(fields["ending"]), reason)
         if fields and reason
         else None
     )
@@ -178,7 +178,7 @@ def exploit_from(fields: Mapping[str, Any], decode: Translate = dict) -> Exploit
     )
 
 
-def _graft_fields(graft: Graft, encode: Translate) -> Fields:
+def _graft_fields(graft: AppliedExploit, encode: Translate) -> Fields:
     return {
         "attempt": graft.attempt,
         "num_rows": graft.num_rows,
@@ -193,9 +193,9 @@ def _graft_fields(graft: Graft, encode: Translate) -> Fields:
     }
 
 
-def _graft_from(fields: Mapping[str, Any], decode: Translate) -> Graft:
+def _graft_from(fields: Mapping[str, Any], decode: Translate) -> AppliedExploit:
     reason = fields["reason"]
-    return Graft(
+    return AppliedExploit(
         fields["attempt"],
         fields["num_rows"],
         fields["iteration"],

@@ -13,7 +13,7 @@ from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .ready_queue import ReadyQueue
 from .resources import ResourcePool
-from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
+from .trial import CheckpointRecord, Failure, Status, TerminationReason, Trial, WorkerState
 
 _NUM_QUICK_RETRIES: Final = 3
 _MAX_REST_S: Final = 60.0
@@ -21,7 +21,7 @@ _MAX_DOUBLINGS: Final = 6
 """Of a second, until the rests are as long as they get; more would one day be too much for a float."""
 
 
-class Roster:
+class TrialTable:
     """All trials of an experiment, the collections they are found in, and the resources they hold.
 
     A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the scheduler, until it is admitted. From then
@@ -46,10 +46,10 @@ class Roster:
     """
 
     def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
-        """Create a roster without trials."""
+        """Create a trial_table without trials."""
         self.trials: list[Trial] = []
         self.num_by_status: Counter[Status] = Counter()
-        self.num_by_ending: Counter[Ending] = Counter()
+        self.num_by_ending: Counter[TerminationReason] = Counter()
         self.num_failed_attempts = 0
         self.backlog: dict[str, Trial] = {}
         self.ready = ReadyQueue()
@@ -111,7 +111,7 @@ class Roster:
         ):  # nearly always; else all have to be looked at
             return 0
         return sum(
-            trial.ending is Ending.INTERRUPTED and not self.is_admitted(trial)
+            trial.ending is TerminationReason.INTERRUPTED and not self.is_admitted(trial)
             for trial in self.trials
         )
 
@@ -134,7 +134,7 @@ class Roster:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
-        """Take back all trials, and what `state_dict` returned; the roster is empty so far."""
+        """Take back all trials, and what `state_dict` returned; the trial_table is empty so far."""
         for trial in trials:
             self.add(trial)
             if trial.ending is not None:
@@ -270,7 +270,7 @@ class Roster:
             self.revive(trial)
         return []
 
-    def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
+    def end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
         """Terminate the trial."""
         self._move(trial, TrialMove.END)
         self._forget(trial)
@@ -282,9 +282,9 @@ class Roster:
         """Give the trial up as failed."""
         self._move(trial, TrialMove.FAIL)
         self._forget(trial)
-        trial.ending = Ending.FAILED
+        trial.ending = TerminationReason.FAILED
         trial.num_failures += 1
-        self.num_by_ending[Ending.FAILED] += 1
+        self.num_by_ending[TerminationReason.FAILED] += 1
         self.num_failed_attempts += 1
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 
 from tuner.core import events as ev
 from tuner.core.experiment import Experiment
-from tuner.core.manual_control import Steering, next_fork_id, with_changes
+from tuner.core.manual_control import ManualRequest, next_fork_id, with_changes
 from tuner.core.trial import Status, Trial, WorkerState
 from tuner.restore.search_adapter import Proposer
 from tuner.storage.control_requests import Answer, Petition, Verb, Wish
@@ -73,7 +73,7 @@ class Line:
     def ask(self, wish: Wish) -> Answer:
         """Ask for something and wait for the answer; before the driver listens, for that as well."""
         if wish.verb is Verb.STOP and self._request_stop and not self._is_closed:
-            self._request_stop(ev.StopRequested(ev.BY_REQUEST, is_urgent=wish.is_urgent))
+            self._request_stop(ev.StopRequested(ev.USER_STOP, is_urgent=wish.is_urgent))
             return _STOPPING
         if threading.get_ident() == self._driver:
             return _OWN_THREAD
@@ -154,9 +154,9 @@ class Helm:
     def _granted_by(self, wish: Wish, answer: Callable[[Answer], None]) -> Iterator[ev.Event]:
         if wish.verb is Verb.STOP:
             self._granted.append((answer, _STOPPING))
-            yield ev.StopRequested(ev.BY_REQUEST, is_urgent=wish.is_urgent)
+            yield ev.StopRequested(ev.USER_STOP, is_urgent=wish.is_urgent)
             return
-        donor = self._experiment.roster.find(wish.trial_id)
+        donor = self._experiment.trial_table.find(wish.trial_id)
         if wish.verb is Verb.FORK and donor and self._can_yet_save(donor):
             self._waiting.append((wish, answer))
             if not donor.owes_save and donor.worker is not WorkerState.SAVING:
@@ -178,7 +178,7 @@ class Helm:
         yield event
         if isinstance(event, ev.TrialForked):
             self._proposer.disown(event.trial_id, is_awaited=False)
-        trial = self._experiment.roster[event.trial_id]
+        trial = self._experiment.trial_table[event.trial_id]
         self._granted.append(
             (answer, Answer(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id))
         )
@@ -187,7 +187,7 @@ class Helm:
         can = self._experiment.settings.checkpoints.can_save_on_demand
         return can and donor.status is Status.RUNNING and not donor.checkpoints
 
-    def _event_for(self, wish: Wish) -> Steering:
+    def _event_for(self, wish: Wish) -> ManualRequest:
         match wish.verb:
             case Verb.PAUSE:
                 return ev.PauseRequested(wish.trial_id)
@@ -199,8 +199,8 @@ class Helm:
                 return ev.TrialStopRequested(wish.trial_id)
 
     def _fork(self, wish: Wish) -> ev.TrialForked:
-        roster = self._experiment.roster
-        donor = roster.find(wish.trial_id)
+        trial_table = self._experiment.trial_table
+        donor = trial_table.find(wish.trial_id)
         checkpoint = (
             wish.checkpoint
             if donor is None or wish.checkpoint is not None
@@ -213,11 +213,11 @@ class Helm:
         )
         index = -1 if checkpoint is None else checkpoint  # that no trial has
         return ev.TrialForked(
-            next_fork_id(roster.num_forked), wish.trial_id, wish.changes, resources, index
+            next_fork_id(trial_table.num_forked), wish.trial_id, wish.changes, resources, index
         )
 
 
-def _told(event: Steering, trial: Trial) -> str:
+def _told(event: ManualRequest, trial: Trial) -> str:
     """Return what happens to a trial whose event has just been folded."""
     name = trial.trial_id
     match event:

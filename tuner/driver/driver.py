@@ -15,8 +15,8 @@ from tuner.core.commands import (
     AskSearcher,
     Command,
     DeleteCheckpoint,
+    Effects,
     Notice,
-    Outcome,
     StartWorker,
     TrialAdded,
     WorkerCommand,
@@ -33,8 +33,8 @@ from tuner.core.events import (
 )
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
-from tuner.core.policies import Advice
-from tuner.core.trial import CheckpointRecord, Failure, Verdict, WorkerState
+from tuner.core.policies import RecordedDecision
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerState
 from tuner.errors import StorageLost
 from tuner.execution.executor import Executor
 
@@ -58,7 +58,7 @@ _UNTIDY = frozenset(
 class EventLog(Protocol):
     """Where events are written down."""
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Take in an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
@@ -198,7 +198,7 @@ class Driver:
 
     def _dismiss_trials(self) -> None:
         """Have trials save and leave, without a word in the journal: nothing that they have reported is acknowledged or told."""
-        settings, live = self._experiment.settings, self._experiment.roster.live
+        settings, live = self._experiment.settings, self._experiment.trial_table.live
         left = {trial_id: trial.attempt for trial_id, trial in live.items()}
         waiting = {
             command.trial_id for command in self._commands if isinstance(command, AnswerReport)
@@ -212,7 +212,7 @@ class Driver:
             told = [trial_id for trial_id in left if trial_id in waiting]
             self._executor.carry_out(
                 [
-                    AnswerReport(trial_id, left[trial_id], Verdict.STOP, save=saves)
+                    AnswerReport(trial_id, left[trial_id], ReportReply.STOP, save=saves)
                     for trial_id in told
                 ]
             )
@@ -274,7 +274,7 @@ class Driver:
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
-        self._log.append(event, at_s, outcome.advice)
+        self._log.append(event, at_s, outcome.recorded)
         self._is_written = False
         self._take(outcome)
 
@@ -282,7 +282,7 @@ class Driver:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(_TURN_ENDED, at_s)
         self._log.append(
-            _TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.advice
+            _TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.recorded
         )
         self._is_written &= outcome.is_routine
         self._take(outcome)
@@ -307,7 +307,7 @@ class Driver:
                 self._clock(),
             )
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Effects) -> None:
         self._commands += outcome.commands
         self._notices += outcome.notices
         for remark in outcome.remarks:

@@ -12,6 +12,7 @@ from tuner.core.commands import (
     AttemptFailed,
     CheckpointMissed,
     CheckpointRecorded,
+    ExploitApplied,
     KeysReplaced,
     MetricMissed,
     Notice,
@@ -19,7 +20,6 @@ from tuner.core.commands import (
     StartsHeld,
     TrialAdded,
     TrialEnded,
-    TrialGrafted,
     TrialPaused,
     TrialSilent,
     TrialStarted,
@@ -28,7 +28,7 @@ from tuner.core.failure_causes import possible_common_failure
 from tuner.core.metric_watch import own_keys, warning_for
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
-from tuner.core.trial import CheckpointRecord, Ending, Trial
+from tuner.core.trial import CheckpointRecord, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.layout import trial_directory, trial_path
 
@@ -182,10 +182,10 @@ class Observers:
                     _log.warning("trial %s is not tried again: %s", trial.trial_id, objection)
             case TrialEnded(trial):
                 self._look_for_direction(trial)
-                if self._awaited and trial.ending is Ending.COMPLETED:
+                if self._awaited and trial.ending is TerminationReason.COMPLETED:
                     self._tell_of_awaited(trial)
                 call("on_trial_complete", **info)
-            case TrialGrafted(trial, graft):
+            case ExploitApplied(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
             case TrialAdded() | TrialPaused() | ResultRecorded():
                 pass

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import final
 
 from tuner.core.events import Event, StopRequested, TurnEnded
-from tuner.core.policies import Advice
+from tuner.core.policies import RecordedDecision
 from tuner.journal import records
 from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec
@@ -49,7 +49,7 @@ class JournalLog:
         if accountant:
             accountant.add_source(self._costs)
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Take in an event, to be written with the next `flush`.
 
         Of a turn that ended in routine only the next record tells, which saves half of the records.
@@ -62,18 +62,22 @@ class JournalLog:
             return
         started_s = perf_counter()
         routine_end_s, self._routine_end_s = self._routine_end_s, None
-        spelled = None if advice else records.spelled(event, at_s, routine_end_s)
+        spelled = None if recorded else records.spelled(event, at_s, routine_end_s)
         if spelled:
             self.journal.append_spelled(*spelled, started_s)
         else:
             self.journal.append(
-                self._body_of(event, at_s, advice, routine_end_s), since_s=started_s
+                self._body_of(event, at_s, recorded, routine_end_s), since_s=started_s
             )
 
     def _body_of(
-        self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None
+        self,
+        event: Event,
+        at_s: float,
+        recorded: Sequence[RecordedDecision],
+        routine_end_s: float | None,
     ) -> records.Body:
-        body = records.encode(event, at_s, advice, self._translate)
+        body = records.encode(event, at_s, recorded, self._translate)
         if routine_end_s is not None:
             body[records.ROUTINE_END] = routine_end_s
         return body

@@ -365,12 +365,14 @@ class Run:
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
             raise MetricNotReported(
-                f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}"
+                f"{experiment.fatal_error}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}"
             )
-        if experiment.misuse:
-            raise CannotPause(f"{experiment.misuse}; when this is mended, {how}")
-        if experiment.stall:
-            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        if experiment.fatal_error:
+            raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
+        if experiment.stall_reason:
+            _log.warning(
+                "the experiment ended with trials left to run: %s", experiment.stall_reason
+            )
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
             console.print_notice(

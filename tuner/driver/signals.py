@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from tuner.core.events import BY_REQUEST, TIME_LIMIT, StopRequested
+from tuner.core.events import TIME_LIMIT, USER_STOP, StopRequested
 from tuner.core.failure_causes import COMMON_FAILURE
 from tuner.execution.local.termination_signals import POLITE_SIGNALS
 
@@ -29,7 +29,7 @@ FAILED_EXIT_CODE: Final = 1
 """Exit code of a script whose experiment was stopped since all its trials failed for one cause."""
 CODES_AT_THE_END: Final = frozenset({INTERRUPTED_EXIT_CODE, FAILED_EXIT_CODE})
 """Exit codes with which a script ends when it has come to its end, and not at once."""
-_CAUSES: Final = {TIME_LIMIT: "the time limit", BY_REQUEST: "request"}
+_CAUSES: Final = {TIME_LIMIT: "the time limit", USER_STOP: "request"}
 _ECHO_S: Final = 0.1
 """A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
 _MAX_WISHES: Final = 2

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Failure, Verdict, checkpoint_directory_name
+from tuner.core.trial import Failure, ReportReply, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
@@ -81,7 +81,7 @@ class Attempt:
         self._channel = channel
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._verdict = Verdict.CONTINUE
+        self._verdict = ReportReply.CONTINUE
         self.may_stay = False
         self._missing = missing()
         self._num_modules = len(sys.modules)
@@ -96,7 +96,7 @@ class Attempt:
     @property
     def is_told_to_leave(self) -> bool:
         """Whether an answer said to stop or to pause."""
-        return self._verdict is not Verdict.CONTINUE
+        return self._verdict is not ReportReply.CONTINUE
 
     def start(self) -> None:
         """Say that the training code is about to be called."""
@@ -222,7 +222,7 @@ class Attempt:
         # A signal handler of the user's may raise in here; the answer is then read before the next report, lest the two be confused.
         answer = self._channel.receive()
         self._has_unread_answer = False
-        self._verdict = Verdict(answer["verdict"])
+        self._verdict = ReportReply(answer["verdict"])
         self.may_stay = bool(answer.get("stay"))
         Attempt.latest = self
         return answer
@@ -274,7 +274,7 @@ class Attempt:
                     staging, self.assignment.trial_dir, self._provenance(result), sync=sync
                 )
         except Exception as error:
-            is_needed = self._verdict is Verdict.PAUSE and self.latest_checkpoint_dir is None
+            is_needed = self._verdict is ReportReply.PAUSE and self.latest_checkpoint_dir is None
             if is_needed or (has_room and not _is_storage_trouble(error)):
                 self._could_not_save = True
                 raise

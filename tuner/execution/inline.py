@@ -14,14 +14,14 @@ from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
 from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
-from tuner.core.trial import Failure, Verdict
+from tuner.core.trial import Failure, ReportReply
 
 from .failures import as_message, describe
 from .messages import Assignment
 from .session import run_attempt
 from .translate import to_event
 
-_STOP = {"verdict": Verdict.STOP, "save": False}
+_STOP = {"verdict": ReportReply.STOP, "save": False}
 
 
 @final
@@ -129,7 +129,7 @@ class InlineExecutor:
     def _answer(self, command: AnswerReport) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
         if worker and worker.is_parked and worker.answer is None:
-            worker.answer = {"verdict": command.verdict, "save": command.save}
+            worker.answer = {"verdict": command.reply, "save": command.save}
             self._queue.append(worker)
 
     def _kill(self, command: KillWorker) -> None:

@@ -18,7 +18,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, Verdict
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 
 from .failures import describe
 
@@ -209,7 +209,7 @@ class VirtualExecutor(ABC):
         worker.is_waiting = False
         if command.save:
             self._events.append(CheckpointSaved(command.trial_id, command.attempt, worker.save()))
-        if command.verdict is Verdict.CONTINUE:
+        if command.reply is ReportReply.CONTINUE:
             self._train(worker)
         elif leave_s := worker.leave_s(has_saved=command.save):
             self._after(leave_s, worker, self._leave)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Ending, Trial
+from tuner.core.trial import TerminationReason, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.storage import atomic, checkpoints, layout, strict_json
 from tuner.storage.boot_id import boot_id
@@ -307,7 +307,10 @@ def known_by(records: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
 
 def _is_over(trial: Trial) -> bool:
     """Return whether a trial neither goes on by itself nor may be told to."""
-    return trial.is_finished and trial.ending in (Ending.COMPLETED, Ending.STOPPED_EARLY)
+    return trial.is_finished and trial.ending in (
+        TerminationReason.COMPLETED,
+        TerminationReason.STOPPED_EARLY,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ the files of trials

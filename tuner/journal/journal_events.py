@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.core.events import Event, TurnEnded
-from tuner.core.policies import Advice
+from tuner.core.policies import RecordedDecision
 from tuner.errors import StorageError
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.version_info import THIS_RELEASE, writer_of
@@ -23,12 +23,12 @@ class Happened:
     Attributes:
         event: What; None for the beginning or the end of a driver's life, by which time has passed and nothing else happened.
         at_s: When, in seconds of experiment time, which never goes back.
-        advice: What was decided on it.
+        recorded: What was decided on it.
     """
 
     event: Event | None
     at_s: float
-    advice: Sequence[Advice] = ()
+    recorded: Sequence[RecordedDecision] = ()
 
 
 def happened(
@@ -56,8 +56,8 @@ def happened(
                 continue
             if records.ROUTINE_END in body:
                 yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))
-            event, elapsed_s, advice = records.decode(body)
+            event, elapsed_s, recorded = records.decode(body)
         except StorageError as cause:
             told = f"{str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}"
             raise StorageError(f"{cause}; {told}") from cause
-        yield Happened(event, elapsed_s, advice)
+        yield Happened(event, elapsed_s, recorded)

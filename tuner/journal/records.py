@@ -38,7 +38,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import Advice, StopAll
+from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.core.trial_json import (
@@ -99,19 +99,22 @@ _TURN_FORMS: Final = _forms(b'"k":"turn"')
 
 
 def encode(
-    event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict
+    event: Event,
+    stamp: float,
+    recorded: Sequence[RecordedDecision] = (),
+    translate: Translate = dict,
 ) -> Body:
     """Return the record of an event.
 
     Args:
         event: What happened.
         stamp: When, in seconds of experiment time.
-        advice: What was decided on it.
+        recorded: What was decided on it.
         translate: Puts configurations into JSON values.
     """
     body = {"t": stamp, **_fields(event, translate)}
-    if advice:
-        body["d"] = [_advice_fields(said, translate) for said in advice]
+    if recorded:
+        body["d"] = [_advice_fields(said, translate) for said in recorded]
     return body
 
 
@@ -175,17 +178,17 @@ def spelled(
 
 
 def with_configs(
-    event: Event, advice: Sequence[Advice], translate: Translate
-) -> tuple[Event, Sequence[Advice]]:
-    """Return event and advice with the configurations in them brought back from JSON values."""
+    event: Event, recorded: Sequence[RecordedDecision], translate: Translate
+) -> tuple[Event, Sequence[RecordedDecision]]:
+    """Return event and recorded with the configurations in them brought back from JSON values."""
     if isinstance(event, TrialSuggested):
         event = replace(event, config=translate(event.config))
-    if advice and any(isinstance(said.decision, Exploit) for said in advice):
-        advice = tuple(_with_config(said, translate) for said in advice)
-    return event, advice
+    if recorded and any(isinstance(said.decision, Exploit) for said in recorded):
+        recorded = tuple(_with_config(said, translate) for said in recorded)
+    return event, recorded
 
 
-def _with_config(said: Advice, translate: Translate) -> Advice:
+def _with_config(said: RecordedDecision, translate: Translate) -> RecordedDecision:
     decision = said.decision
     return (
         replace(said, decision=replace(decision, config=translate(decision.config)))
@@ -285,26 +288,26 @@ def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
     }
 
 
-def _advice_fields(advice: Advice, translate: Translate) -> Body:
-    decision = advice.decision
+def _advice_fields(recorded: RecordedDecision, translate: Translate) -> Body:
+    decision = recorded.decision
     fields: Body = {"k": _kind_of(decision)}
     if isinstance(decision, Exploit):
         fields |= exploit_fields(decision, translate)
     else:
-        fields |= {} if isinstance(decision, StopAll) else {"id": decision.trial_id}
+        fields |= {} if isinstance(decision, StopExperiment) else {"id": decision.trial_id}
         fields |= {"rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
     if isinstance(decision, Stop) and decision.is_complete:
         fields["is_complete"] = True
     if isinstance(decision, Resize):
         fields["resources"] = dict(decision.resources)
-    if advice.question:
-        fields["on"] = advice.question
+    if recorded.question:
+        fields["on"] = recorded.question
     return fields
 
 
-def _kind_of(decision: Decision | StopAll) -> str:  # noqa: PLR0911  (one case for each decision)
+def _kind_of(decision: Decision | StopExperiment) -> str:  # noqa: PLR0911  (one case for each decision)
     match decision:
-        case StopAll():
+        case StopExperiment():
             return "stop_all"
         case Stop():
             return "stop"
@@ -322,7 +325,7 @@ def _kind_of(decision: Decision | StopAll) -> str:  # noqa: PLR0911  (one case f
             assert_never(decision)
 
 
-def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
+def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[RecordedDecision, ...]]:
     """Return event, stamp and what was decided of a record.
 
     Raises:
@@ -339,7 +342,10 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
         return (
             event_of(body),
             stamp_of(body),
-            tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ())),
+            tuple(
+                RecordedDecision(fields.get("on", 0), _decision(fields))
+                for fields in body.get("d", ())
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise StorageError(
@@ -397,10 +403,10 @@ def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
     return None if fields is None else CheckpointRecord(**fields)
 
 
-def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:  # noqa: PLR0911  (one case for each decision)
+def _decision(fields: Mapping[str, Any]) -> Decision | StopExperiment:  # noqa: PLR0911  (one case for each decision)
     reason = Reason(fields["rule"], fields["n"])
     if fields["k"] == "stop_all":
-        return StopAll(reason)
+        return StopExperiment(reason)
     trial_id = fields["id"]
     match fields["k"]:
         case "stop":

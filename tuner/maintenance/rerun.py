@@ -15,7 +15,7 @@ from tuner.analysis.frames import flat_metrics
 from tuner.analysis.stored import read_stored
 from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.execution.resource_requests import resources_for, with_resources
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, Row, histories_of
@@ -176,7 +176,10 @@ def _criterion(
     if full is not None:
         limit = MaximumIterationStopper(full)
         return (limit if is_lost else CombinedStopper(stopper_from(stop), limit)), ""
-    has_end = any(one.ending is Ending.COMPLETED for one in trials) or trial.status is Status.ERROR
+    has_end = (
+        any(one.ending is TerminationReason.COMPLETED for one in trials)
+        or trial.status is Status.ERROR
+    )
     if (
         has_end
         and not is_lost

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tuner.callbacks import Callback, TrialFileLogger
 from tuner.callbacks.trackers.tracker import TrackerCallback
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import Rows
 
 
@@ -44,5 +44,7 @@ def mend_logs(
 
 def _may_go_on(trial: Trial) -> bool:
     return (
-        not trial.is_finished or trial.status is Status.ERROR or trial.ending is Ending.INTERRUPTED
+        not trial.is_finished
+        or trial.status is Status.ERROR
+        or trial.ending is TerminationReason.INTERRUPTED
     )

@@ -82,16 +82,16 @@ def replay(
         elapsed_s = past.at_s
         if past.event is None:
             continue
-        event, advice = (
-            (past.event, past.advice)
+        event, recorded = (
+            (past.event, past.recorded)
             if configs is None
-            else records.with_configs(past.event, past.advice, configs.decode)
+            else records.with_configs(past.event, past.recorded, configs.decode)
         )
         if isinstance(event, _ANSWERS):
             event = past_search.relive(event)
         elif isinstance(event, TrialForked):
             proposer.disown(event.trial_id, is_awaited=False)
-        outcome = experiment.handle(event, elapsed_s, advice)
+        outcome = experiment.handle(event, elapsed_s, recorded)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
                 locate(notice.trial, trial_path(directory, notice.trial.trial_id))
@@ -110,7 +110,7 @@ class _PastSearch:
     """
 
     def __init__(self, experiment: Experiment, proposer: Proposer) -> None:
-        self._desk = experiment.desk
+        self._desk = experiment.suggestion_budget
         self._proposer = proposer
         self._untold: list[Call] = []
         self._num_asked = (
@@ -145,7 +145,7 @@ class _PastSearch:
 
 
 def _say_what_has_changed(experiment: Experiment, proposer: Proposer) -> None:
-    if num_changes := experiment.counsel.num_changes_of_mind:
+    if num_changes := experiment.policies.num_deviations:
         _log.info(
             "scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided",
             num_changes,

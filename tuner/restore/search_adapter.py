@@ -12,7 +12,7 @@ from searchers.space import SearchSpace, experiment_tag
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
-from tuner.core.trial import Ending, Failure, Trial
+from tuner.core.trial import Failure, TerminationReason, Trial
 from tuner.storage import strict_json
 from tuner.storage.config_codec import missing, require_complete
 
@@ -149,11 +149,11 @@ class Proposer:
             case TrialPaused(trial):
                 call = partial(self._searcher.on_trial_pause, trial.trial_id, _last_flat(trial))
             case TrialEnded(trial) if trial.ending is None or (
-                trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)
+                trial.ending is TerminationReason.INTERRUPTED and not _is_given_up(trial)
             ):
                 pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):
-                is_stopped = trial.ending is not Ending.COMPLETED
+                is_stopped = trial.ending is not TerminationReason.COMPLETED
                 call = partial(
                     tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped
                 )

@@ -39,20 +39,20 @@ class State:
     @property
     def can_be_put_down(self) -> bool:
         """Whether each of them can tell its state; else it has to be rebuilt from the whole journal."""
-        counsel = self.experiment.counsel
+        policies = self.experiment.policies
         return (
-            counsel.scheduler.keeps_state
-            and counsel.stopper.keeps_state
+            policies.scheduler.keeps_state
+            and policies.stopper.keeps_state
             and self.proposer.keeps_state
         )
 
     def put_down(self) -> dict[str, Any]:
         """Return it as JSON values, without the trials."""
-        counsel = self.experiment.counsel
+        policies = self.experiment.policies
         return {
             "experiment": self.experiment.state_dict(),
-            "scheduler": counsel.scheduler.state_dict(),
-            "stopper": counsel.stopper.state_dict(),
+            "scheduler": policies.scheduler.state_dict(),
+            "stopper": policies.stopper.state_dict(),
             "proposer": self.proposer.state_dict(),
         }
 
@@ -62,10 +62,10 @@ class State:
         Raises:
             Exception: Whatever a part raises that is not the one whose state was put down.
         """
-        counsel = self.experiment.counsel
+        policies = self.experiment.policies
         self.experiment.load_state_dict(state["experiment"], map(self.trial_from, state["trials"]))
-        counsel.scheduler.load_state_dict(state["scheduler"])
-        counsel.stopper.load_state_dict(state["stopper"])
+        policies.scheduler.load_state_dict(state["scheduler"])
+        policies.stopper.load_state_dict(state["stopper"])
         self.proposer.load_state_dict(state["proposer"])
 
     def words_for(self, trial: Trial) -> bytes:

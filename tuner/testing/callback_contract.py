@@ -16,7 +16,7 @@ from typing import Any, final
 from schedulers.decisions import Reason
 from tuner.callbacks.callback import Callback
 from tuner.core.result import CONFIG
-from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint, locate
 
 _CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}
@@ -236,13 +236,16 @@ class _Story:
         """Let a trial fail for good."""
         self._note_failure(trial)
         trial.move_to(Status.ERROR)
-        trial.ending = Ending.FAILED
+        trial.ending = TerminationReason.FAILED
         self.callback.on_trial_error(**self._info(trial))
 
     def complete(self, trial: Trial) -> None:
         """Let a trial end well."""
         trial.move_to(Status.TERMINATED)
-        trial.ending, trial.reason = Ending.STOPPED_EARLY, Reason("asha.rung", {"rung": 1})
+        trial.ending, trial.reason = (
+            TerminationReason.STOPPED_EARLY,
+            Reason("asha.rung", {"rung": 1}),
+        )
         self.callback.on_trial_complete(**self._info(trial))
 
     def _info(self, trial: Trial) -> dict[str, Any]:

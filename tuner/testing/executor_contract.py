@@ -23,7 +23,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, Verdict
+from tuner.core.trial import CheckpointRecord, ReportReply
 from tuner.execution.executor import Executor
 from tuner.execution.messages import Assignment
 from tuner.execution.trainable import Trainable
@@ -152,17 +152,17 @@ class ExecutorContract(ABC):
 
     def test_a_trial_obeys_a_stop(self) -> None:
         """End a trial that is told to stop as STOPPED, without another report."""
-        self._check_leaves(Verdict.STOP)
+        self._check_leaves(ReportReply.STOP)
 
     def test_a_trial_obeys_a_pause(self) -> None:
         """End a trial that is told to pause as STOPPED, without another report."""
-        self._check_leaves(Verdict.PAUSE)
+        self._check_leaves(ReportReply.PAUSE)
 
-    def _check_leaves(self, verdict: Verdict) -> None:
+    def _check_leaves(self, verdict: ReportReply) -> None:
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
-            play.answer("t00000", Verdict.CONTINUE)
+            play.answer("t00000", ReportReply.CONTINUE)
             play.next("t00000", ResultReported)
             play.answer("t00000", verdict)
             play.finish("t00000")
@@ -174,9 +174,9 @@ class ExecutorContract(ABC):
         with self._playing(Counting) as play:
             play.start("t00000", next_checkpoint=4)
             play.next("t00000", ResultReported)
-            play.answer("t00000", Verdict.CONTINUE, save=True)
+            play.answer("t00000", ReportReply.CONTINUE, save=True)
             play.next("t00000", ResultReported)
-            play.answer("t00000", Verdict.PAUSE, save=True)
+            play.answer("t00000", ReportReply.PAUSE, save=True)
             play.finish("t00000")
             kinds = [
                 type(event) for event in play.events if not isinstance(event, CheckpointStarted)
@@ -202,7 +202,7 @@ class ExecutorContract(ABC):
         with self._playing(Counting) as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
-            play.answer("t00000", Verdict.PAUSE, save=True)
+            play.answer("t00000", ReportReply.PAUSE, save=True)
             checkpoint = play.next("t00000", CheckpointSaved).checkpoint
             play.finish("t00000")
             play.start("t00000", 2, checkpoint=checkpoint, next_checkpoint=1, num_results=3)
@@ -229,7 +229,7 @@ class ExecutorContract(ABC):
             play.start("t00000")
             play.next("t00000", ResultReported)
             play.executor.carry_out(
-                [AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")]
+                [AnswerReport("t00000", 1, ReportReply.CONTINUE), KillWorker("t00000", 1, "test")]
             )
             play.finish("t00000", answers=False)
             assert play.exit_of("t00000").outcome is Outcome.KILLED
@@ -253,12 +253,12 @@ class ExecutorContract(ABC):
             for trial_id, attempt in (("t99999", 1), ("t00000", 1), ("t00001", 2)):
                 play.executor.carry_out(
                     [
-                        AnswerReport(trial_id, attempt, Verdict.STOP),
+                        AnswerReport(trial_id, attempt, ReportReply.STOP),
                         KillWorker(trial_id, attempt, "test"),
                     ]
                 )
             play.listen()
-            play.answer("t00001", Verdict.CONTINUE)
+            play.answer("t00001", ReportReply.CONTINUE)
             play.finish("t00001")
             assert play.values("t00001") == [1, 2]
             assert {event.trial_id for event in play.events} == {"t00000", "t00001"}
@@ -352,7 +352,7 @@ class _Play:
         self.executor.carry_out([_start(trial_id, attempt, checkpoint, next_checkpoint, **config)])
 
     def answer(
-        self, trial_id: str, verdict: Verdict, attempt: int = 1, *, save: bool = False
+        self, trial_id: str, verdict: ReportReply, attempt: int = 1, *, save: bool = False
     ) -> None:
         """Answer a report."""
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
@@ -377,7 +377,7 @@ class _Play:
             news = self._hear()
             for event in news:
                 if answers and isinstance(event, ResultReported):
-                    self.answer(event.trial_id, Verdict.CONTINUE, event.attempt)
+                    self.answer(event.trial_id, ReportReply.CONTINUE, event.attempt)
 
     def listen(self) -> None:
         """Hear what is said without being asked for."""

@@ -13,7 +13,7 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event, ResultReported
 from tuner.core.experiment import Experiment
-from tuner.core.policies import Advice, StopAll
+from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.driver import Driver
@@ -37,18 +37,18 @@ class Entry:
     Attributes:
         event: What happened.
         at_s: When, in virtual seconds since the start.
-        advice: What scheduler and stop criterion said on it.
+        recorded: What scheduler and stop criterion said on it.
     """
 
     event: Event
     at_s: float
-    advice: Sequence[Advice]
+    recorded: Sequence[RecordedDecision]
 
     @property
     def decisions(self) -> Sequence[Decision]:
         """What they decided about trials."""
         return tuple(
-            said.decision for said in self.advice if not isinstance(said.decision, StopAll)
+            said.decision for said in self.recorded if not isinstance(said.decision, StopExperiment)
         )
 
 
@@ -63,9 +63,9 @@ class MemoryLog:
     def __init__(self) -> None:
         self.history: list[Entry] = []
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Take in an event."""
-        self.history.append(Entry(event, at_s, tuple(advice)))
+        self.history.append(Entry(event, at_s, tuple(recorded)))
 
     def flush(self) -> None:
         """Do nothing: there is nothing to be lost."""
@@ -167,7 +167,7 @@ def simulate(
     )
     log = MemoryLog()
     elapsed_s = _drive(plan, experiment, executor, log)
-    return Simulation(_grid(experiment, log), elapsed_s, log.history, experiment.stall)
+    return Simulation(_grid(experiment, log), elapsed_s, log.history, experiment.stall_reason)
 
 
 def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentSettings:

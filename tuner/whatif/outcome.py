@@ -12,7 +12,7 @@ from schedulers.decisions import Reason
 from tuner.analysis.frames import value_at
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 
 from .recording import RecordedTrial
 from .replaying import Stint, results_until
@@ -140,6 +140,6 @@ def length_s(recorded: RecordedTrial) -> float:
 def _fate_of(recorded: RecordedTrial, replayed: Trial) -> Fate:
     if replayed.status is Status.ERROR:
         return Fate.FAILED
-    if replayed.ending is Ending.STOPPED_EARLY:
+    if replayed.ending is TerminationReason.STOPPED_EARLY:
         return Fate.STOPPED
     return Fate.RAN_OUT if recorded.is_cut and replayed.reason is None else Fate.COMPLETED

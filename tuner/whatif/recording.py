@@ -13,12 +13,12 @@ from typing import Any, Final
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.core.manual_control import FORK_RULE
+from tuner.core.manual_control import USER_FORK
 from tuner.core.pareto import Objectives
 from tuner.core.resources import ResourcePool
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Ending, Failure, Status, Trial
+from tuner.core.trial import Failure, Status, TerminationReason, Trial
 from tuner.execution.replay_executor import Curve, CurvePoint
 from tuner.journal.rows import Row
 from tuner.storage.declaration import read_declaration
@@ -164,7 +164,7 @@ def _mode_of(grid: ResultGrid) -> Mode | None:
 
 def _is_fork(trial: Trial) -> bool:
     """Return whether the user let a trial begin where another one stood, so that there is no beginning to its curve."""
-    return bool(trial.grafts) and trial.grafts[0].reason.rule == FORK_RULE
+    return bool(trial.grafts) and trial.grafts[0].reason.rule == USER_FORK
 
 
 def _refuse_grafts(trials: Sequence[Trial]) -> None:
@@ -199,7 +199,7 @@ def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool
         is_cut=_is_cut(trial),
         is_stopped_by_criterion=trial.reason is not None
         and trial.reason.rule == "stop"
-        and trial.ending is Ending.COMPLETED,
+        and trial.ending is TerminationReason.COMPLETED,
         refusal=failure if has_failed and not (trial.attempt or points) else None,
     )
 
@@ -236,7 +236,10 @@ def _is_cut(trial: Trial) -> bool:
     """Return whether somebody else than the training code or the stop criterion ended a trial, if it has ended at all."""
     if trial.status is Status.ERROR:
         return False
-    if not trial.is_finished or trial.ending in (Ending.INTERRUPTED, Ending.STOPPED_EARLY):
+    if not trial.is_finished or trial.ending in (
+        TerminationReason.INTERRUPTED,
+        TerminationReason.STOPPED_EARLY,
+    ):
         return True
     return trial.reason is not None and trial.reason.rule not in ("stop", "trainable.done")
 

@@ -21,7 +21,7 @@ from tuner.core.commands import (
 )
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
-from tuner.core.policies import Advice, StopAll
+from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
@@ -131,8 +131,8 @@ def replay(
         tick_s=None,
     )
     driver.run()
-    if experiment.misuse:
-        raise CannotPauseRecording(experiment.misuse)
+    if experiment.fatal_error:
+        raise CannotPauseRecording(experiment.fatal_error)
     stints = witness.stints
     best_trial_id, best_value = best_last(_lasts(recording, stints, metric), mode)
     return Replay(
@@ -251,12 +251,12 @@ class _Watchman:
         self._scheduler = scheduler
         self.decisions: list[Decision] = []
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Look at what was decided."""
-        for said in advice:
+        for said in recorded:
             if isinstance(said.decision, Exploit | Resize):
                 raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004  (the scheduler's value, not its type)
-            if not isinstance(said.decision, StopAll):
+            if not isinstance(said.decision, StopExperiment):
                 self.decisions.append(said.decision)
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import Advice
+from tuner.core.policies import RecordedDecision
 from tuner.journal.records import encode, mark
 
 RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})
@@ -25,7 +25,7 @@ RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})
 def told(*happened):
     """Return the records of events, one each second, with what was decided on them."""
     return [
-        encode(event, float(second), [Advice(0, decision) for decision in said])
+        encode(event, float(second), [RecordedDecision(0, decision) for decision in said])
         for second, (event, said) in enumerate(happened)
     ]
 

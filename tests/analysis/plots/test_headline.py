@@ -7,7 +7,7 @@ import pytest
 from tuner.analysis.charts.data import Source
 from tuner.analysis.charts.data.failures import failed
 from tuner.analysis.charts.data.summary import headline, saving, slowest
-from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 
 
@@ -18,7 +18,7 @@ def source(tmp_path):
     )
 
 
-def timed(make, name, num_results, *, pace_s=2.0, ending=Ending.COMPLETED):
+def timed(make, name, num_results, *, pace_s=2.0, ending=TerminationReason.COMPLETED):
     results = [
         {"loss": 1.0 / number, "time_total_s": pace_s * number}
         for number in range(1, num_results + 1)
@@ -31,7 +31,7 @@ def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
         timed(make, "a", 3),
         timed(make, "b", 9),
         make.failed("c"),
-        timed(make, "d", 1, ending=Ending.STOPPED_EARLY),
+        timed(make, "d", 1, ending=TerminationReason.STOPPED_EARLY),
     ]
     told = headline(source(trials))
     assert (told.name, told.path, told.best_trial_id, told.best_value) == (
@@ -45,7 +45,7 @@ def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
 
 
 def test_what_early_stopping_saved_is_what_the_stopped_ones_did_not_train(make, source):
-    stopped = timed(make, "b", 2, pace_s=3.0, ending=Ending.STOPPED_EARLY)
+    stopped = timed(make, "b", 2, pace_s=3.0, ending=TerminationReason.STOPPED_EARLY)
     found = saving(source([timed(make, "a", 10), stopped]))
     assert (found.num_trials, found.full_iterations, found.iterations, found.time_s) == (
         1,
@@ -58,7 +58,7 @@ def test_what_early_stopping_saved_is_what_the_stopped_ones_did_not_train(make, 
 
 def test_nothing_is_saved_where_nothing_was_stopped_early(make, source):
     assert saving(source([timed(make, "a", 3)])) is None
-    assert saving(source([make.trial("a", ending=Ending.STOPPED_EARLY)])) is None
+    assert saving(source([make.trial("a", ending=TerminationReason.STOPPED_EARLY)])) is None
     assert saving(source([])) is None
 
 
@@ -99,7 +99,7 @@ def test_the_slowest_come_first(make, source):
     ],
 )
 def test_of_a_failure_the_last_line_is_told(make, source, failures, expected):
-    trial = make.trial("a", status=Status.ERROR, ending=Ending.FAILED)
+    trial = make.trial("a", status=Status.ERROR, ending=TerminationReason.FAILED)
     trial.failures = failures
     [found] = failed(source([trial, make.trial("b")]))
     assert (found.trial_id, found.error) == ("a", expected)

@@ -11,7 +11,7 @@ from tuner.callbacks.formatting import duration, printable, shorten, show
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
 from tuner.core.tracked_metric import Evaluation
-from tuner.core.trial import Ending, Failure, Status, Trial
+from tuner.core.trial import Failure, Status, TerminationReason, Trial
 
 from .progress_table import (
     TableOptions,
@@ -307,7 +307,7 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "completed": count.get(Status.TERMINATED, 0)
         - progress.num_stopped_early
         - progress.num_interrupted,
-        Ending.STOPPED_EARLY.word: progress.num_stopped_early,
+        TerminationReason.STOPPED_EARLY.word: progress.num_stopped_early,
         "interrupted": progress.num_interrupted - progress.num_not_started,
         "not started": progress.num_not_started,
         "failed": count.get(Status.ERROR, 0),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.callbacks.callback import Callback
-from tuner.core.trial import Graft, Trial
+from tuner.core.trial import AppliedExploit, Trial
 from tuner.storage import layout
 from tuner.storage.reading import LARGE_BYTES, read_file
 
@@ -45,7 +45,12 @@ class PolicyLog(Callback):
         self._experiment_path = Path(info["experiment_path"])
 
     def on_trial_exploit(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        graft: AppliedExploit,
+        **info: Any,
     ) -> None:
         """Add the exploit to both files."""
         self._know(trials)

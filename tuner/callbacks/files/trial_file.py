@@ -25,7 +25,7 @@ from tuner.callbacks.log_records import (
     told_of,
 )
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
-from tuner.core.trial import Ending, Graft, Status, Trial
+from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
 from tuner.storage.boot_id import boot_id
 from tuner.storage.layout import LOGGED
 
@@ -258,7 +258,7 @@ class TrialFileLogger(LoggerCallback):
             return  # it has never started, and there is no file of it
         for entry in self.story(trial, results):
             self._add(trial, entry)
-        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:
+        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:
             self.forget(trial)  # the others may go on, behind what is not written yet
 
     def is_sealed(self, trial: Trial) -> bool:
@@ -353,7 +353,7 @@ class TrialFileLogger(LoggerCallback):
             yield End(trial.status is Status.ERROR, time.time(), self._to_be_sealed(trial))
 
     @staticmethod
-    def _at_graft(trial: Trial, branches: deque[Graft]) -> Begin:
+    def _at_graft(trial: Trial, branches: deque[AppliedExploit]) -> Begin:
         """Return what happened at the first of the trial's branches that are left, and strike it off."""
         graft = branches.popleft()
         config = branches[0].config if branches else trial.config

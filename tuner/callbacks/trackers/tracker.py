@@ -17,7 +17,7 @@ from tuner.callbacks.callback import LoggerCallback
 from tuner.callbacks.log_records import Row
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
 
 from .tracker_queue import Begun, Courier, Ended, Entry, Outcome, Recalled, Saved, Tracker
@@ -153,7 +153,7 @@ def _row(result: Mapping[str, Any]) -> Row:
 def _ended(trial: Trial) -> Ended | None:
     if not trial.is_finished:
         return None  # an attempt has failed and is tried again
-    if trial.ending is Ending.INTERRUPTED:
+    if trial.ending is TerminationReason.INTERRUPTED:
         return Ended(Outcome.KILLED, time.time())
     return Ended(Outcome.FAILED if trial.status is Status.ERROR else Outcome.FINISHED, time.time())
 

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
-from tuner.core.trial import Failure, Verdict
+from tuner.core.trial import Failure, ReportReply
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
@@ -16,11 +16,11 @@ from .wire import DriverEnd
 
 _ANSWERS: Final = {
     (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n"
-    for verdict in Verdict
+    for verdict in ReportReply
     for save in (False, True)
 }
 _STAY: Final = {
-    save: strict_json.to_bytes({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True})
+    save: strict_json.to_bytes({"verdict": ReportReply.EXPLOIT.value, "save": save, "stay": True})
     + b"\n"
     for save in (False, True)
 }
@@ -114,7 +114,7 @@ class RemoteWorker:
         """Begin to send the answer to a report."""
         self._is_waiting = False
         self.end.send(
-            _STAY[command.save] if command.stay else _ANSWERS[command.verdict, command.save]
+            _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
         )
 
     def condemn(self, reason: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, final
 from schedulers.decisions import Exploit, Reason
 from tuner.callbacks.callback import Callback
 from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TrialForked, TurnEnded
-from tuner.core.manual_control import FORK_RULE
-from tuner.core.policies import Advice
+from tuner.core.manual_control import USER_FORK
+from tuner.core.policies import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.checkpoint_deleter import CheckpointCleaner
 from tuner.driver.journal_log import JournalLog
@@ -29,17 +29,17 @@ class WatchedLog:
         self._world = world
         self._on_restart = on_restart
 
-    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+    def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """See `EventLog.append`."""
         if isinstance(event, DriverRestarted):
             self._on_restart()
         if isinstance(event, TrialForked):
-            why = Reason(FORK_RULE, {"checkpoint": event.checkpoint})
+            why = Reason(USER_FORK, {"checkpoint": event.checkpoint})
             self._world.ledger.has_forks = True
             self._world.ledger.note_exploit(
                 Exploit(event.trial_id, event.donor_id, event.changes, why, event.checkpoint)
             )
-        for said in advice:
+        for said in recorded:
             if isinstance(said.decision, Exploit):
                 self._world.ledger.note_exploit(said.decision)
         # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
@@ -48,7 +48,7 @@ class WatchedLog:
             or (isinstance(event, TurnEnded) and event.is_routine)
         ):
             self._world.is_dirty = True
-        self._log.append(event, at_s, advice)
+        self._log.append(event, at_s, recorded)
 
     def flush(self) -> None:
         """See `EventLog.flush`."""

@@ -34,14 +34,18 @@ class Hand:
         every = self._world.scenario.wishes_every
         if not every:
             return ()
-        roster = self._experiment.roster
-        if roster.held and not (roster.live or roster.ready or roster.backlog):
-            return [(Wish(Verb.RESUME, trial_id), self._hear) for trial_id in roster.held]
+        trial_table = self._experiment.trial_table
+        if trial_table.held and not (trial_table.live or trial_table.ready or trial_table.backlog):
+            return [(Wish(Verb.RESUME, trial_id), self._hear) for trial_id in trial_table.held]
         chance = self._world.whims
-        if not roster.trials or self._world.num_wishes_left <= 0 or chance.random() >= 1 / every:
+        if (
+            not trial_table.trials
+            or self._world.num_wishes_left <= 0
+            or chance.random() >= 1 / every
+        ):
             return ()
         self._world.num_wishes_left -= 1
-        verb, trial = chance.choice(_VERBS), chance.choice(roster.trials)
+        verb, trial = chance.choice(_VERBS), chance.choice(trial_table.trials)
         changes = {"x": chance.choice(_FORKED_X)} if verb is Verb.FORK else {}
         return [(Wish(verb, trial.trial_id, changes), self._hear)]
 

@@ -21,7 +21,7 @@ from schedulers import ASHAScheduler, Scheduler
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import History, MemoryRows, histories_of
 
 from .fate import Fault
@@ -163,7 +163,7 @@ def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, in
 
 def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
     """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
-    trial = _experiment(world).roster[start.trial_id]
+    trial = _experiment(world).trial_table[start.trial_id]
     recorded = trial.checkpoints
     if start.source_id == start.trial_id and trial.graft is None:
         latest = trial.source if trial.grafts else recorded[-1] if recorded else None
@@ -171,7 +171,7 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
             "I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded
         )
     else:
-        donor = _experiment(world).roster[start.source_id]
+        donor = _experiment(world).trial_table[start.source_id]
         require(
             "I5",
             start.checkpoint in donor.checkpoints,
@@ -306,7 +306,7 @@ def portrait(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
         "trials": trials,
         "best": board,
         "scheduler": repr(scheduler.state_dict()),
-        "counts": dict(+experiment.roster.num_by_status),
+        "counts": dict(+experiment.trial_table.num_by_status),
     }
 
 
@@ -381,7 +381,7 @@ def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
 
 def pauses_have_checkpoints(experiment: Experiment) -> None:
     """I11: a paused trial has a checkpoint to go on from, or waits for one."""
-    for trial in experiment.roster.paused.values():
+    for trial in experiment.trial_table.paused.values():
         require("I11", trial.source or trial.exploit, "%s is paused without a checkpoint", trial)
 
 
@@ -568,7 +568,7 @@ def the_dead_rest(world: World, start: StartWorker) -> None:
     ending = world.ledger.over.get(start.trial_id)
     require(
         "I20",
-        ending in {None, Ending.INTERRUPTED},
+        ending in {None, TerminationReason.INTERRUPTED},
         "%s is started although it is over: %s",
         start.trial_id,
         ending,
@@ -585,7 +585,10 @@ def the_dead_rest(world: World, start: StartWorker) -> None:
 
 def all_samples_are_used(world: World, experiment: Experiment) -> None:
     """I20: there are as many trials as were asked for, unless time was up."""
-    num, wanted = len(experiment.trials) - experiment.roster.num_forked, world.scenario.num_trials
+    num, wanted = (
+        len(experiment.trials) - experiment.trial_table.num_forked,
+        world.scenario.num_trials,
+    )
     is_cut_short = world.scenario.time_budget_s is not None
     require(
         "I20",
@@ -599,7 +602,7 @@ def all_samples_are_used(world: World, experiment: Experiment) -> None:
         for trial in experiment.trials
     )
     require("I9", is_over, "a trial never ends")
-    require("I9", not experiment.stall, experiment.stall)
+    require("I9", not experiment.stall_reason, experiment.stall_reason)
     require(
         "I9",
         all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials),

@@ -9,7 +9,7 @@ from typing import Final
 
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
-from tuner.core.trial import Ending, Status, Trial, Verdict, WorkerState
+from tuner.core.trial import ReportReply, Status, TerminationReason, Trial, WorkerState
 
 from .invariants import require
 from .world import World
@@ -30,7 +30,7 @@ def leases_have_readers(experiment: Experiment) -> None:
                 index,
                 donor,
             )
-            trial = experiment.roster.find(reader.removesuffix(_TO_BE)) if reader else None
+            trial = experiment.trial_table.find(reader.removesuffix(_TO_BE)) if reader else None
             if trial is None:
                 continue
             owed = _origin(trial) if reader == trial.trial_id else _aim(trial)
@@ -67,9 +67,9 @@ def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
         )
         if trial.exploit.checkpoint is not None:
             continue
-        donor = experiment.roster[trial.exploit.donor_id]
+        donor = experiment.trial_table[trial.exploit.donor_id]
         is_over = (
-            donor.is_finished and donor.ending is not Ending.INTERRUPTED
+            donor.is_finished and donor.ending is not TerminationReason.INTERRUPTED
         )  # with the others it goes on, and may be waited for
         require("I9", not is_over, "%s waits for %s, which is over", trial, donor)
         is_idle = donor.status is not Status.PENDING and not _is_about_to_save(donor)
@@ -83,9 +83,9 @@ def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
 
 
 def _is_about_to_save(donor: Trial) -> bool:
-    is_to_leave = donor.intention is not None and donor.intention.verdict in (
-        Verdict.PAUSE,
-        Verdict.EXPLOIT,
+    is_to_leave = donor.intention is not None and donor.intention.reply in (
+        ReportReply.PAUSE,
+        ReportReply.EXPLOIT,
     )
     return (
         donor.owes_save or is_to_leave or donor.worker in (WorkerState.SAVING, WorkerState.STOPPING)
@@ -94,7 +94,7 @@ def _is_about_to_save(donor: Trial) -> bool:
 
 def clones_are_as_decided(world: World, start: StartWorker) -> None:
     """I6: a clone trains with the configuration that its scheduler has chosen, and from its own checkpoint once it has one."""
-    trial = world.experiment.roster[start.trial_id] if world.experiment else None
+    trial = world.experiment.trial_table[start.trial_id] if world.experiment else None
     if trial is None or not trial.grafts:
         return
     latest = trial.grafts[-1]
@@ -124,7 +124,7 @@ def clones_are_as_decided(world: World, start: StartWorker) -> None:
 
 def note_the_paused(world: World) -> None:
     """Write down who lies paused at the end of a turn."""
-    paused = world.experiment.roster.paused.values() if world.experiment else ()
+    paused = world.experiment.trial_table.paused.values() if world.experiment else ()
     world.ledger.paused = {trial.trial_id: trial.attempt for trial in paused if trial.source}
 
 
@@ -133,7 +133,7 @@ def the_paused_outlast_an_interruption(world: World, trial: Trial) -> None:
     was_paused = world.ledger.paused.get(trial.trial_id) == trial.attempt
     require(
         "I20",
-        trial.ending is not Ending.INTERRUPTED or not was_paused,
+        trial.ending is not TerminationReason.INTERRUPTED or not was_paused,
         "%s lay paused and was interrupted",
         trial,
     )

@@ -16,7 +16,7 @@ from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Ending, Status
+from tuner.core.trial import Status, TerminationReason
 from tuner.driver.checkpoint_deleter import CheckpointCleaner
 from tuner.driver.control import Helm
 from tuner.driver.driver import Driver
@@ -86,7 +86,7 @@ class Session:
     def is_over(self) -> bool:
         """Whether the driver has come to the end, and nothing is left to be continued."""
         trials, scenario = self.experiment.trials, self._world.scenario
-        num_sampled = len(trials) - self.experiment.roster.num_forked
+        num_sampled = len(trials) - self.experiment.trial_table.num_forked
         is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None
         why = self.experiment.stop_reason
         is_time_up = why is not None and why.rule == TIME_BUDGET
@@ -252,4 +252,4 @@ class Session:
 
 def is_interrupted(trial: Any) -> bool:
     """Return whether a trial goes on when the experiment is taken up again; where time was up, it would be up again at once."""
-    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != TIME_BUDGET
+    return trial.ending is TerminationReason.INTERRUPTED and trial.reason.rule != TIME_BUDGET

@@ -11,7 +11,7 @@ from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
 from tuner.core.events import (
-    BY_REQUEST,
+    USER_STOP,
     CheckpointFailed,
     CheckpointSaved,
     CheckpointStarted,
@@ -21,7 +21,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, Trial, Verdict
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
@@ -192,7 +192,7 @@ class Workers:
                 until = world.now
         if not (self._events or self._is_awake):
             experiment = world.experiment
-            is_up_to_the_user = experiment is not None and bool(experiment.roster.held)
+            is_up_to_the_user = experiment is not None and bool(experiment.trial_table.held)
             invariants.require(
                 "I9",
                 until < math.inf or is_up_to_the_user,
@@ -243,7 +243,7 @@ class Workers:
             return
         if world.disk.has_moved:
             invariants.require(
-                "I15", command.verdict is Verdict.STOP, "%s, though its journal is gone", command
+                "I15", command.reply is ReportReply.STOP, "%s, though its journal is gone", command
             )
             worker.is_waiting = False
             world.seen["told to leave without a journal"] += 1
@@ -258,11 +258,11 @@ class Workers:
         if world.scenario.durability == "strict":
             world.ledger.num_safe = len(world.ledger.acknowledged)
         worker.is_waiting = False
-        if command.verdict is not Verdict.CONTINUE or command.save:
+        if command.reply is not ReportReply.CONTINUE or command.save:
             invariants.written_before_acted(world, command)
-        if command.verdict is Verdict.STOP:
+        if command.reply is ReportReply.STOP:
             world.ledger.discarded.add(command.trial_id)
-        go_on = self._train if command.verdict is Verdict.CONTINUE else self._leave
+        go_on = self._train if command.reply is ReportReply.CONTINUE else self._leave
         if command.save:
             self._save(worker, go_on)
         else:
@@ -384,8 +384,8 @@ class Workers:
             return
         ledger, experiment = self._world.ledger, self._world.experiment
         if experiment:
-            trial = experiment.roster[worker.trial_id]
-            if trial.intention and trial.intention.reason.rule == BY_REQUEST:
+            trial = experiment.trial_table[worker.trial_id]
+            if trial.intention and trial.intention.reason.rule == USER_STOP:
                 ledger.given_up_by_user.add(worker.trial_id)
             self._unsaved.append((trial, trial.num_failures))
         ledger.discarded.discard(

@@ -138,7 +138,7 @@ class World:
             case Fault.CLOCK_JUMP:
                 self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
-                live = self.experiment.roster.live.values() if self.experiment else ()
+                live = self.experiment.trial_table.live.values() if self.experiment else ()
                 spared = {name for trial in live for name in (trial.trial_id, trial.source_id)}
                 self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 

@@ -11,7 +11,7 @@ from tuner.analysis.best import best_first, config_of, value_of
 from tuner.analysis.ranking import Mode, mode_for, objective_of
 from tuner.core.pareto import Objectives
 from tuner.core.result import flatten
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import StorageError
 from tuner.journal.reader import read as journal_records
 from tuner.journal.rows import Rows
@@ -119,5 +119,5 @@ class Source:
 def state_of(trial: Trial) -> str:
     """Return where a trial stands, in the words of the charts: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"`` ..."""
     if trial.status is Status.ERROR:
-        return str(Ending.FAILED)
+        return str(TerminationReason.FAILED)
     return str(trial.ending) if trial.ending else trial.status.lower()

@@ -13,7 +13,7 @@ from tuner.analysis.best import config_at, tracked
 from tuner.analysis.ranking import Mode, is_number
 from tuner.core.result import TIME_TOTAL_S, flatten
 from tuner.core.tracked_metric import Evaluation
-from tuner.core.trial import Ending, Trial
+from tuner.core.trial import TerminationReason, Trial
 
 from .source import Source, state_of
 
@@ -138,7 +138,9 @@ def _training_s(trial: Trial) -> float:
 def saving(source: Source) -> Saving | None:
     """Return what early stopping has saved, None where no trial was stopped early."""
     stopped = [
-        trial for trial in source.trials if trial.ending is Ending.STOPPED_EARLY and trial.iteration
+        trial
+        for trial in source.trials
+        if trial.ending is TerminationReason.STOPPED_EARLY and trial.iteration
     ]
     if not stopped:
         return None
