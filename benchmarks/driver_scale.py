@@ -17,9 +17,9 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision
-from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.checkpoint_deleter import CheckpointDeleter
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue
@@ -75,9 +75,9 @@ def time_per_event_s(num_trials: int) -> float:
     with (
         tempfile.TemporaryDirectory() as directory,
         Journal(directory) as journal,
-        CheckpointCleaner(journal) as cleaner,
+        CheckpointDeleter(journal) as cleaner,
     ):
-        observers = Observers(
+        observers = EventDispatch(
             suggestions, CallbackList([]), experiment.trials, Path(directory), "loss"
         )
         log = CountingLog(JournalLog(journal, cleaner))

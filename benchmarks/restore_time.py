@@ -21,11 +21,11 @@ from typing import Any
 import tuner as tune
 from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
-from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.checkpoint_deleter import CheckpointDeleter
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.persistence_cost import Accountant
+from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
@@ -85,12 +85,14 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
         curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
     )
     turns = itertools.count()
-    callbacks, accountant = CallbackList([]), Accountant()
-    with Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
-        log = JournalLog(journal, cleaner, accountant)
+    callbacks, account = CallbackList([]), PersistenceAccount()
+    with Journal(directory) as journal, CheckpointDeleter(journal) as cleaner:
+        log = JournalLog(journal, cleaner, account)
         suggestions = SuggestionQueue(state.proposer)
-        snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, accountant)
-        observers = Observers(suggestions, callbacks, state.experiment.trials, directory, "loss")
+        snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, account)
+        observers = EventDispatch(
+            suggestions, callbacks, state.experiment.trials, directory, "loss"
+        )
 
         def at_rest(elapsed_s: float) -> None:
             snapshots.at_rest(elapsed_s)
@@ -112,9 +114,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
         except Vanished:
             pass
     print(
-        json.dumps(
-            {"share": accountant.report().share, "pause_s": accountant.report().longest_pause_s}
-        ),
+        json.dumps({"share": account.report().share, "pause_s": account.report().longest_pause_s}),
         file=sys.stderr,
     )
 

@@ -16,7 +16,7 @@ from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
 from tuner.storage import strict_json
-from tuner.storage.control_requests import Answer, Verb, Wish, post
+from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
 from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment
 from tuner.storage.mkdir import absolute_path
@@ -36,7 +36,7 @@ class Session(Protocol):
     def is_running(self) -> bool:
         """Whether its driver is at work."""
 
-    def ask(self, wish: Wish) -> Answer:
+    def ask(self, request: ControlRequest) -> ControlReply:
         """Ask the driver for something and wait for its answer.
 
         Raises:
@@ -134,7 +134,7 @@ class Handle:
             NotGranted: If it has ended already.
             StorageError: If its driver cannot be reached.
         """
-        self._ask(Wish(Verb.STOP, is_urgent=urgent))
+        self._ask(ControlRequest(Verb.STOP, is_urgent=urgent))
 
     def stop_trial(self, trial_id: str) -> None:
         """Let a trial end for good, with its next report.
@@ -143,7 +143,7 @@ class Handle:
             NotGranted: If there is no such trial, or it is over.
             StorageError: If the driver cannot be reached.
         """
-        self._ask(Wish(Verb.STOP_TRIAL, trial_id))
+        self._ask(ControlRequest(Verb.STOP_TRIAL, trial_id))
 
     def pause_trial(self, trial_id: str) -> None:
         """Let a trial lie aside until `resume_trial`, whatever the scheduler says; what it occupies is free for others.
@@ -156,7 +156,7 @@ class Handle:
             NotGranted: If there is no such trial, it is over, or has been paused by hand already.
             StorageError: If the driver cannot be reached.
         """
-        self._ask(Wish(Verb.PAUSE, trial_id))
+        self._ask(ControlRequest(Verb.PAUSE, trial_id))
 
     def resume_trial(self, trial_id: str) -> None:
         """Let a paused trial go on as soon as there is room for it, whoever has paused it.
@@ -165,7 +165,7 @@ class Handle:
             NotGranted: If there is no such trial, or it is not paused.
             StorageError: If the driver cannot be reached.
         """
-        self._ask(Wish(Verb.RESUME, trial_id))
+        self._ask(ControlRequest(Verb.RESUME, trial_id))
 
     def fork_trial(
         self,
@@ -191,7 +191,7 @@ class Handle:
             StorageError: If the driver cannot be reached.
         """
         changes = {name: _plain(name, value) for name, value in flatten(config or {}).items()}
-        return self._ask(Wish(Verb.FORK, trial_id, changes, checkpoint)).trial_id
+        return self._ask(ControlRequest(Verb.FORK, trial_id, changes, checkpoint)).trial_id
 
     def wait(self, timeout_s: float | None = None) -> ResultGrid:
         """Wait until the experiment has ended and return its results.
@@ -218,7 +218,7 @@ class Handle:
                 if num_wishes > _MAX_WISHES:
                     raise
                 with contextlib.suppress(StorageError):  # it may have ended by itself meanwhile
-                    self._session.ask(Wish(Verb.STOP, is_urgent=num_wishes > 1))
+                    self._session.ask(ControlRequest(Verb.STOP, is_urgent=num_wishes > 1))
                 continue
             raise TimeoutError(
                 f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it runs on"
@@ -228,8 +228,8 @@ class Handle:
         """Return where the experiment lies and whether it runs."""
         return f"Handle({self.path!r}, {'running' if self.is_running else 'ended'})"
 
-    def _ask(self, wish: Wish) -> Answer:
-        answer = self._session.ask(wish)
+    def _ask(self, request: ControlRequest) -> ControlReply:
+        answer = self._session.ask(request)
         if not answer.is_granted:
             raise NotGranted(answer.text)
         return answer
@@ -264,8 +264,8 @@ class _Elsewhere:
     def is_running(self) -> bool:
         return driver_of(self._path) is not None
 
-    def ask(self, wish: Wish) -> Answer:
-        return post(self._path, wish)
+    def ask(self, request: ControlRequest) -> ControlReply:
+        return post(self._path, request)
 
     def join(self, timeout_s: float | None) -> bool:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s

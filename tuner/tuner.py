@@ -18,7 +18,7 @@ from tuner.callbacks.callback import Callback
 from tuner.callbacks.formatting import printable
 from tuner.core.trial import Status
 from tuner.driver.background_run import Background
-from tuner.driver.control import Line
+from tuner.driver.control import RequestQueue
 from tuner.driver.run import Finished, Resumption, Run, read
 from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
 from tuner.errors import StorageError, trial_failed
@@ -317,7 +317,7 @@ class Tuner:
         """
         self._follow_request()
         directory = self._begin()
-        background = Background(lambda line: self._run_in(directory, line))
+        background = Background(lambda requests: self._run_in(directory, requests))
         background.start()
         return Handle(directory, background)
 
@@ -359,9 +359,9 @@ class Tuner:
         self._is_used = True
         return directory
 
-    def _run_in(self, directory: Path, line: Line | None = None) -> ResultGrid:
+    def _run_in(self, directory: Path, requests: RequestQueue | None = None) -> ResultGrid:
         try:
-            finished = Run(self._plan, directory, self._resumption).execute(line)
+            finished = Run(self._plan, directory, self._resumption).execute(requests)
         except BaseException:
             self._is_used = False
             remove_unused(self._plan, directory)  # where nothing was started nothing is left behind

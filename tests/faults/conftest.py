@@ -12,7 +12,7 @@ import pytest
 
 import tuner as tune
 from tuner.driver import run
-from tuner.driver.storage_retry import Insistence
+from tuner.driver.storage_retry import StorageRetry
 from tuner.storage.disk import LocalDisk
 
 CHANGING = (
@@ -104,7 +104,7 @@ def sabotage(monkeypatch):
     monkeypatch.setattr(
         run,
         "Insistence",
-        lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep),
+        lambda limit_s: StorageRetry(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep),
     )
     return saboteur
 

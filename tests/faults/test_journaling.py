@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.events import StopRequested
 from tuner.driver import run
-from tuner.driver.storage_retry import Insistence, patience_s
+from tuner.driver.storage_retry import StorageRetry, retry_limit_s
 from tuner.errors import StorageError
 
 POLITE, URGENT = StopRequested("signal.SIGINT"), StopRequested("signal.SIGINT", is_urgent=True)
@@ -17,22 +17,22 @@ POLITE, URGENT = StopRequested("signal.SIGINT"), StopRequested("signal.SIGINT", 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_for_space_trials_wait_as_long_as_it_takes(code):
-    assert patience_s(code, None, 60.0) == math.inf
+    assert retry_limit_s(code, None, 60.0) == math.inf
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ESTALE, errno.EACCES, None])
 def test_for_storage_that_failed_they_wait_as_long_as_they_were_told(code):
-    assert patience_s(code, None, 60.0) == 60.0
+    assert retry_limit_s(code, None, 60.0) == 60.0
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_who_asks_to_stop_waits_seconds_and_who_insists_not_at_all(code):
-    assert patience_s(code, POLITE, 60.0) == 5.0
-    assert patience_s(code, URGENT, 60.0) == 0.0
+    assert retry_limit_s(code, POLITE, 60.0) == 5.0
+    assert retry_limit_s(code, URGENT, 60.0) == 0.0
 
 
 def test_asking_to_stop_never_lengthens_the_wait():
-    assert patience_s(errno.EIO, POLITE, 2.0) == 2.0
+    assert retry_limit_s(errno.EIO, POLITE, 2.0) == 2.0
 
 
 class Storage:
@@ -58,13 +58,13 @@ class Storage:
         for moment_s in [moment_s for moment_s in self.at if moment_s <= self.now_s - 100.0]:
             self.at.pop(moment_s)()
 
-    def insistence(self, storage_retry_s=60.0):
-        return Insistence(storage_retry_s, clock=lambda: self.now_s, sleep=self.sleep)
+    def storage_retry(self, storage_retry_s=60.0):
+        return StorageRetry(storage_retry_s, clock=lambda: self.now_s, sleep=self.sleep)
 
 
 def test_a_write_that_succeeds_is_made_once_and_nothing_is_said(caplog):
     storage = Storage([])
-    storage.insistence().on(storage.write)
+    storage.storage_retry().on(storage.write)
     assert storage.tried_at_s == [0.0]
     assert not caplog.records
 
@@ -73,7 +73,7 @@ def test_it_is_tried_every_second_until_space_returns_with_one_warning_that_name
     caplog,
 ):
     storage = Storage([(100.5, errno.ENOSPC)])
-    storage.insistence().on(storage.write)
+    storage.storage_retry().on(storage.write)
     assert storage.tried_at_s == pytest.approx(range(102))
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "/there/1.log" in warning.message
@@ -82,72 +82,72 @@ def test_it_is_tried_every_second_until_space_returns_with_one_warning_that_name
 
 def test_a_second_outage_is_told_again(caplog):
     storage = Storage([(1.5, errno.ENOSPC)])
-    insistence = storage.insistence()
-    insistence.on(storage.write)
+    storage_retry = storage.storage_retry()
+    storage_retry.on(storage.write)
     storage.errors = [(10.0, errno.EDQUOT)]
-    insistence.on(storage.write)
+    storage_retry.on(storage.write)
     assert sum(record.levelname == "WARNING" for record in caplog.records) == 2
 
 
 def test_storage_that_failed_is_given_up_in_time_and_the_error_says_so():
     storage = Storage([(math.inf, errno.EROFS)])
     with pytest.raises(StorageError, match=r"/there/1\.log .*given up after 60 s") as refusal:
-        storage.insistence(60.0).on(storage.write)
+        storage.storage_retry(60.0).on(storage.write)
     assert storage.tried_at_s == pytest.approx(range(61))
     assert isinstance(refusal.value.__cause__, OSError)
 
 
 def test_storage_that_comes_back_in_time_is_written_as_if_nothing_had_been():
     storage = Storage([(59.5, errno.EIO)])
-    storage.insistence(60.0).on(storage.write)
+    storage.storage_retry(60.0).on(storage.write)
     assert storage.tried_at_s[-1] == pytest.approx(60.0)
 
 
 def test_without_any_patience_the_first_failure_counts():
     storage = Storage([(math.inf, errno.EIO)])
     with pytest.raises(StorageError):
-        storage.insistence(0.0).on(storage.write)
+        storage.storage_retry(0.0).on(storage.write)
     assert storage.tried_at_s == [0.0]
 
 
 def test_waiting_for_space_does_not_use_up_the_time_for_other_troubles():
     storage = Storage([(500.0, errno.ENOSPC), (550.0, errno.EIO), (math.inf, errno.ENOSPC)])
     storage.at[600.0] = storage.errors.clear
-    storage.insistence(60.0).on(storage.write)
+    storage.storage_retry(60.0).on(storage.write)
     assert storage.tried_at_s[-1] == pytest.approx(600.0)
 
 
 def test_a_polite_request_ends_the_wait_after_seconds_that_count_from_the_request():
     storage = Storage([(math.inf, errno.ENOSPC)])
-    insistence = storage.insistence()
-    storage.at[30.2] = lambda: insistence.ask_to_stop(POLITE)
+    storage_retry = storage.storage_retry()
+    storage.at[30.2] = lambda: storage_retry.ask_to_stop(POLITE)
     with pytest.raises(StorageError):
-        insistence.on(storage.write)
+        storage_retry.on(storage.write)
     assert storage.tried_at_s[-1] == pytest.approx(35.2, abs=0.1)
 
 
 def test_space_that_returns_before_that_is_used():
     storage = Storage([(34.0, errno.ENOSPC)])
-    insistence = storage.insistence()
-    storage.at[30.2] = lambda: insistence.ask_to_stop(POLITE)
-    insistence.on(storage.write)
+    storage_retry = storage.storage_retry()
+    storage.at[30.2] = lambda: storage_retry.ask_to_stop(POLITE)
+    storage_retry.on(storage.write)
     assert 34.0 <= storage.tried_at_s[-1] < 35.3
 
 
 def test_an_urgent_request_ends_the_wait_at_once_after_a_last_try():
     storage = Storage([(math.inf, errno.ENOSPC)])
-    insistence = storage.insistence()
-    storage.at[30.2] = lambda: insistence.ask_to_stop(URGENT)
+    storage_retry = storage.storage_retry()
+    storage.at[30.2] = lambda: storage_retry.ask_to_stop(URGENT)
     with pytest.raises(StorageError):
-        insistence.on(storage.write)
+        storage_retry.on(storage.write)
     assert storage.tried_at_s[-1] == pytest.approx(30.2, abs=0.1)
 
 
 def test_a_request_that_came_before_leaves_a_failing_write_its_seconds():
     storage = Storage([(2.0, errno.ENOSPC)])
-    insistence = storage.insistence()
-    insistence.ask_to_stop(POLITE)
-    insistence.on(storage.write)
+    storage_retry = storage.storage_retry()
+    storage_retry.ask_to_stop(POLITE)
+    storage_retry.on(storage.write)
     assert storage.tried_at_s == pytest.approx([0.0, 1.0, 2.0])
 
 
@@ -156,7 +156,7 @@ def test_what_is_no_trouble_of_the_storage_is_not_tried_again():
         raise TypeError("not JSON")
 
     with pytest.raises(TypeError):
-        Insistence().on(write)
+        StorageRetry().on(write)
 
 
 @pytest.mark.parametrize("received", [signal.SIGINT, None])

@@ -10,7 +10,7 @@ import pytest
 
 import tuner as tune
 from tests.orphans import orphan_of
-from tuner.driver.storage_retry import Insistence
+from tuner.driver.storage_retry import StorageRetry
 from tuner.errors import DamagedJournal, ExperimentExists, ExperimentLocked, StorageLost
 from tuner.journal.rows import JournalRows
 from tuner.journal.writer import Journal, read
@@ -267,7 +267,7 @@ def test_a_loss_is_not_waited_out():
         raise StorageLost("gone")
 
     with pytest.raises(StorageLost):
-        Insistence(60.0, clock=lambda: 0.0, sleep=lambda _: None).on(write)
+        StorageRetry(60.0, clock=lambda: 0.0, sleep=lambda _: None).on(write)
     assert len(num_calls) == 1
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver import journal_log, snapshots
-from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.checkpoint_deleter import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.persistence_cost import Accountant
+from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.journal import snapshot_files as snapshot_module
 from tuner.journal import writer as journal_module
@@ -147,25 +147,25 @@ def live_through(costs, turns):
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
         patched.enter_context(mock.patch.object(snapshots, "write_parts"))
-        accountant = Accountant(watch.perf_counter)
+        account = PersistenceAccount(watch.perf_counter)
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
-        cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))
-        log = JournalLog(journal, cleaner, accountant)
+        cleaner = patched.enter_context(CheckpointDeleter(journal, lambda path: None))
+        log = JournalLog(journal, cleaner, account)
         taken = snapshots.Snapshots(
-            "experiment", None, state, SuggestionQueue(None), CallbackList([]), log, accountant
+            "experiment", None, state, SuggestionQueue(None), CallbackList([]), log, account
         )
         opening_s = disk.spent_s  # before there was anything to be kept from
-        _take_turns(turns, watch, log, taken, accountant)
+        _take_turns(turns, watch, log, taken, account)
         taken.close(watch.now_s)
         log.flush()
         spent_s = (
-            disk.spent_s - opening_s + state.spent_s + accountant.num_snapshots * costs["thread_s"]
+            disk.spent_s - opening_s + state.spent_s + account.num_snapshots * costs["thread_s"]
         )
         share = spent_s / (watch.now_s - Watch.start_s)
-        assert accountant.report().share == pytest.approx(share, abs=EXACT)
+        assert account.report().share == pytest.approx(share, abs=EXACT)
 
 
-def _take_turns(turns, watch, log, taken, accountant):
+def _take_turns(turns, watch, log, taken, account):
     began_s, stretched_s, num_snapshots = watch.now_s, 0.0, 0
     for rest_s, num_records, repeats in turns:
         for _ in range(repeats):
@@ -176,15 +176,15 @@ def _take_turns(turns, watch, log, taken, accountant):
             taken.at_rest(started_s)
             if taken._writing:
                 taken._writing.join()
-            if watch.now_s > started_s or accountant.num_snapshots > num_snapshots:
+            if watch.now_s > started_s or account.num_snapshots > num_snapshots:
                 # What was spent before has been paid off by now: a snapshot waits until it is affordable.
                 assert stretched_s <= SHARE * (started_s - began_s) + EXACT
                 stretched_s += (
                     watch.now_s
                     - started_s
-                    + (accountant.num_snapshots - num_snapshots) * watch.thread_s
+                    + (account.num_snapshots - num_snapshots) * watch.thread_s
                 )
-                num_snapshots = accountant.num_snapshots
+                num_snapshots = account.num_snapshots
 
 
 QUICKLY = settings(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.trial import Trial
 from tuner.driver import snapshots
-from tuner.driver.persistence_cost import Accountant
+from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.restore.snapshot_state import State
@@ -133,7 +133,7 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
             SuggestionQueue(None),
             CallbackList([]),
             log,
-            Accountant(),
+            PersistenceAccount(),
         )
     finally:
         snapshots.identity = identity

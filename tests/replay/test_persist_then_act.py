@@ -25,7 +25,7 @@ from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.restore.search_adapter import Proposer
@@ -101,7 +101,7 @@ def driver_of(
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     suggestions = SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}))
-    observers = Observers(
+    observers = EventDispatch(
         suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None
     )
     times = {

@@ -15,9 +15,9 @@ from tuner.core.commands import ResultRecorded
 from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
-from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.checkpoint_deleter import CheckpointDeleter
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
@@ -254,7 +254,7 @@ def live(directory, seed, *, options, stops_after=None):
     )
     queue = SuggestionQueue(state.proposer, caller, executor.wake)
     turns, num_snapshots = itertools.count(), 0
-    with Journal(directory, sync="process") as journal, CheckpointCleaner(journal) as cleaner:
+    with Journal(directory, sync="process") as journal, CheckpointDeleter(journal) as cleaner:
         log = JournalLog(journal, cleaner, configs=state.configs)
 
         def at_rest(elapsed_s):
@@ -275,7 +275,7 @@ def live(directory, seed, *, options, stops_after=None):
                 snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
                 num_snapshots += 1
 
-        observers = Observers(
+        observers = EventDispatch(
             queue, CallbackList([]), state.experiment.trials, Path(directory), "loss"
         )
         driver = Driver(

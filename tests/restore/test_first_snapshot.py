@@ -6,7 +6,7 @@ import pytest
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver import snapshots
-from tuner.driver.persistence_cost import Accountant
+from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.journal.snapshot_files import load_newest
 
@@ -68,15 +68,15 @@ def watch(monkeypatch):
 
 
 def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(watch, tmp_path):
-    accountant = Accountant(watch.perf_counter)
+    account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
     taken = snapshots.Snapshots(
-        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, account
     )
     journal.last_sequence = 5_000
     looked_s = []
-    while accountant.num_snapshots == 0 and watch.now_s < 100.0:
+    while account.num_snapshots == 0 and watch.now_s < 100.0:
         before_s = watch.now_s
         taken.at_rest(watch.now_s)
         if watch.now_s > before_s:
@@ -86,17 +86,17 @@ def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(wat
     assert len(load_newest(tmp_path).state["trials"]) == 6
     # Two trials at a time, 0.2 s each, of which 19 times as much has to pass before the next.
     assert looked_s == pytest.approx([60.0, 64.0, 68.0], abs=0.3)
-    assert accountant.report().share <= 0.05
+    assert account.report().share <= 0.05
 
 
 def test_a_bit_of_the_words_keeps_the_driver_too_and_is_counted_as_a_pause(watch, tmp_path):
-    accountant = Accountant(watch.perf_counter)
+    account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
     taken = snapshots.Snapshots(
-        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, account
     )
     journal.last_sequence, watch.now_s = 5_000, 60.0
     taken.at_rest(watch.now_s)
-    assert accountant.num_snapshots == 0
-    assert accountant.report().longest_pause_s == pytest.approx(2 * WORDS_S)
+    assert account.num_snapshots == 0
+    assert account.report().longest_pause_s == pytest.approx(2 * WORDS_S)

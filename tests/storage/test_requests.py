@@ -9,11 +9,11 @@ import pytest
 
 from tuner.errors import NotRunning, StorageError
 from tuner.storage import control_requests
-from tuner.storage.control_requests import Answer, Mailbox, Verb, Wish, post
+from tuner.storage.control_requests import ControlReply, ControlRequest, RequestInbox, Verb, post
 from tuner.storage.lock import ExperimentLock
 
-PAUSE = Wish(Verb.PAUSE, "t00001")
-YES = Answer(is_granted=True, text="t00001 is paused", trial_id="t00001")
+PAUSE = ControlRequest(Verb.PAUSE, "t00001")
+YES = ControlReply(is_granted=True, text="t00001 is paused", trial_id="t00001")
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ class Clock:
 def answering(experiment):
     """Answer what is asked, from another thread, and keep what it was."""
     asked, is_over = [], threading.Event()
-    mailbox = Mailbox(experiment, clock=iter(range(10**9)).__next__)
+    mailbox = RequestInbox(experiment, clock=iter(range(10**9)).__next__)
 
     def work():
         while not is_over.wait(0.001):
-            for wish, answer in mailbox.take():
-                asked.append(wish)
+            for request, answer in mailbox.take():
+                asked.append(request)
                 answer(YES)
 
     thread = threading.Thread(target=work)
@@ -58,18 +58,21 @@ def write(experiment, text, name="1-1-1.json"):
     (directory / name).write_text(text)
 
 
-def addressed(experiment, wish):
+def addressed(experiment, request):
     return json.dumps(
-        {"to": control_requests._name_of(control_requests.read_owner(experiment)), **asdict(wish)}
+        {
+            "to": control_requests._name_of(control_requests.read_owner(experiment)),
+            **asdict(request),
+        }
     )
 
 
 def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answering):
-    wish = Wish(
+    request = ControlRequest(
         Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3
     )
-    assert post(experiment, wish) == YES
-    assert answering == [wish]
+    assert post(experiment, request) == YES
+    assert answering == [request]
     assert not list((experiment / "requests").iterdir())
 
 
@@ -95,7 +98,7 @@ def test_whoever_asks_a_driver_that_ends_is_told(tmp_path, monkeypatch):
 
 def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
     write(experiment, addressed(experiment, PAUSE).replace('"to": "', '"to": "1'))
-    assert Mailbox(experiment).take() == []
+    assert RequestInbox(experiment).take() == []
     assert not list((experiment / "requests").iterdir())
 
 
@@ -111,7 +114,7 @@ def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
 )
 def test_a_note_that_cannot_be_understood_is_answered_so(experiment, text):
     write(experiment, text)
-    assert Mailbox(experiment).take() == []
+    assert RequestInbox(experiment).take() == []
     answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
     assert not answer["is_granted"]
     assert "cannot be understood" in answer["text"]
@@ -119,33 +122,37 @@ def test_a_note_that_cannot_be_understood_is_answered_so(experiment, text):
 
 def test_what_is_still_being_written_is_left_alone(experiment):
     write(experiment, addressed(experiment, PAUSE), ".tmp-1-1-1.json-abc")
-    assert Mailbox(experiment).take() == []
+    assert RequestInbox(experiment).take() == []
     assert list((experiment / "requests").iterdir())
 
 
 def test_the_disk_is_not_asked_in_every_turn(experiment):
     clock = Clock()
-    mailbox = Mailbox(experiment, clock)
+    mailbox = RequestInbox(experiment, clock)
     assert mailbox.take() == []
     write(experiment, addressed(experiment, PAUSE))
     assert mailbox.take() == []
     clock.now_s = 1.0
-    ((wish, _),) = mailbox.take()
-    assert wish == PAUSE
+    ((request, _),) = mailbox.take()
+    assert request == PAUSE
 
 
 def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
     for number in (3, 1, 2):
         write(
             experiment,
-            addressed(experiment, Wish(Verb.PAUSE, f"t{number}")),
+            addressed(experiment, ControlRequest(Verb.PAUSE, f"t{number}")),
             f"100{number}-1-1.json",
         )
-    assert [wish.trial_id for wish, _ in Mailbox(experiment).take()] == ["t1", "t2", "t3"]
+    assert [request.trial_id for request, _ in RequestInbox(experiment).take()] == [
+        "t1",
+        "t2",
+        "t3",
+    ]
 
 
 def test_who_comes_too_late_hears_that_it_is_over(experiment):
-    mailbox = Mailbox(experiment)
+    mailbox = RequestInbox(experiment)
     write(experiment, addressed(experiment, PAUSE))
     mailbox.close()
     assert "has come to its end" in (experiment / "requests" / "1-1-1.answer").read_text()
@@ -153,7 +160,7 @@ def test_who_comes_too_late_hears_that_it_is_over(experiment):
 
 def test_an_empty_folder_is_not_left_behind(experiment):
     (experiment / "requests").mkdir()
-    Mailbox(experiment).close()
+    RequestInbox(experiment).close()
     assert not (experiment / "requests").exists()
 
 
@@ -164,7 +171,7 @@ def test_a_link_in_the_place_of_the_folder_is_refused(experiment, tmp_path_facto
 
 
 def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experiment):
-    mailbox = Mailbox(experiment)
+    mailbox = RequestInbox(experiment)
     write(experiment, "[" * 100_000)
     assert mailbox.take() == []
     answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
@@ -184,7 +191,7 @@ def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experime
     ],
 )
 def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, experiment):
-    mailbox = Mailbox(experiment)
+    mailbox = RequestInbox(experiment)
     write(experiment, note)
     assert mailbox.take() == []
     assert "cannot be understood" in (experiment / "requests" / "1-1-1.answer").read_text()
@@ -195,7 +202,7 @@ def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, exp
 )
 def test_what_is_no_file_is_set_aside_and_told_once(place, experiment, caplog):
     clock = Clock()
-    mailbox = Mailbox(experiment, clock)
+    mailbox = RequestInbox(experiment, clock)
     (experiment / "requests").mkdir()
     place(experiment / "requests" / "1-x.json")
     assert mailbox.take() == []
@@ -203,11 +210,11 @@ def test_what_is_no_file_is_set_aside_and_told_once(place, experiment, caplog):
     assert "is no request and was set aside" in caplog.text
     clock.now_s = 10.0
     write(experiment, addressed(experiment, PAUSE), "2-2-2.json")
-    assert [wish for wish, _ in mailbox.take()] == [PAUSE]
+    assert [request for request, _ in mailbox.take()] == [PAUSE]
     assert caplog.text.count("is no request") == 1
 
 
 def test_a_note_that_is_too_large_is_set_aside(experiment, caplog):
     write(experiment, " " * (2 << 20))
-    assert Mailbox(experiment).take() == []
+    assert RequestInbox(experiment).take() == []
     assert "at most" in caplog.text

@@ -109,8 +109,8 @@ def _meant(experiment: Path, trial: str) -> tuple[Handle, str]:
     return attach(experiment), find_trial(trial, ids, experiment)
 
 
-def _granted(wish: Any, *arguments: Any, **more: Any) -> Any:
+def _granted(request: Any, *arguments: Any, **more: Any) -> Any:
     try:
-        return wish(*arguments, **more)
+        return request(*arguments, **more)
     except NotGranted as refusal:
         raise click.UsageError(str(refusal)) from refusal

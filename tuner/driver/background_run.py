@@ -1,4 +1,4 @@
-"""An experiment that runs in a thread of its own, so that whoever started it keeps the prompt."""
+"""An experiment that runs in a background thread, as `Tuner.start` does."""
 
 from __future__ import annotations
 
@@ -7,73 +7,75 @@ from collections.abc import Callable
 from typing import final
 
 from tuner.analysis.result_grid import ResultGrid
-from tuner.storage.control_requests import Answer, Wish
+from tuner.storage.control_requests import ControlReply, ControlRequest
 
-from .control import Line
+from .control import RequestQueue
 
 
 @final
 class Background:
     """Runs an experiment in a thread.
 
-    The thread is none that ends with the main one: a script that comes to its end waits for the experiment.
+    The thread is no daemon thread: a script that reaches its end waits for the experiment.
 
     Args:
-        run: Runs the experiment, steered by the line that it is given, and returns its results.
+        run: Runs the experiment, takes control requests from the queue that it is given, and
+            returns the results.
     """
 
-    def __init__(self, run: Callable[[Line], ResultGrid]) -> None:
+    def __init__(self, run: Callable[[RequestQueue], ResultGrid]) -> None:
         self._run = run
-        self._line = Line()
+        self._requests = RequestQueue()
         self._begun = threading.Event()
         self._grid: ResultGrid | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="tuner-driver")
 
     def start(self) -> None:
-        """Begin, and return when the driver listens.
+        """Start the thread, and return once the driver takes requests.
 
         Raises:
             Exception: If the experiment could not begin.
         """
-        self._line.when_open(self._begun.set)
+        self._requests.when_open(self._begun.set)
         self._thread.start()
         self._begun.wait()
-        if not self._line.is_open and self._error is not None:
+        if not self._requests.is_open and self._error is not None:
             self._thread.join()
             raise self._error
 
     @property
     def is_running(self) -> bool:
-        """Whether the driver is at work."""
+        """Whether the thread is alive."""
         return self._thread.is_alive()
 
-    def ask(self, wish: Wish) -> Answer:
-        """Ask the driver for something and wait for its answer."""
-        return self._line.ask(wish)
+    def ask(self, request: ControlRequest) -> ControlReply:
+        """Send a control request to the driver and wait for its reply."""
+        return self._requests.ask(request)
 
     def join(self, timeout_s: float | None) -> bool:
-        """Wait until the driver has ended, and return whether it has."""
+        """Wait until the experiment has ended, and return whether it has."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def results(self) -> ResultGrid:
-        """Return the results, once it has ended.
+        """Return the results, once the experiment has ended.
 
         Raises:
-            Exception: What ended it, where it did not end by itself.
+            Exception: The error that ended it.
+            RuntimeError: If it is still running.
         """
         if self._error is not None:
             raise self._error
         if self._grid is None:
-            raise RuntimeError("the experiment runs still; wait() returns its results")
+            raise RuntimeError("the experiment is still running; wait() returns its results")
         return self._grid
 
     def _work(self) -> None:
         try:
-            self._grid = self._run(self._line)
-        except BaseException as error:  # noqa: BLE001  (raised where somebody waits)
+            self._grid = self._run(self._requests)
+        except BaseException as error:  # noqa: BLE001  (raised by `results` and `start`)
             self._error = error
         finally:
-            self._line.close()
+            self._requests.close()
             self._begun.set()

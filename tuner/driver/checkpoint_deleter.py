@@ -1,4 +1,4 @@
-"""Deletes superseded checkpoints, off the driver's path and never before it is safe."""
+"""Deletion of superseded checkpoints, in a thread and never before it is safe."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _log = logging.getLogger("tuner")
 
 
 @final
-class CheckpointCleaner:
-    """Deletes checkpoints in a thread of its own, once the record that made them dispensable has been synced.
+class CheckpointDeleter:
+    """Deletes checkpoints in a thread, once the record that superseded them has been synced.
 
-    Were a checkpoint deleted before that, a power cut could bring back a past in which it is still needed.
+    If a checkpoint were deleted before that, a power cut could bring back a state in which it is
+    still needed.
 
     Args:
-        journal: The journal whose records make checkpoints dispensable.
+        journal: The journal whose records supersede checkpoints.
         discard: Takes what has become safe to delete; None deletes it in a thread.
 
     Attributes:
-        thread_cpu_s: What the thread has computed, in seconds.
+        thread_cpu_s: CPU time of the thread, in seconds.
     """
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
@@ -41,7 +42,7 @@ class CheckpointCleaner:
         self.thread_cpu_s = 0.0
 
     def __enter__(self) -> Self:
-        """Return the cleaner."""
+        """Return the deleter."""
         return self
 
     def __exit__(
@@ -59,11 +60,11 @@ class CheckpointCleaner:
             self._thread.join()
 
     def delete(self, path: Path) -> None:
-        """Delete a checkpoint's directory as soon as it is safe; called after its record was appended."""
+        """Delete a checkpoint's directory once that is safe; called after its record was appended."""
         self._held.append((self._journal.last_sequence, path))
 
     def release(self) -> None:
-        """Let the thread delete what has become safe to delete; called after each flush of the journal."""
+        """Have the thread delete what has become safe to delete; called after each flush."""
         if not self._held:
             return
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
@@ -74,7 +75,7 @@ class CheckpointCleaner:
     def _hand_to_thread(self, path: Path) -> None:
         self._released.put(path)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tuner-cleaner", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="tuner-deleter", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoints of an experiment's trials, by the records that the core keeps of them."""
+"""Verification and deletion of checkpoints, by the records that the core keeps of them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from tuner.storage.checkpoints import unfinished
 from tuner.storage.layout import trial_directory
 from tuner.storage.manifest import verify
 
-from .checkpoint_deleter import CheckpointCleaner
+from .checkpoint_deleter import CheckpointDeleter
 
 _log = logging.getLogger("tuner")
 
 
 @final
 class CheckpointStore:
-    """Finds damage in checkpoints before they are used, and deletes them when they are not needed any more.
+    """Finds damage in checkpoints before they are used, and deletes those that are superseded.
 
     Args:
         experiment: The experiment's directory.
-        cleaner: Who deletes.
-        earlier: Trial and index of each checkpoint that an earlier session has left. No clock could tell: clocks are set back.
+        deleter: Deletes them once that is safe.
+        earlier: Trial and index of each checkpoint that an earlier session has written. Times of
+            files would not do, since clocks are set back.
     """
 
     def __init__(
-        self, experiment: Path, cleaner: CheckpointCleaner, earlier: Iterable[tuple[str, int]] = ()
+        self, experiment: Path, deleter: CheckpointDeleter, earlier: Iterable[tuple[str, int]] = ()
     ) -> None:
         self._experiment = experiment
-        self._cleaner = cleaner
+        self._deleter = deleter
         self._earlier = frozenset(earlier)
 
     def path(self, trial_id: str, checkpoint: CheckpointRecord) -> Path:
@@ -41,18 +42,18 @@ class CheckpointStore:
 
     def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
         """Delete a checkpoint as soon as that is safe."""
-        self._cleaner.delete(self.path(trial_id, checkpoint))
+        self._deleter.delete(self.path(trial_id, checkpoint))
 
     def discard_unfinished(self, trial_id: str, attempt: int) -> None:
-        """Delete what an attempt that is over has begun to save and has not finished."""
+        """Delete what an attempt that has ended left unfinished in its staging directories."""
         for path in unfinished(trial_directory(self._experiment, trial_id), attempt):
-            self._cleaner.delete(path)
+            self._deleter.delete(path)
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
         """Return what is wrong with a checkpoint, empty for nothing.
 
-        The contents of one that an earlier session has written are read and compared; of one of this session only names and sizes are,
-        so that resuming a trial stays cheap.
+        The contents of a checkpoint of an earlier session are read and compared with the manifest;
+        of one of this session only names and sizes are, so that resuming a trial stays cheap.
         """
         path = self.path(trial_id, checkpoint)
         try:

@@ -1,4 +1,8 @@
-"""Where the user's hand takes hold of a running experiment: wishes come in from everywhere, and reach the fold in the driver's turn."""
+"""Control requests of the user to a running experiment: stop, pause, resume and fork trials.
+
+Requests come from other threads and other processes; the driver takes them in each of its turns and
+turns them into events.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +15,35 @@ from tuner.core.experiment import Experiment
 from tuner.core.manual_control import ManualRequest, next_fork_id, with_changes
 from tuner.core.trial import Status, Trial, WorkerState
 from tuner.restore.search_adapter import Proposer
-from tuner.storage.control_requests import Answer, Petition, Verb, Wish
+from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
 
-_STOPPING: Final = Answer(
+_STOPPING: Final = ControlReply(
     is_granted=True, text="running trials save and leave; the experiment can be restored"
 )
-_OWN_THREAD: Final = Answer(
+_OWN_THREAD: Final = ControlReply(
     is_granted=False,
-    text="callbacks run in the driver's thread, which cannot wait for itself; ask from another thread",
+    text="callbacks run in the driver's thread, which cannot wait for itself; send the request from another thread",
 )
-_OVER: Final = Answer(is_granted=False, text="the experiment has come to its end")
+_OVER: Final = ControlReply(is_granted=False, text="the experiment has ended")
 
 
 class Source(Protocol):
-    """Where petitions come from."""
+    """A source of control requests."""
 
-    def take(self) -> Sequence[Petition]:
-        """Return those that have come since the last look; called in every turn of the driver."""
+    def take(self) -> Sequence[PendingRequest]:
+        """Return the requests that have come since the last call; called in every turn."""
 
     def close(self) -> None:
-        """Refuse those that still wait: the experiment is over."""
+        """Refuse the requests that still wait, since the experiment is over."""
 
 
 @final
-class Line:
-    """Leads from other threads of this process to the driver."""
+class RequestQueue:
+    """Takes control requests from other threads of this process to the driver."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._petitions: list[Petition] = []
+        self._pending: list[PendingRequest] = []
         self._wake: Callable[[], None] | None = None
         self._request_stop: Callable[[ev.StopRequested], None] | None = None
         self._on_open: Callable[[], None] | None = None
@@ -48,21 +52,22 @@ class Line:
 
     @property
     def is_open(self) -> bool:
-        """Whether the driver has begun to listen."""
+        """Whether the driver takes requests yet."""
         return self._wake is not None
 
     def when_open(self, call: Callable[[], None]) -> None:
-        """Have somebody called when the driver begins to listen."""
+        """Call a function when the driver begins to take requests."""
         self._on_open = call
 
     def open(
         self, wake: Callable[[], None], request_stop: Callable[[ev.StopRequested], None]
     ) -> None:
-        """Begin to listen; called by the thread that will.
+        """Begin to take requests; called in the driver's thread.
 
         Args:
-            wake: Lets the driver look at once.
-            request_stop: Stops the experiment, also where the driver is waiting for its storage and cannot look.
+            wake: Has the driver take the requests at once.
+            request_stop: Stops the experiment, even while the driver retries writes and takes no
+                requests.
         """
         self._driver = threading.get_ident()
         self._request_stop = request_stop
@@ -70,53 +75,53 @@ class Line:
         if self._on_open:
             self._on_open()
 
-    def ask(self, wish: Wish) -> Answer:
-        """Ask for something and wait for the answer; before the driver listens, for that as well."""
-        if wish.verb is Verb.STOP and self._request_stop and not self._is_closed:
-            self._request_stop(ev.StopRequested(ev.USER_STOP, is_urgent=wish.is_urgent))
+    def ask(self, request: ControlRequest) -> ControlReply:
+        """Send a request and wait for the reply; until the driver takes requests, wait for that too."""
+        if request.verb is Verb.STOP and self._request_stop and not self._is_closed:
+            self._request_stop(ev.StopRequested(ev.USER_STOP, is_urgent=request.is_urgent))
             return _STOPPING
         if threading.get_ident() == self._driver:
             return _OWN_THREAD
         answered, answers = threading.Event(), [_OVER]
 
-        def take(answer: Answer) -> None:
+        def take(answer: ControlReply) -> None:
             answers.append(answer)
             answered.set()
 
         with self._lock:
             if self._is_closed:
                 return _OVER
-            self._petitions.append((wish, take))
+            self._pending.append((request, take))
         if self._wake:
             self._wake()
         answered.wait()
         return answers[-1]
 
-    def take(self) -> Sequence[Petition]:
+    def take(self) -> Sequence[PendingRequest]:
         """See `Source.take`."""
-        if not self._petitions:
+        if not self._pending:
             return ()
         with self._lock:
-            taken, self._petitions = self._petitions, []
+            taken, self._pending = self._pending, []
         return taken
 
     def close(self) -> None:
         """See `Source.close`."""
         with self._lock:
             self._is_closed = True
-            left, self._petitions = self._petitions, []
+            left, self._pending = self._pending, []
         for _, answer in left:
             answer(_OVER)
 
 
 @final
-class Helm:
-    """Turns wishes into events, and tells those who had them what becomes of them.
+class RequestHandler:
+    """Turns control requests into events, and replies to them.
 
     Args:
         experiment: The experiment.
-        proposer: The searcher's desk, which knows what a trial occupies.
-        sources: Where wishes come from.
+        proposer: Adapter of the searcher, which knows the resources of a trial.
+        sources: Where requests come from.
     """
 
     def __init__(
@@ -125,100 +130,109 @@ class Helm:
         self._experiment = experiment
         self._proposer = proposer
         self._sources = sources
-        self._waiting: list[Petition] = []
-        """Forks of trials that have been asked to save first."""
-        self._granted: list[tuple[Callable[[Answer], None], Answer]] = []
+        self._waiting: list[PendingRequest] = []
+        """Requests to fork trials that have been asked to save a checkpoint first."""
+        self._granted: list[tuple[Callable[[ControlReply], None], ControlReply]] = []
 
     def events(self) -> Iterator[ev.Event]:
-        """Yield what follows from the wishes that have come; each is to be folded before the next is looked at."""
-        petitions, self._waiting = self._waiting, []
+        """Yield the events of the requests that have come; fold each before taking the next."""
+        pending, self._waiting = self._waiting, []
         for source in self._sources:
-            petitions += source.take()
-        for wish, answer in petitions:
-            yield from self._granted_by(wish, answer)
+            pending += source.take()
+        for request, answer in pending:
+            yield from self._events_of(request, answer)
 
     def confirm(self) -> None:
-        """Answer what has been granted, now that it is written down."""
+        """Reply to what has been granted, now that it is in the journal."""
         granted, self._granted = self._granted, []
-        for answer, words in granted:
-            answer(words)
+        for answer, reply in granted:
+            answer(reply)
 
     def close(self) -> None:
-        """Refuse what still waits."""
+        """Refuse the requests that still wait."""
         self.confirm()
         for _, answer in self._waiting:
             answer(_OVER)
         for source in self._sources:
             source.close()
 
-    def _granted_by(self, wish: Wish, answer: Callable[[Answer], None]) -> Iterator[ev.Event]:
-        if wish.verb is Verb.STOP:
+    def _events_of(
+        self, request: ControlRequest, answer: Callable[[ControlReply], None]
+    ) -> Iterator[ev.Event]:
+        if request.verb is Verb.STOP:
             self._granted.append((answer, _STOPPING))
-            yield ev.StopRequested(ev.USER_STOP, is_urgent=wish.is_urgent)
+            yield ev.StopRequested(ev.USER_STOP, is_urgent=request.is_urgent)
             return
-        donor = self._experiment.trial_table.find(wish.trial_id)
-        if wish.verb is Verb.FORK and donor and self._can_yet_save(donor):
-            self._waiting.append((wish, answer))
+        donor = self._experiment.trial_table.find(request.trial_id)
+        if request.verb is Verb.FORK and donor and self._can_yet_save(donor):
+            self._waiting.append((request, answer))
             if not donor.owes_save and donor.worker is not WorkerState.SAVING:
                 yield ev.CheckpointRequested(donor.trial_id)
             return
         try:
-            event = self._event_for(wish)
+            event = self._event_of(request)
         except Exception as error:  # noqa: BLE001  (the user's resource function)
             answer(
-                Answer(
+                ControlReply(
                     is_granted=False,
                     text=f"the resource request of the new trial raised {type(error).__name__}: {error}",
                 )
             )
             return
         if why := self._experiment.objection(event):
-            answer(Answer(is_granted=False, text=why, trial_id=wish.trial_id))
+            answer(ControlReply(is_granted=False, text=why, trial_id=request.trial_id))
             return
         yield event
         if isinstance(event, ev.TrialForked):
             self._proposer.disown(event.trial_id, is_awaited=False)
         trial = self._experiment.trial_table[event.trial_id]
         self._granted.append(
-            (answer, Answer(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id))
+            (
+                answer,
+                ControlReply(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id),
+            )
         )
 
     def _can_yet_save(self, donor: Trial) -> bool:
         can = self._experiment.settings.checkpoints.can_save_on_demand
         return can and donor.status is Status.RUNNING and not donor.checkpoints
 
-    def _event_for(self, wish: Wish) -> ManualRequest:
-        match wish.verb:
+    def _event_of(self, request: ControlRequest) -> ManualRequest:
+        match request.verb:
             case Verb.PAUSE:
-                return ev.PauseRequested(wish.trial_id)
+                return ev.PauseRequested(request.trial_id)
             case Verb.RESUME:
-                return ev.ResumeRequested(wish.trial_id)
+                return ev.ResumeRequested(request.trial_id)
             case Verb.FORK:
-                return self._fork(wish)
+                return self._fork(request)
             case _:
-                return ev.TrialStopRequested(wish.trial_id)
+                return ev.TrialStopRequested(request.trial_id)
 
-    def _fork(self, wish: Wish) -> ev.TrialForked:
+    def _fork(self, request: ControlRequest) -> ev.TrialForked:
         trial_table = self._experiment.trial_table
-        donor = trial_table.find(wish.trial_id)
+        donor = trial_table.find(request.trial_id)
         checkpoint = (
-            wish.checkpoint
-            if donor is None or wish.checkpoint is not None
+            request.checkpoint
+            if donor is None or request.checkpoint is not None
             else donor.checkpoint_index
         )
         resources = (
-            dict(self._proposer.request_for(with_changes(donor.config, wish.changes)))
+            dict(self._proposer.request_for(with_changes(donor.config, request.changes)))
             if donor
             else {}
         )
-        index = -1 if checkpoint is None else checkpoint  # that no trial has
+        index = -1 if checkpoint is None else checkpoint  # no checkpoint has the index -1
         return ev.TrialForked(
-            next_fork_id(trial_table.num_forked), wish.trial_id, wish.changes, resources, index
+            next_fork_id(trial_table.num_forked),
+            request.trial_id,
+            request.changes,
+            resources,
+            index,
         )
 
 
 def _told(event: ManualRequest, trial: Trial) -> str:
-    """Return what happens to a trial whose event has just been folded."""
+    """Return what happens to the trial, once its event has been folded."""
     name = trial.trial_id
     match event:
         case ev.TrialForked():

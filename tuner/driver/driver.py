@@ -1,8 +1,8 @@
-"""The loop: wait for events, fold them, write them down, tell observers, act.
+"""The loop of an experiment: wait for events, fold them, write them to the journal, notify, act.
 
-The driver owns the only loop and the only clock of an experiment. It decides nothing: what is to be done comes from the core. Its one
-rule is the order: *persist, then act*. No answer leaves, no worker starts and no file is deleted before the events that led to it are in
-the journal.
+The driver owns the only loop and the only clock of an experiment. It decides nothing: commands come
+from the core. Its one rule is the order, *persist, then act*: no report is answered, no worker is
+started and no file is deleted before the events that led to it are in the journal.
 """
 
 from __future__ import annotations
@@ -38,63 +38,65 @@ from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerState
 from tuner.errors import StorageLost
 from tuner.execution.executor import Executor
 
-from .control import Helm
+from .control import RequestHandler
 
 _NOTICEABLE_S = 0.1
+"""A write that takes so long stops the experiment's clock."""
 _LAST_ANSWER_S = 0.5
-"""How long an experiment that is stopped waits for what the searcher is computing."""
+"""How long a stopped experiment waits for a suggestion that the searcher is computing."""
 _LOOK_S = 0.1
-# Every turn ends, and mostly in the same way.
+"""How long the end of an experiment waits for the searcher before it looks for a request to stop."""
+# Made once, since every turn ends with one of them.
 _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
 
 
-_UNTIDY = frozenset(
+_MAY_HAVE_BEEN_SAVING = frozenset(
     {WorkerOutcome.FAILED, WorkerOutcome.UNSAVED, WorkerOutcome.KILLED, WorkerOutcome.LOST}
 )
-"""Ends of an attempt that may come in the middle of a save."""
+"""Outcomes of an attempt that may have been saving a checkpoint when it ended."""
 
 
 class EventLog(Protocol):
-    """Where events are written down."""
+    """Where events are recorded."""
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
-        """Take in an event, to be written with the next `flush`."""
+        """Add an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
-        """Write everything taken in, in one piece."""
+        """Write everything added, in one piece."""
 
 
 class SuggestionSource(Protocol):
-    """Where configurations are asked for: a searcher, or what one has been recorded to propose."""
+    """Where configurations come from: a searcher, or a recording of its suggestions."""
 
     def ask(self, trial_ids: list[str], /) -> Sequence[Event]:
-        """Ask for a configuration for each id, and return the answers that are there; called at the end of every turn."""
+        """Ask for a configuration for each id, and return the answers so far; called in every turn."""
 
     def take(self) -> Sequence[Event]:
-        """Return the answers that have come since; the executor is woken when there are some."""
+        """Return the answers that have come since; the executor is woken when there are any."""
 
     def withdraw(self) -> None:
-        """Ask nothing more, since the experiment stops."""
+        """Ask for nothing more, since the experiment stops."""
 
     def settle(self, timeout_s: float | None, /) -> bool:
-        """Wait until everything is told and answered, at most so long; return whether it is."""
+        """Wait until the searcher has heard and answered everything; return whether it has."""
 
 
-class Audience(Protocol):
-    """Who hears of what happens, turn by turn."""
+class NoticeListener(Protocol):
+    """Receives notices, turn by turn."""
 
     def begin_turn(self) -> None:
-        """Hear that a turn begins."""
+        """Called when a turn begins."""
 
     def tell(self, notice: Notice, /) -> bool:
-        """Hear of a notice; return whether somebody wants a checkpoint of the trial at its result."""
+        """Take a notice; return whether a checkpoint of the trial is wanted at its result."""
 
     def remark(self, text: str, /) -> None:
-        """Hear what the scheduler wants the user to know."""
+        """Take a remark of the scheduler for the user."""
 
     def end_turn(self) -> None:
-        """Hear that the turn is over."""
+        """Called when a turn is over."""
 
 
 class Driver:
@@ -103,24 +105,24 @@ class Driver:
     Args:
         experiment: The state, fresh or replayed.
         executor: Where trials run.
-        log: Where events are written before anything is done about them.
-        proposer: Who proposes configurations.
-        observers: Who hears of what happens.
+        log: Where events are written before commands are carried out.
+        proposer: Proposes configurations.
+        observers: Receives notices.
         delete_checkpoint: Deletes a trial's superseded checkpoint.
-        find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
-            trusts them all.
-        discard_unfinished: Deletes what an attempt of a trial has left that ended otherwise than by its own word, and may have been saving.
-            None leaves it to the next sweep.
-        at_rest: Called in each turn with the experiment's running time, when all that has happened is told, and nothing yet done about it:
-            the moment for a snapshot. None for nobody.
+        find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; called
+            before a worker starts from one. None trusts all checkpoints.
+        discard_unfinished: Deletes unfinished checkpoints of an attempt that failed or was killed.
+            None leaves them to the cleanup of the next session.
+        at_rest: Called in each turn with the experiment's running time, when everything has been
+            written and notified, and nothing has been carried out: the moment for a snapshot.
         elapsed_s: Running time of earlier sessions.
-        tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
-            to wait for events and deadlines only.
-        helm: Where the user's wishes come from; None for nowhere.
-        leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
-            never.
-        in_microseconds: Whether time goes by in whole microseconds, of which a stamp is written down much faster; for clocks that always
-            go on, since a virtual one might never come to a moment in between.
+        tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and
+            progress displays are kept up to date; None to wait for events and deadlines only.
+        control: Control requests of the user; None for none.
+        leave_at_s: Time by the executor's clock at which the driver requests a stop itself, since
+            the time limit of its job is near; None for no limit.
+        in_microseconds: Whether times are rounded to microseconds, which are written much faster.
+            Only for clocks that always advance: a virtual one might not reach the time between.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -129,7 +131,7 @@ class Driver:
         executor: Executor,
         log: EventLog,
         proposer: SuggestionSource,
-        observers: Audience,
+        observers: NoticeListener,
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
@@ -137,7 +139,7 @@ class Driver:
         at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
-        helm: Helm | None = None,
+        control: RequestHandler | None = None,
         leave_at_s: float | None = None,
         in_microseconds: bool = False,
     ) -> None:
@@ -154,18 +156,18 @@ class Driver:
         self._earlier_s = elapsed_s
         self._clock = executor.clock
         self._began_s = self._clock()
-        self._helm = helm
+        self._control = control
         self._leave_at_s = leave_at_s
         self._in_microseconds = in_microseconds
         self._is_written = True
-        """Whether nothing has been taken in that has to be written down before it is told or acted on."""
+        """Whether everything has been written that has to be before it is notified or acted on."""
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._answers: list[Event] = []
         self._requests: list[StopRequested] = []
 
     def request_stop(self, request: StopRequested) -> None:
-        """Let the experiment stop at the next turn; may be called from signal handlers and other threads."""
+        """Stop the experiment at the next turn; may be called from signal handlers and other threads."""
         self._requests.append(request)
         self._executor.wake()
 
@@ -173,31 +175,31 @@ class Driver:
         """Take turns until the experiment is over.
 
         Args:
-            first: What has happened before the first turn, e.g. that the driver was restarted.
+            first: Events before the first turn, e.g. that the driver was restarted.
 
         Raises:
-            StorageLost: If the journal is not in its place any more; trials have been told to save and leave.
+            StorageLost: If the journal was deleted or moved; trials have been told to save and leave.
         """
         try:
             self._take_turns(first)
         except StorageLost:
-            self._dismiss_trials()
+            self._stop_without_journal()
             raise
 
     def _take_turns(self, first: Sequence[Event]) -> None:
         self._turn(first)
         while not self._experiment.is_finished:
-            timeout_s = 0.0 if self._answers else self._patience_s()
+            timeout_s = 0.0 if self._answers else self._timeout_s()
             events = self._executor.wait(timeout_s)
-            self._mind_time_limit()
+            self._check_time_limit()
             answers, self._answers = self._answers, []
             requests, self._requests = self._requests, []
             self._turn([*requests, *answers, *self._proposer.take(), *events])
         self._settle_searcher()
         self._log.flush()
 
-    def _dismiss_trials(self) -> None:
-        """Have trials save and leave, without a word in the journal: nothing that they have reported is acknowledged or told."""
+    def _stop_without_journal(self) -> None:
+        """Have trials save and leave where the journal is lost; none of their reports is acknowledged."""
         settings, live = self._experiment.settings, self._experiment.trial_table.live
         left = {trial_id: trial.attempt for trial_id, trial in live.items()}
         waiting = {
@@ -225,7 +227,7 @@ class Driver:
                     left.pop(event.trial_id, None)
 
     def _settle_searcher(self) -> None:
-        """Let the searcher hear the last notices; an experiment that is stopped waits for it only briefly."""
+        """Pass the last notices to the searcher; a stopped experiment waits for it only briefly."""
         is_stopped = self._experiment.stop_reason is not None
         self._proposer.settle(_LAST_ANSWER_S if is_stopped else 0.0)
         if answers := [*self._answers, *self._proposer.take()]:
@@ -236,8 +238,8 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
-        # In this order, so that no rounding lets time run backwards where one driver takes over from another.
+        """Running time in seconds, earlier sessions included, without the time of retried writes."""
+        # Added in this order, so that rounding never makes time go backwards from one driver to the next.
         elapsed_s = self._earlier_s + (self._clock() - self._began_s)
         return int(elapsed_s * 1e6 + 0.5) / 1e6 if self._in_microseconds else elapsed_s
 
@@ -245,28 +247,28 @@ class Driver:
         self._observers.begin_turn()
         for event in events:
             self._fold(event)
-        wishes = self._fold_wishes()
-        # Whoever is told has to find things as they were when it happened, and may want a checkpoint, for which the end of the turn asks.
-        # That a trial has been added nobody hears.
+        num_requested = self._fold_requests()
+        # Callbacks have to see trials as they were at the event, and may ask for a checkpoint, which
+        # the end of the turn requests. Of added trials they are not notified.
         if any(not isinstance(notice, TrialAdded) for notice in self._notices):
             self._write()
             self._tell()
         self._end_turn()
-        if not events or wishes or (self._has_effects() and not self._is_written):
+        if not events or num_requested or (self._has_effects() and not self._is_written):
             self._write()
-        if self._helm:
-            self._helm.confirm()
+        if self._control:
+            self._control.confirm()
         self._tell()
         if self._at_rest:
-            self._without_hurry(self._at_rest, self.elapsed_s)
+            self._with_clock_stopped(self._at_rest, self.elapsed_s)
         self._act()
-        self._discard_what_is_left(events)
+        self._discard_unfinished_checkpoints(events)
         self._observers.end_turn()
 
-    def _fold_wishes(self) -> int:
-        """Fold what the user wishes, each before the next is looked at; return how many events that were."""
+    def _fold_requests(self) -> int:
+        """Fold the user's control requests one by one, and return the number of their events."""
         num = 0
-        for event in self._helm.events() if self._helm else ():
+        for event in self._control.events() if self._control else ():
             self._fold(event)
             num += 1
         return num
@@ -288,17 +290,17 @@ class Driver:
         self._take(outcome)
 
     def _has_effects(self) -> bool:
-        """Whether anything of this turn is going to be seen from outside; where nothing is, its records are written with the next one's."""
+        """Whether this turn has effects outside; if not, its records are written with the next turn's."""
         return bool(self._notices) or any(
             not isinstance(command, AskSearcher) for command in self._commands
         )
 
     def _write(self) -> None:
-        self._without_hurry(self._log.flush)
+        self._with_clock_stopped(self._log.flush)
         self._is_written = True
 
-    def _without_hurry(self, save: Callable[..., None], *arguments: float) -> None:
-        """Save something. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
+    def _with_clock_stopped(self, save: Callable[..., None], *arguments: float) -> None:
+        """Save something; while that takes long, no report is answered, so the clock stands still."""
         began_s = self._clock()
         save(*arguments)
         if self._clock() - began_s >= _NOTICEABLE_S:
@@ -335,12 +337,12 @@ class Driver:
             [command.trial_id for command in commands if isinstance(command, AskSearcher)]
         )
 
-    def _discard_what_is_left(self, events: Sequence[Event]) -> None:
+    def _discard_unfinished_checkpoints(self, events: Sequence[Event]) -> None:
         for event in events:
             if (
                 self._discard_unfinished
                 and isinstance(event, WorkerExited)
-                and event.outcome in _UNTIDY
+                and event.outcome in _MAY_HAVE_BEEN_SAVING
             ):
                 self._discard_unfinished(event.trial_id, event.attempt)
 
@@ -354,7 +356,7 @@ class Driver:
         )
 
     def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
-        """Where the checkpoint to start from is damaged, let the trial be started again from the one before it."""
+        """Return whether the checkpoint is damaged, and have the trial start from the one before it."""
         owner_id = start.source_id or start.trial_id
         why = self._find_damage(owner_id, checkpoint) if self._find_damage else ""
         if why:
@@ -370,12 +372,12 @@ class Driver:
             ]
         return bool(why)
 
-    def _mind_time_limit(self) -> None:
+    def _check_time_limit(self) -> None:
         if self._leave_at_s is not None and self._clock() >= self._leave_at_s:
             self._leave_at_s = None
             self._requests.append(StopRequested(TIME_LIMIT))
 
-    def _patience_s(self) -> float | None:
+    def _timeout_s(self) -> float | None:
         due_s = self._experiment.next_deadline_s()
         limits = [] if self._tick_s is None else [self._tick_s]
         if due_s is not None:

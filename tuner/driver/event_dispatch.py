@@ -1,4 +1,4 @@
-"""Carries the experiment's notices to searcher and callbacks, in the order that Ray Tune's users know."""
+"""Dispatches the experiment's notices to searcher and callbacks, in the order of Ray Tune."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from tuner.storage.layout import trial_directory, trial_path
 from .suggestion_queue import SuggestionQueue
 
 _ENOUGH_RESULTS = 10
-"""After so many results of a trial, what none has reported is presumably misspelt."""
+"""After so many results, a metric that no trial has reported is presumably misspelt."""
 
 _log = logging.getLogger("tuner")
 
 
-class Observers:
-    """Everybody who hears of what happens: the searcher at the end of the turn at the earliest, the callbacks at once, in their order.
+class EventDispatch:
+    """Tells callbacks of notices at once, in their order, and the searcher at the end of the turn.
 
     Args:
-        suggestions: Where the searcher is told.
+        suggestions: Passes notices on to the searcher.
         callbacks: The user's callbacks and the loggers.
-        trials: The live list of all trials, handed to every hook.
+        trials: The live list of all trials, passed to every hook.
         experiment_path: The experiment's directory, in which trials have theirs.
         metric: The metric to optimise, by its flattened name.
-        score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
-        why_unsavable: Why trials cannot be asked for a checkpoint, empty where they can be.
-        trainable_name: Name of what is trained.
-        say: Shows the user a sentence; None for nobody to show it to.
+        score_attribute: The metric by which checkpoints are ranked; one without it is warned of once.
+        why_unsavable: Why trials cannot save on request; empty where they can.
+        trainable_name: Name of the trainable.
+        say: Shows the user a sentence on the console; None for no console.
     """
 
     def __init__(
@@ -78,23 +78,23 @@ class Observers:
         self._trainable_name = trainable_name
         for trial in trials:  # of earlier sessions
             trial.trainable_name = trainable_name
-        self._vain_askers: set[str] = set()
-        """Callbacks of which the user has been told that they ask for checkpoints in vain."""
+        self._refused_callbacks: set[str] = set()
+        """Callbacks whose requests for checkpoints have no effect, of which the user has been warned."""
         self._thresholds: Mapping[str, Any] = {}
-        """The flattened numbers and comparisons of the stop criterion, until a mistaken one has been told."""
+        """The flattened thresholds of the stop criterion, until the user has been warned of one."""
         self._say = say
-        self._awaited: set[str] = set()
-        """Metrics that the stop criterion names and nobody has reported yet."""
+        self._missing_metrics: set[str] = set()
+        """Metrics of the stop criterion that no trial has reported yet."""
         self._kinds_refused: set[str] = set()
-        """Kinds of failures of which the user has been told that they are not worth a retry."""
+        """Kinds of failures that are not retried, of which the user has been warned."""
         self._replaced: set[str] = set()
-        """Names of the engine of which the user has been told that what is reported by them is dropped."""
+        """Keys of the engine whose reported values are dropped, of which the user has been warned."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
-        """Tell what is about to be run; see `Callback.setup`."""
+        """Call `Callback.setup`."""
         stop = info.get("stop")
-        self._awaited = set(flatten(stop)) if isinstance(stop, Mapping) else set()
+        self._missing_metrics = set(flatten(stop)) if isinstance(stop, Mapping) else set()
         self._thresholds = (
             flatten(stop) if isinstance(stop, Mapping) and info.get("mode") == "min" else {}
         )
@@ -103,28 +103,28 @@ class Observers:
         )
 
     def begin_turn(self) -> None:
-        """Tell that a turn of the driver begins."""
+        """Call `Callback.on_step_begin`."""
         self.turn += 1
         if self._callbacks.has("on_step_begin"):
             self._callbacks.call("on_step_begin", iteration=self.turn, trials=self._trials)
 
     def end_turn(self) -> None:
-        """Tell that a turn of the driver is over."""
+        """Call `Callback.on_step_end`."""
         if self._callbacks.has("on_step_end"):
             self._callbacks.call("on_step_end", iteration=self.turn, trials=self._trials)
 
     def end_experiment(self) -> None:
-        """Tell that the experiment is over."""
+        """Call `Callback.on_experiment_end`."""
         self._callbacks.call("on_experiment_end", trials=self._trials)
 
     def remark(self, text: str) -> None:
-        """Pass on what the scheduler wants the user to know."""
+        """Log a remark of the scheduler, and show it on the console."""
         _log.info("%s", text)
         if self._say:
             self._say(text)
 
     def tell(self, notice: Notice) -> bool:
-        """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
+        """Dispatch a notice; return whether a callback asks for a checkpoint of the trial."""
         if isinstance(notice, TrialAdded):
             locate(
                 notice.trial,
@@ -138,11 +138,11 @@ class Observers:
             "trial": notice.trial,
         }
         if isinstance(notice, ResultRecorded):
-            if self._awaited:
-                self._await_metrics(notice)
+            if self._missing_metrics:
+                self._check_missing_metrics(notice)
             asker = self._callbacks.on_trial_result(notice.result, notice.text, **info)
             if asker and self._why_unsavable:
-                self._refuse_checkpoint(asker)
+                self._warn_of_refused_checkpoint(asker)
                 return False
             return bool(asker)
         self._tell_callbacks(notice, info)
@@ -156,8 +156,8 @@ class Observers:
                 if trial.source:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
-                self._look_for_score(trial, checkpoint)
-                self._tell_checkpoint(checkpoint, info)
+                self._check_score(trial, checkpoint)
+                self._call_on_checkpoint(checkpoint, info)
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning(
@@ -166,24 +166,24 @@ class Observers:
                     failure,
                 )
             case KeysReplaced(trial, names):
-                self._tell_of_replaced(trial, names)
+                self._warn_of_replaced(trial, names)
             case MetricMissed(trial, metric, value):
                 _log.warning("%s", warning_for(metric, trial, value))
             case StartsHeld(_, reason):
                 _log.warning("%s", possible_common_failure(reason))
             case TrialSilent():
-                _tell_of_silence(notice)
+                _warn_of_silence(notice)
             case AttemptFailed(_, _, True):
                 call("on_trial_recover", **info)
             case AttemptFailed(trial, failure, _, objection):
                 call("on_trial_error", **info)
                 if objection and failure.kind not in self._kinds_refused:
                     self._kinds_refused.add(failure.kind)
-                    _log.warning("trial %s is not tried again: %s", trial.trial_id, objection)
+                    _log.warning("trial %s is not retried: %s", trial.trial_id, objection)
             case TrialEnded(trial):
-                self._look_for_direction(trial)
-                if self._awaited and trial.ending is TerminationReason.COMPLETED:
-                    self._tell_of_awaited(trial)
+                self._check_direction(trial)
+                if self._missing_metrics and trial.ending is TerminationReason.COMPLETED:
+                    self._warn_of_missing_metrics(trial)
                 call("on_trial_complete", **info)
             case ExploitApplied(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
@@ -192,7 +192,7 @@ class Observers:
             case _:
                 assert_never(notice)
 
-    def _tell_checkpoint(self, checkpoint: CheckpointRecord, info: Mapping[str, Any]) -> None:
+    def _call_on_checkpoint(self, checkpoint: CheckpointRecord, info: Mapping[str, Any]) -> None:
         if self._callbacks.has("on_checkpoint"):
             path = (
                 trial_directory(self._experiment_path, info["trial"].trial_id)
@@ -200,32 +200,32 @@ class Observers:
             )
             self._callbacks.call("on_checkpoint", checkpoint=Checkpoint(path), **info)
 
-    def _await_metrics(self, notice: ResultRecorded) -> None:
-        self._awaited.difference_update(notice.flat)
-        if self._awaited and notice.trial.num_rows >= _ENOUGH_RESULTS:
-            self._tell_of_awaited(notice.trial)
+    def _check_missing_metrics(self, notice: ResultRecorded) -> None:
+        self._missing_metrics.difference_update(notice.flat)
+        if self._missing_metrics and notice.trial.num_rows >= _ENOUGH_RESULTS:
+            self._warn_of_missing_metrics(notice.trial)
 
-    def _tell_of_awaited(self, trial: Trial) -> None:
+    def _warn_of_missing_metrics(self, trial: Trial) -> None:
         _log.warning(
             "trial %s has never reported %s, and so cannot meet this criterion; it has reported: %s",
             trial.trial_id,
-            ", ".join(f"stop[{name!r}]" for name in sorted(self._awaited)),
+            ", ".join(f"stop[{name!r}]" for name in sorted(self._missing_metrics)),
             ", ".join(sorted({*own_keys(trial), TRAINING_ITERATION, TIME_TOTAL_S}))
             if trial.last_result
             else "nothing",
         )
-        self._awaited.clear()
+        self._missing_metrics.clear()
 
-    def _refuse_checkpoint(self, asker: str) -> None:
-        if asker not in self._vain_askers:
-            self._vain_askers.add(asker)
+    def _warn_of_refused_checkpoint(self, asker: str) -> None:
+        if asker not in self._refused_callbacks:
+            self._refused_callbacks.add(asker)
             _log.warning(
                 "callback %s sets should_checkpoint in on_trial_result, which has no effect: %s",
                 asker,
                 self._why_unsavable,
             )
 
-    def _tell_of_replaced(self, trial: Trial, names: Iterable[str]) -> None:
+    def _warn_of_replaced(self, trial: Trial, names: Iterable[str]) -> None:
         news = [name for name in names if name not in self._replaced]
         self._replaced.update(news)
         if TRAINING_ITERATION in news:
@@ -243,7 +243,7 @@ class Observers:
                 f"my_{others[0].rpartition('/')[-1]}",
             )
 
-    def _look_for_direction(self, trial: Trial) -> None:
+    def _check_direction(self, trial: Trial) -> None:
         if (
             self._metric
             and self._thresholds
@@ -252,7 +252,7 @@ class Observers:
             self._thresholds = {}
             _log.warning("%s", warning)
 
-    def _look_for_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
+    def _check_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         if self._score_attribute is None or checkpoint.score is not None:
             return
         _log.warning(
@@ -265,7 +265,7 @@ class Observers:
         self._score_attribute = None
 
 
-def _tell_of_silence(notice: TrialSilent) -> None:
+def _warn_of_silence(notice: TrialSilent) -> None:
     usual = (
         "it has not reported at all yet"
         if notice.usual_s is None

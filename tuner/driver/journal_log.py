@@ -1,4 +1,4 @@
-"""How the driver's events become records of the journal."""
+"""Writes the driver's events to the journal."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tuner.journal import records
 from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec
 
-from .checkpoint_deleter import CheckpointCleaner
-from .persistence_cost import Accountant, Costs
-from .storage_retry import Insistence
+from .checkpoint_deleter import CheckpointDeleter
+from .persistence_cost import PersistenceAccount, PersistenceCosts
+from .storage_retry import StorageRetry
 
 
 @final
 class JournalLog:
-    """Writes events to the journal, and lets the cleaner know how far it has been synced.
+    """Writes events to the journal, and has checkpoints deleted whose records have been synced.
 
     Args:
         journal: The journal.
-        cleaner: Deletes checkpoints once the record that made them dispensable has been synced.
-        accountant: Hears what it costs; None for nobody.
-        configs: How configurations are written down; None where they are JSON values.
-        insistence: Tries again where the storage refuses; None for the usual patience.
+        deleter: Deletes checkpoints once the record that superseded them has been synced.
+        account: Sums up what saving costs; None for no account.
+        configs: Codec of configurations; None where they are JSON values already.
+        storage_retry: Retries writes; None to retry for `STORAGE_RETRY_S`.
 
     Attributes:
         journal: The journal.
@@ -35,24 +35,25 @@ class JournalLog:
     def __init__(
         self,
         journal: Journal,
-        cleaner: CheckpointCleaner,
-        accountant: Accountant | None = None,
+        deleter: CheckpointDeleter,
+        account: PersistenceAccount | None = None,
         configs: ConfigCodec | None = None,
-        insistence: Insistence | None = None,
+        storage_retry: StorageRetry | None = None,
     ) -> None:
         self.journal = journal
         self._translate = configs.encode if configs else dict
-        self._insistence = insistence or Insistence()
-        self._cleaner = cleaner
-        self._accountant = accountant
+        self._storage_retry = storage_retry or StorageRetry()
+        self._deleter = deleter
+        self._account = account
         self._routine_end_s: float | None = None
-        if accountant:
-            accountant.add_source(self._costs)
+        if account:
+            account.add_source(self._costs)
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
-        """Take in an event, to be written with the next `flush`.
+        """Add an event, to be written with the next `flush`.
 
-        Of a turn that ended in routine only the next record tells, which saves half of the records.
+        The end of a turn that changed nothing is told by the next record, which saves half of the
+        records.
         """
         if isinstance(event, TurnEnded) and event.is_routine:
             if (
@@ -83,39 +84,42 @@ class JournalLog:
         return body
 
     def settle(self) -> None:
-        """Write down everything that was folded, the end of a routine turn included."""
+        """Write everything added, the end of a turn that changed nothing included."""
         if self._routine_end_s is not None:
             at_s, self._routine_end_s = self._routine_end_s, None
             self.journal.append(records.encode(TurnEnded(is_routine=True), at_s))
         self.flush()
 
     def flush(self) -> None:
-        """Write everything taken in, in one piece; while the storage refuses, wait.
+        """Write everything added, in one piece; while storage fails, retry.
 
         Raises:
-            StorageError: If waiting is over, see `patience_s`; what was taken in stays in memory, and nobody may be answered.
+            StorageError: If it is no longer retried, see `retry_limit_s`; what was added stays in
+                memory, and no report may be answered.
         """
         spent_s = self.journal.statistics.driver_s
-        self._insistence.on(self.journal.flush)
-        self._cleaner.release()
-        if self._accountant:
-            self._accountant.take_pause(self.journal.statistics.driver_s - spent_s)
+        self._storage_retry.on(self.journal.flush)
+        self._deleter.release()
+        if self._account:
+            self._account.take_pause(self.journal.statistics.driver_s - spent_s)
 
     def ask_to_stop(self, request: StopRequested) -> None:
-        """Let waiting for the storage end soon; may be called from signal handlers and other threads."""
-        self._insistence.ask_to_stop(request)
+        """Stop retrying soon; may be called from signal handlers and other threads."""
+        self._storage_retry.ask_to_stop(request)
 
     def close(self, at_s: float) -> None:
-        """Write and sync everything, and that the driver has come to its end: whatever changes in the records before that shows.
+        """Write and sync everything, followed by a record that the driver has ended normally.
 
         Raises:
             StorageError: As `flush` does.
         """
         self.settle()
         self.journal.append(records.mark(records.CLOSE, at_s))
-        self._insistence.on(self.journal.flush)
-        self._insistence.on(self.journal.sync)
+        self._storage_retry.on(self.journal.flush)
+        self._storage_retry.on(self.journal.sync)
 
-    def _costs(self) -> Costs:
+    def _costs(self) -> PersistenceCosts:
         spent = self.journal.statistics
-        return Costs(spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs)
+        return PersistenceCosts(
+            spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs
+        )

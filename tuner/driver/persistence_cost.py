@@ -1,4 +1,4 @@
-"""What keeping an experiment safe costs: everything, in one account."""
+"""Measurement of what saving the state of an experiment costs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _WINDOW_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Totals of those who keep accounts of their own.
+class PersistenceCosts:
+    """Totals of one part of the engine that saves state.
 
     Attributes:
-        loop_s: Seconds for which they kept the driver's loop.
-        thread_s: CPU seconds of their threads.
+        loop_s: Seconds for which it has kept the driver's loop.
+        thread_s: CPU seconds of its threads.
         num_bytes: Bytes written.
-        num_syncs: How often they waited for the platter.
+        num_syncs: Number of syncs that were waited for.
     """
 
     loop_s: float = 0.0
@@ -28,9 +28,9 @@ class Costs:
     num_bytes: int = 0
     num_syncs: int = 0
 
-    def __add__(self, other: Costs) -> Costs:
-        """Return both together."""
-        return Costs(
+    def __add__(self, other: PersistenceCosts) -> PersistenceCosts:
+        """Return the sum."""
+        return PersistenceCosts(
             self.loop_s + other.loop_s,
             self.thread_s + other.thread_s,
             self.num_bytes + other.num_bytes,
@@ -39,11 +39,12 @@ class Costs:
 
 
 @final
-class Accountant:
-    """Adds up for how long saving keeps the driver from serving trials, and what its threads compute meanwhile.
+class PersistenceAccount:
+    """Sums up the time for which saving keeps the driver from serving trials, and its threads' CPU time.
 
-    The share is ``(seconds of the loop + CPU seconds of the threads) / seconds since the start``, and everything counts: the journal's
-    records, the syncs that are waited for, snapshots (those at an interrupt and at the end, too), log files, the deletion of checkpoints.
+    The share is ``(seconds of the loop + CPU seconds of the threads) / seconds since the start``.
+    Everything counts: records of the journal, syncs that are waited for, snapshots (those at an
+    interrupt and at the end as well), log files, the deletion of checkpoints.
 
     Args:
         clock: Monotonic, in seconds.
@@ -52,20 +53,21 @@ class Accountant:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._start_s = self._window_start_s = clock()
-        self._sources: list[Callable[[], Costs]] = []
+        self._sources: list[Callable[[], PersistenceCosts]] = []
         self._spent_before_s = 0.0
         self._worst_share = 0.0
         self._longest_pause_s = 0.0
         self.num_snapshots = 0
 
-    def add_source(self, costs: Callable[[], Costs]) -> None:
-        """Ask somebody who keeps an account of his own, now and whenever a sum is made."""
+    def add_source(self, costs: Callable[[], PersistenceCosts]) -> None:
+        """Add a function that returns the totals of one part; it is called for each sum."""
         self._sources.append(costs)
 
     def take_pause(self, duration_s: float) -> None:
-        """Take note of how long saving has kept the loop in one piece; the sum is kept by a source.
+        """Note for how long saving has kept the loop at once; a source counts the time itself.
 
-        A window that has been open for a minute is closed; with the journal's pauses there are enough of them for that.
+        A window that has been open for a minute is closed. The journal pauses the loop often enough
+        for that.
         """
         self._longest_pause_s = max(self._longest_pause_s, duration_s)
         now_s = self._clock()
@@ -73,7 +75,7 @@ class Accountant:
             self._close_window(now_s)
 
     def report(self) -> Persistence:
-        """Return the account so far."""
+        """Return the totals so far."""
         now_s, total = self._clock(), self._total()
         spent_s = total.loop_s + total.thread_s
         share = spent_s / max(now_s - self._start_s, 1e-9)
@@ -86,8 +88,8 @@ class Accountant:
             num_snapshots=self.num_snapshots,
         )
 
-    def _total(self) -> Costs:
-        return sum((source() for source in self._sources), Costs())
+    def _total(self) -> PersistenceCosts:
+        return sum((source() for source in self._sources), PersistenceCosts())
 
     def _close_window(self, now_s: float) -> None:
         total = self._total()

@@ -63,23 +63,23 @@ from tuner.spec.experiment_directory import (
 from tuner.spec.experiment_spec import Plan
 from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
-from tuner.storage.control_requests import Mailbox
+from tuner.storage.control_requests import RequestInbox
 from tuner.storage.declaration import is_experiment
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.mkdir import inspect_folder
 
-from .checkpoint_deleter import CheckpointCleaner
+from .checkpoint_deleter import CheckpointDeleter
 from .checkpoint_store import CheckpointStore
-from .control import Helm, Line
+from .control import RequestHandler, RequestQueue
 from .driver import Driver
-from .event_dispatch import Observers
+from .event_dispatch import EventDispatch
 from .journal_log import JournalLog
-from .persistence_cost import Accountant, Costs
+from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .signals import Interrupts, cause_of_interruption, exit_code, is_script
 from .snapshots import Snapshots
-from .storage_retry import Insistence
+from .storage_retry import StorageRetry
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
-from .worker_spec import Assigner
+from .worker_spec import AssignmentBuilder
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -147,19 +147,19 @@ class Run:
         self._environment = EnvironmentRecorder(directory, names_of_secrets(plan.space))
         self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
         self._began_s = 0.0
-        self._line = Line()
+        self._request_queue = RequestQueue()
         self._remarks = [] if resumption else [plan.remark]
         self._progress: Callable[[], Progress]  # once there is a driver to ask
         look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
         self._console = Console(look, min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
 
-    def execute(self, line: Line | None = None) -> Finished:
+    def execute(self, requests: RequestQueue | None = None) -> Finished:
         """Run the experiment to its end.
 
         Args:
-            line: From where in this process it may be steered meanwhile; None for nowhere.
+            requests: Control requests from other threads of this process; None for none.
         """
-        self._line = line or self._line
+        self._request_queue = requests or self._request_queue
         plan, directory = self._plan, self._directory
         inspect_folder(directory)
         check_secrets(plan.space)
@@ -217,7 +217,7 @@ class Run:
                 on_segment=lock.note_segment,
                 is_ours=lambda: lock.is_in_place,
             ) as journal,
-            CheckpointCleaner(journal) as cleaner,
+            CheckpointDeleter(journal) as cleaner,
         ):
             rewrite_declaration(plan, directory, journal.epoch)
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
@@ -255,10 +255,10 @@ class Run:
             stage.rebuilt.state.proposer,
         )
         plan, directory = stage.rebuilt.plan, self._directory
-        accountant = Accountant()
-        insistence = Insistence(plan.run.storage_retry_s)
+        account = PersistenceAccount()
+        storage_retry = StorageRetry(plan.run.storage_retry_s)
         log = JournalLog(
-            stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence
+            stage.journal, stage.cleaner, account, stage.rebuilt.state.configs, storage_retry
         )
         look = partial(
             look_at,
@@ -271,16 +271,16 @@ class Run:
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
-        accountant.add_source(_costs_of(callbacks, self._callbacks))
-        accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))
+        account.add_source(_costs_of(callbacks, self._callbacks))
+        account.add_source(lambda: PersistenceCosts(thread_s=stage.cleaner.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed determines.
         caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
         suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
         snapshots = Snapshots(
-            directory, plan, stage.rebuilt.state, suggestions, callbacks, log, accountant
+            directory, plan, stage.rebuilt.state, suggestions, callbacks, log, account
         )
         score = settings.checkpoints.retention.score_attribute
-        observers = Observers(
+        observers = EventDispatch(
             suggestions,
             callbacks,
             experiment.trials,
@@ -291,7 +291,9 @@ class Run:
             trainable_name=trainable_name(plan.trainable),
             say=console.print_notice,
         )
-        helm = Helm(experiment, proposer, [self._line, Mailbox(directory)])
+        control = RequestHandler(
+            experiment, proposer, [self._request_queue, RequestInbox(directory)]
+        )
         driver = Driver(
             experiment,
             stage.executor,
@@ -303,7 +305,7 @@ class Run:
             discard_unfinished=store.discard_unfinished,
             at_rest=snapshots.at_rest,
             elapsed_s=stage.rebuilt.past.elapsed_s,
-            helm=helm,
+            control=control,
             leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
             in_microseconds=True,
         )
@@ -324,7 +326,7 @@ class Run:
                 ):
                     self._begin(observers, stage)
                     self._environment.start()
-                    self._line.open(stage.executor.wake, request_stop)
+                    self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run(first)
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
@@ -333,7 +335,7 @@ class Run:
                 raise
             finally:
                 is_searching = suggestions.close()
-                helm.close()
+                control.close()
                 observers.end_experiment()
                 console.close()
                 self._environment.close()
@@ -344,13 +346,13 @@ class Run:
                     "nothing was left to run; to go on, restore with a larger num_samples or a resume_config"
                 )
             rule = self._tell_why_it_ended(experiment, console)
-        account = accountant.report()
-        _log.info("%s", account)
+        persistence = account.report()
+        _log.info("%s", persistence)
         return Finished(
             directory,
             experiment.trials,
             exit_code(rule, interrupts.received),
-            account,
+            persistence,
             is_searching,
         )
 
@@ -394,7 +396,7 @@ class Run:
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule
 
-    def _begin(self, observers: Observers, stage: _Stage) -> None:
+    def _begin(self, observers: EventDispatch, stage: _Stage) -> None:
         """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
         plan, trials = stage.rebuilt.plan, stage.rebuilt.state.experiment.trials
         observers.begin_experiment(
@@ -488,7 +490,7 @@ class _Stage:
     executor: Executor
     settings: ExperimentSettings
     journal: Journal
-    cleaner: CheckpointCleaner
+    cleaner: CheckpointDeleter
 
 
 class _Shutdown:
@@ -514,7 +516,9 @@ def _recorded_checkpoints(
     }
 
 
-def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[[], Costs]:
+def _costs_of(
+    callbacks: CallbackList, members: Sequence[Callback]
+) -> Callable[[], PersistenceCosts]:
     """Return what the log files cost: the hooks of their loggers, and the threads that write them."""
     writers = {
         id(member.writer): member.writer
@@ -522,8 +526,8 @@ def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[
         if isinstance(member, TrialFileLogger)
     }.values()
 
-    def costs() -> Costs:
-        return Costs(
+    def costs() -> PersistenceCosts:
+        return PersistenceCosts(
             loop_s=callbacks.file_logging_s,
             thread_s=sum(writer.thread_cpu_s for writer in writers),
             num_bytes=sum(
@@ -569,7 +573,7 @@ def _end_leftovers(directory: Path) -> None:
 def _make_executor(
     plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder
 ) -> Executor:
-    assign = Assigner(plan, directory, objects)
+    assign = AssignmentBuilder(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     environ = {orphans.VARIABLE: str(orphans.DriverName.mine(directory))}

@@ -1,4 +1,4 @@
-"""What ends an experiment early: signals, politely once and at once the second time, and the time limit of the job it runs in."""
+"""Signals and the time limit of the job, which end an experiment early; exit codes of scripts."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from tuner.core.failure_causes import COMMON_FAILURE
 from tuner.execution.local.termination_signals import POLITE_SIGNALS
 
 SIGNAL_PREFIX: Final = "signal."
-"""What the rule of the reason begins with for which trials are interrupted by a signal; its name follows."""
+"""Beginning of the rule for which trials are interrupted by a signal; its name follows."""
 TIME_LIMIT_EXIT_CODE: Final = 124
 """Exit code of a script that has reached its time limit, as that of ``timeout``."""
 _EXIT_CODE_OF_SIGNAL_0: Final = 128
-"""What a shell adds to the number of the signal that has ended a program."""
+"""A shell adds this to the number of the signal that has ended a program."""
 INTERRUPTED_EXIT_CODE: Final = _EXIT_CODE_OF_SIGNAL_0 + signal.SIGINT
 """Exit code of a script that was interrupted by Ctrl-C."""
 FAILED_EXIT_CODE: Final = 1
-"""Exit code of a script whose experiment was stopped since all its trials failed for one cause."""
+"""Exit code of a script whose experiment was stopped since all trials failed for one cause."""
 CODES_AT_THE_END: Final = frozenset({INTERRUPTED_EXIT_CODE, FAILED_EXIT_CODE})
-"""Exit codes with which a script ends when it has come to its end, and not at once."""
+"""Exit codes that take effect at the end of a script, and not at once."""
 _CAUSES: Final = {TIME_LIMIT: "the time limit", USER_STOP: "request"}
 _ECHO_S: Final = 0.1
-"""A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
-_MAX_WISHES: Final = 2
+"""A signal that follows this soon is the same request: ``timeout`` and some shells signal the
+program first, and then its process group."""
+_MAX_REQUESTS: Final = 2
 _plain_exit: Final = sys.exit
 
 
 class Interrupts:
     """While entered, turns signals into stop requests.
 
-    The first signal lets trials save and leave; a second one kills them. A third SIGINT raises `KeyboardInterrupt`, for the case that
-    even that does not help. What is ignored stays ignored, as SIGHUP under ``nohup``, and a handler of the user's own for a signal
-    other than SIGINT and SIGTERM stays in place. Outside the main thread, where Python handles no signals, this does nothing.
+    The first signal lets trials save and leave; a second one kills them. A third SIGINT raises
+    `KeyboardInterrupt`, in case even that does not help. Signals that are ignored stay ignored, as
+    SIGHUP under ``nohup``, and the user's own handler of a signal other than SIGINT and SIGTERM
+    stays in place. Outside the main thread, where Python handles no signals, this does nothing.
 
     Args:
-        request_stop: Told of each request; called from the signal handler.
+        request_stop: Takes each request; called from the signal handler.
 
     Attributes:
         received: The first signal that came, None for none.
@@ -52,7 +54,7 @@ class Interrupts:
 
     def __init__(self, request_stop: Callable[[StopRequested], None]) -> None:
         self._request_stop = request_stop
-        self._num_wishes = 0
+        self._num_requests = 0
         self._last_at = float("-inf")
         self._before: dict[signal.Signals, Any] = {}
         self.received: signal.Signals | None = None
@@ -82,25 +84,25 @@ class Interrupts:
         is_echo, self._last_at = now < self._last_at + _ECHO_S, now
         if is_echo:
             return
-        self._num_wishes += 1
+        self._num_requests += 1
         name = signal.Signals(number)
         self.received = self.received or name
-        if self._num_wishes > _MAX_WISHES and name is signal.SIGINT:
+        if self._num_requests > _MAX_REQUESTS and name is signal.SIGINT:
             raise KeyboardInterrupt
         self._request_stop(
-            StopRequested(f"{SIGNAL_PREFIX}{name.name}", is_urgent=self._num_wishes > 1)
+            StopRequested(f"{SIGNAL_PREFIX}{name.name}", is_urgent=self._num_requests > 1)
         )
 
 
 def cause_of_interruption(rule: str) -> str:
-    """Return who interrupted an experiment that stops by this rule, in words; empty where it stops for another reason."""
+    """Return in words what interrupted an experiment that stops by this rule; empty for other rules."""
     if rule in _CAUSES:
         return _CAUSES[rule]
     return rule.removeprefix(SIGNAL_PREFIX) if rule.startswith(SIGNAL_PREFIX) else ""
 
 
 def exit_code(rule: str, received: signal.Signals | None) -> int | None:
-    """Return with which code a script is to end, None if it is to go on.
+    """Return the exit code with which the script has to end, None if it goes on.
 
     Args:
         rule: Of the reason for which the experiment stopped, empty for none.
@@ -114,18 +116,19 @@ def exit_code(rule: str, received: signal.Signals | None) -> int | None:
 
 
 def is_script() -> bool:
-    """Return whether the process is for itself, as against a notebook or an interpreter with somebody in front of it.
+    """Return whether this is a script, as against a notebook or an interactive interpreter.
 
-    Outside the main thread there is no telling the process to end.
+    Outside the main thread this is False, since the process cannot be ended from there.
     """
     is_interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return not is_interactive and threading.current_thread() is threading.main_thread()
 
 
 def end_script_with(code: int) -> None:
-    """Let the script run on, and have the process end with this exit code when it has come to its end.
+    """Let the script run on, and end the process with this exit code when the script has ended.
 
-    A failure is the script's to judge: with `FAILED_EXIT_CODE`, a code that it gives `sys.exit` comes first.
+    The script decides about failures: where the code is `FAILED_EXIT_CODE`, a code that the script
+    passes to `sys.exit` wins.
     """
     atexit.unregister(_leave)
     atexit.register(_leave, code)
@@ -133,21 +136,22 @@ def end_script_with(code: int) -> None:
 
 
 def withdraw_failure() -> None:
-    """Take back the exit code of a failure, since a later experiment of the script has ended well."""
+    """Withdraw the exit code of a failure, since a later experiment of the script has succeeded."""
     if sys.exit is _exit:
         atexit.unregister(_leave)
         sys.exit = _plain_exit
 
 
 def _exit(status: Any = None, /) -> NoReturn:
-    """End the script with the code that it names itself; ``sys.exit(None)`` names none."""
+    """End the script with the code that it passes; ``sys.exit(None)`` passes none."""
     if status is not None and threading.current_thread() is threading.main_thread():
-        end_script_with(status if isinstance(status, int) else 1)  # of a text Python makes a 1, too
+        end_script_with(status if isinstance(status, int) else 1)  # Python turns a text into 1, too
     _plain_exit(status)
 
 
 def _leave(code: int) -> None:
-    # Python has no other way to choose the exit code of a script that ends well. What others want done at exit is done before.
+    # Python has no other way to choose the exit code of a script that ends normally. Functions that
+    # others have registered with atexit are called first.
     atexit.unregister(_leave)
     atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave it out)
     for stream in (sys.stdout, sys.stderr):

@@ -18,7 +18,7 @@ from tuner.spec.experiment_spec import Plan
 from tuner.storage import strict_json
 
 from .journal_log import JournalLog
-from .persistence_cost import Accountant, Costs
+from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .suggestion_queue import SuggestionQueue
 
 _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
@@ -62,7 +62,7 @@ class Snapshots:
         suggestions: SuggestionQueue,
         callbacks: CallbackList,
         log: JournalLog,
-        accountant: Accountant,
+        account: PersistenceAccount,
     ) -> None:
         self._directory = directory
         self._suggestions = suggestions
@@ -71,7 +71,7 @@ class Snapshots:
         self._identity = identity(plan)
         self._state = state
         self._journal = log.journal
-        self._accountant = accountant
+        self._account = account
         period_s = fixed_period_s()
         self._min_records = _MIN_RECORDS if period_s is None else 1
         self._clock = SnapshotClock(time.perf_counter(), period_s)
@@ -91,7 +91,7 @@ class Snapshots:
             _log.debug(
                 "no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal"
             )
-        accountant.add_source(self._costs)
+        account.add_source(self._costs)
 
     def at_rest(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when all that was folded has been told, and nothing yet been done about it."""
@@ -142,7 +142,7 @@ class Snapshots:
         started_s = time.perf_counter()
         if not self._find_words(is_last=is_last):
             ended_s = self._charge(started_s)
-            self._accountant.take_pause(ended_s - started_s)
+            self._account.take_pause(ended_s - started_s)
             self._clock.worked(started_s, ended_s)
             return
         self._charge(started_s)
@@ -156,10 +156,10 @@ class Snapshots:
             return
         finally:
             ended_s = time.perf_counter()
-            self._accountant.take_pause(ended_s - started_s)
+            self._account.take_pause(ended_s - started_s)
             self._clock.saved(started_s, ended_s)
             self._put_down_s = ended_s
-        self._accountant.num_snapshots += 1
+        self._account.num_snapshots += 1
         self._writing = threading.Thread(
             target=self._write, args=(rest, words, sequence), name="tuner-snapshot", daemon=True
         )
@@ -240,9 +240,9 @@ class Snapshots:
         self._unpaid_thread_s = time.thread_time()
         self._thread_s += self._unpaid_thread_s
 
-    def _costs(self) -> Costs:
-        return Costs(
-            self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots
+    def _costs(self) -> PersistenceCosts:
+        return PersistenceCosts(
+            self._loop_s, self._thread_s, self._num_bytes, 2 * self._account.num_snapshots
         )
 
 

@@ -1,7 +1,8 @@
-"""Writing through times in which the storage takes nothing.
+"""Retry of journal writes while storage is full or failing.
 
-While it refuses, the journal keeps the records in memory and nobody is answered, so trials wait and memory stays bounded: each worker has
-one report outstanding. How long that goes on depends on what the storage says, and on whether somebody wants to leave.
+Meanwhile the journal keeps the records in memory and no report is answered, so trials wait and
+memory stays bounded: each worker has one report outstanding. How long writing is retried depends on
+the error, and on whether the user has asked to stop.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from tuner.core.events import StopRequested
 from tuner.errors import StorageError, StorageLost
 
 STORAGE_RETRY_S: Final = 60.0
-"""How long storage that fails, and is not merely full, is tried again."""
+"""How long writes are retried where storage fails otherwise than by being full."""
 RETRY_PERIOD_S: Final = 1.0
 STOPPING_RETRY_S: Final = 5.0
-"""How long whoever asked politely to stop is kept waiting by storage that takes nothing."""
+"""How long writes are retried after a request to stop."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SLICE_S: Final = 0.05
 
 _log = logging.getLogger("tuner")
 
 
-def patience_s(code: int | None, request: StopRequested | None, storage_retry_s: float) -> float:
-    """Return for how many seconds a write that failed is tried again.
+def retry_limit_s(code: int | None, request: StopRequested | None, storage_retry_s: float) -> float:
+    """Return for how many seconds a failed write is retried.
 
     ==================  =====================  =================
     asked to stop       no space, over quota   any other error
@@ -40,7 +41,7 @@ def patience_s(code: int | None, request: StopRequested | None, storage_retry_s:
 
     Args:
         code: The system's error number; None where it gave none.
-        request: How somebody has asked to stop, None for nobody has.
+        request: The request to stop; None without one.
         storage_retry_s: See `RunConfig`.
     """
     limit_s = math.inf if code in _FULL else storage_retry_s
@@ -50,13 +51,13 @@ def patience_s(code: int | None, request: StopRequested | None, storage_retry_s:
 
 
 @final
-class Insistence:
-    """Tries a write again, every second, for as long as that may help.
+class StorageRetry:
+    """Retries a write every second, for as long as `retry_limit_s` says.
 
     Args:
         storage_retry_s: See `RunConfig`.
         clock: Monotonic time in seconds.
-        sleep: Sleeps so many seconds; handlers of signals may run meanwhile.
+        sleep: Sleeps so many seconds; signal handlers may run meanwhile.
     """
 
     def __init__(
@@ -73,43 +74,43 @@ class Insistence:
         self._requested_at_s = -math.inf
 
     def ask_to_stop(self, request: StopRequested) -> None:
-        """Let waiting for the storage end soon; may be called from signal handlers and other threads."""
+        """Stop retrying soon; may be called from signal handlers and other threads."""
         self._request, self._requested_at_s = request, self._clock()
 
     def on(self, write: Callable[[], None]) -> None:
         """Call `write` until it succeeds.
 
         Raises:
-            StorageError: As `write` did, when trying again is over.
+            StorageError: As `write` did, once it is no longer retried.
             StorageLost: As `write` did, at once.
         """
-        if refusal := _refusal_of(write):
-            self._try_again(write, refusal)
+        if error := _error_of(write):
+            self._try_again(write, error)
 
-    def _try_again(self, write: Callable[[], None], refusal: StorageError) -> None:
+    def _try_again(self, write: Callable[[], None], error: StorageError) -> None:
         started_s, failing_since_s = self._clock(), math.inf
-        _log.warning("%s; trials wait meanwhile, it is tried again every second", refusal)
+        _log.warning("%s; trials wait meanwhile, and the write is retried every second", error)
         while True:
-            code = _code_of(refusal)
-            # Waiting for space does not use up the time that is given to other troubles.
+            code = _code_of(error)
+            # Waiting for space does not use up the time that is given to other errors.
             failing_since_s = math.inf if code in _FULL else min(failing_since_s, self._clock())
             self._wait_or_give_up(
-                refusal, code, started_s if failing_since_s == math.inf else failing_since_s
+                error, code, started_s if failing_since_s == math.inf else failing_since_s
             )
-            again = _refusal_of(write)
+            again = _error_of(write)
             if again is None:
                 _log.info("the journal is written again, after %.0f s", self._clock() - started_s)
                 return
-            refusal = again
+            error = again
 
-    def _wait_or_give_up(self, refusal: StorageError, code: int | None, since_s: float) -> None:
+    def _wait_or_give_up(self, error: StorageError, code: int | None, since_s: float) -> None:
         request, now_s = self._request, self._clock()
-        limit_s = patience_s(code, request, self._storage_retry_s)
+        limit_s = retry_limit_s(code, request, self._storage_retry_s)
         end_s = max(since_s, self._requested_at_s) + limit_s
         if now_s >= end_s:
-            # Where in our code it came from tells the user nothing: of what led here, the system's own error is enough.
-            cause = refusal.__cause__
-            raise StorageError(f"{refusal}; given up after {now_s - since_s:.0f} s") from (
+            # Frames of ours tell the user nothing: the system's own error is enough.
+            cause = error.__cause__
+            raise StorageError(f"{error}; given up after {now_s - since_s:.0f} s") from (
                 cause.with_traceback(None) if cause else None
             )
         next_s = min(now_s + RETRY_PERIOD_S, end_s)
@@ -117,15 +118,15 @@ class Insistence:
             self._sleep(min(_SLICE_S, next_s - self._clock()))
 
 
-def _refusal_of(write: Callable[[], None]) -> StorageError | None:
+def _error_of(write: Callable[[], None]) -> StorageError | None:
     try:
         write()
     except StorageLost:
-        raise  # what is gone does not come back while it is waited for
-    except StorageError as refusal:
-        return refusal
+        raise  # retrying does not bring back a file that was deleted
+    except StorageError as error:
+        return error
     return None
 
 
-def _code_of(refusal: StorageError) -> int | None:
-    return refusal.__cause__.errno if isinstance(refusal.__cause__, OSError) else None
+def _code_of(error: StorageError) -> int | None:
+    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None

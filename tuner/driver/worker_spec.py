@@ -1,4 +1,4 @@
-"""What a worker has to know, put together when it is started."""
+"""The assignment that a worker is started with."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tuner.storage.mkdir import make_own_folder
 
 
 @final
-class Assigner:
-    """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
+class AssignmentBuilder:
+    """Completes a `StartWorker` command to an assignment, and makes the trial's directory."""
 
     def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
         self._plan = plan
@@ -24,7 +24,7 @@ class Assigner:
         self._objects = objects
 
     def __call__(self, command: StartWorker) -> Assignment:
-        """Return the assignment of the attempt that is to be started."""
+        """Return the assignment of the attempt that the command starts."""
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
         make_own_folder(trial_dir)
         checkpoint = command.checkpoint

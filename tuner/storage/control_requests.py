@@ -48,7 +48,7 @@ class Verb(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ControlRequest:
     """What somebody asks for.
 
     Attributes:
@@ -67,12 +67,12 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What becomes of a wish.
+class ControlReply:
+    """The driver's reply to a control request.
 
     Attributes:
-        is_granted: Whether it is fulfilled, now or as soon as the trial can be reached.
-        text: What happens, or why not, as a sentence.
+        is_granted: Whether the request is carried out, now or with the next report of the trial.
+        text: What happens, or why the request is refused, as a sentence.
         trial_id: The trial concerned; of a fork the new one.
     """
 
@@ -81,12 +81,12 @@ class Answer:
     trial_id: str = ""
 
 
-Petition = tuple[Wish, Callable[[Answer], None]]
-"""A wish, and who is waiting for the answer."""
+PendingRequest = tuple[ControlRequest, Callable[[ControlReply], None]]
+"""A request, and the function that takes the reply to it."""
 
 
 @final
-class Mailbox:
+class RequestInbox:
     """The driver's side: takes notes and answers them.
 
     Args:
@@ -101,7 +101,7 @@ class Mailbox:
         self._look_at_s = float("-inf")
         self._refused: set[Path] = set()
 
-    def take(self) -> list[Petition]:
+    def take(self) -> list[PendingRequest]:
         """Return what has been asked for since the last look; five times a second is often enough."""
         now_s = self._clock()
         if now_s < self._look_at_s:
@@ -112,11 +112,11 @@ class Mailbox:
     def close(self) -> None:
         """Tell those who still wait that it is over."""
         for _, answer in self._taken():
-            answer(Answer(is_granted=False, text="the experiment has come to its end"))
+            answer(ControlReply(is_granted=False, text="the experiment has come to its end"))
         with suppress(OSError):
             self._directory.rmdir()
 
-    def _taken(self) -> Iterator[Petition]:
+    def _taken(self) -> Iterator[PendingRequest]:
         # Names tell when notes were written; what is still being written has another one.
         for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
             try:
@@ -132,17 +132,19 @@ class Mailbox:
                 continue
             answer = _Reply(path)
             try:
-                to, wish = _read(note)
+                to, request = _read(note)
             except (ValueError, KeyError, TypeError, AttributeError) as cause:
                 _log.warning(
                     "request %s was not carried out, since it cannot be understood: %r", path, cause
                 )
                 answer(
-                    Answer(is_granted=False, text=f"the request cannot be understood: {cause!r}")
+                    ControlReply(
+                        is_granted=False, text=f"the request cannot be understood: {cause!r}"
+                    )
                 )
                 continue
             if to == self._addressee:
-                yield wish, answer
+                yield request, answer
 
     def _set_aside(self, path: Path, cause: OSError) -> None:
         """Move what is no request out of the way, so that it is looked at, and told, once."""
@@ -162,7 +164,7 @@ class _Reply:
     def __init__(self, note: Path) -> None:
         self._path = note.with_suffix(_ANSWER)
 
-    def __call__(self, answer: Answer) -> None:
+    def __call__(self, answer: ControlReply) -> None:
         with suppress(OSError):  # who has asked will hear nothing, and say so
             atomic.write_text(self._path, strict_json.dumps(asdict(answer)), sync=False)
 
@@ -170,17 +172,17 @@ class _Reply:
 _numbers = itertools.count()
 
 
-def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
-    """Ask the driver of an experiment, which may be another process, and wait for its answer.
+def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> ControlReply:
+    """Send a request to the driver of an experiment, in whatever process, and wait for the reply.
 
     Args:
         experiment: The experiment's directory.
-        wish: What is wanted.
+        request: The request.
         timeout_s: For how many seconds to wait.
 
     Raises:
-        NotRunning: If nobody drives the experiment, or its driver ends before it answers.
-        StorageError: If nothing can be written there, or no answer comes in time.
+        NotRunning: If the experiment is not running, or its driver ends before it replies.
+        StorageError: If the directory cannot be written to, or no reply comes in time.
     """
     owner = _present_driver(experiment)
     directory = experiment / layout.REQUESTS
@@ -188,7 +190,7 @@ def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
     try:
         make_own_folder(directory)
         atomic.write_text(
-            note, strict_json.dumps({"to": _name_of(owner), **asdict(wish)}), sync=False
+            note, strict_json.dumps({"to": _name_of(owner), **asdict(request)}), sync=False
         )
     except OSError as cause:
         raise StorageError(
@@ -201,14 +203,14 @@ def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
             left.unlink(missing_ok=True)
 
 
-def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> Answer:
+def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> ControlReply:
     reply, until_s = note.with_suffix(_ANSWER), time.monotonic() + timeout_s
     while True:
         # In this order, so that what was answered at the last moment is still heard.
         is_late = time.monotonic() >= until_s
         has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):
-            return Answer(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
+            return ControlReply(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
         if has_left:
             raise NotRunning(
                 f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment"
@@ -228,14 +230,14 @@ def _present_driver(experiment: Path) -> Owner:
     return owner
 
 
-def _read(note: bytes) -> tuple[str, Wish]:
+def _read(note: bytes) -> tuple[str, ControlRequest]:
     fields = strict_json.loads(note)
     to = fields.pop("to")
-    wish = Wish(**{**fields, "verb": Verb(fields["verb"])})
-    kinds = (wish.trial_id, str), (wish.changes, dict), (wish.checkpoint, int | None)
+    request = ControlRequest(**{**fields, "verb": Verb(fields["verb"])})
+    kinds = (request.trial_id, str), (request.changes, dict), (request.checkpoint, int | None)
     if not all(isinstance(value, kind) for value, kind in kinds):
         raise ValueError(f"{fields}")
-    return to, wish
+    return to, request
 
 
 def _name_of(owner: Owner | None) -> str:

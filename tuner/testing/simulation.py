@@ -17,7 +17,7 @@ from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import Curves, Duration, SimulatedExecutor
 from tuner.execution.trainable import is_class_trainable
@@ -184,7 +184,7 @@ def _drive(
     """Run the experiment to its end; return how long it took."""
     settings = experiment.settings
     suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
-    observers = Observers(
+    observers = EventDispatch(
         suggestions,
         CallbackList(plan.run.callbacks or ()),
         experiment.trials,

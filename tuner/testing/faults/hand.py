@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from tuner.core.experiment import Experiment
-from tuner.storage.control_requests import Answer, Petition, Verb, Wish
+from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
 
 from .world import World
 
@@ -29,14 +29,16 @@ class Hand:
         self._world = world
         self._experiment = experiment
 
-    def take(self) -> Sequence[Petition]:
+    def take(self) -> Sequence[PendingRequest]:
         """Return what the user wants in this turn."""
         every = self._world.scenario.wishes_every
         if not every:
             return ()
         trial_table = self._experiment.trial_table
         if trial_table.held and not (trial_table.live or trial_table.ready or trial_table.backlog):
-            return [(Wish(Verb.RESUME, trial_id), self._hear) for trial_id in trial_table.held]
+            return [
+                (ControlRequest(Verb.RESUME, trial_id), self._hear) for trial_id in trial_table.held
+            ]
         chance = self._world.whims
         if (
             not trial_table.trials
@@ -47,10 +49,10 @@ class Hand:
         self._world.num_wishes_left -= 1
         verb, trial = chance.choice(_VERBS), chance.choice(trial_table.trials)
         changes = {"x": chance.choice(_FORKED_X)} if verb is Verb.FORK else {}
-        return [(Wish(verb, trial.trial_id, changes), self._hear)]
+        return [(ControlRequest(verb, trial.trial_id, changes), self._hear)]
 
     def close(self) -> None:
         """Want nothing more."""
 
-    def _hear(self, answer: Answer) -> None:
+    def _hear(self, answer: ControlReply) -> None:
         self._world.seen["wish granted" if answer.is_granted else "wish refused"] += 1

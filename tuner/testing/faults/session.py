@@ -17,12 +17,12 @@ from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status, TerminationReason
-from tuner.driver.checkpoint_deleter import CheckpointCleaner
-from tuner.driver.control import Helm
+from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.control import RequestHandler
 from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import Observers
+from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.storage_retry import Insistence
+from tuner.driver.storage_retry import StorageRetry
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.errors import StorageError
 from tuner.journal import completeness, snapshot_files
@@ -109,7 +109,7 @@ class Session:
             look_period_s=0.0,
         )
         deleting = Deleting(world, journal)
-        with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:
+        with journal, CheckpointDeleter(journal, deleting.discard) as cleaner:
             world.declare(journal.epoch)
             world.experiment, world.journal = self.experiment, journal
             deleting.cleaner = cleaner
@@ -171,9 +171,9 @@ class Session:
     def _drive(self, journal: Journal, deleting: Deleting, past: Replayed) -> None:
         world = self._world
         workers = Workers(world)
-        insistence = Insistence(_RETRY_S, clock=workers.clock, sleep=world.sleep)
+        storage_retry = StorageRetry(_RETRY_S, clock=workers.clock, sleep=world.sleep)
         log = JournalLog(
-            journal, deleting.cleaner, configs=self._state.configs, insistence=insistence
+            journal, deleting.cleaner, configs=self._state.configs, storage_retry=storage_retry
         )
         loggers = world.logs.begin_session() if world.logs else ()
         callbacks = CallbackList(
@@ -181,7 +181,7 @@ class Session:
         )
         caller = SlowCaller(world, workers) if world.scenario.is_search_slow else None
         suggestions = SuggestionQueue(self._state.proposer, caller, workers.wake)
-        observers = Observers(
+        observers = EventDispatch(
             suggestions, callbacks, self.experiment.trials, world.directory, METRIC
         )
         driver = Driver(
@@ -195,7 +195,9 @@ class Session:
             at_rest=lambda at_s: self._perhaps_take_snapshot(log, suggestions, at_s),
             elapsed_s=past.elapsed_s,
             tick_s=None,
-            helm=Helm(self.experiment, self._state.proposer, [Hand(world, self.experiment)]),
+            control=RequestHandler(
+                self.experiment, self._state.proposer, [Hand(world, self.experiment)]
+            ),
         )
 
         def request_stop(request: StopRequested) -> None:
@@ -218,7 +220,7 @@ class Session:
                 world.step()
                 world.logs.close()
 
-    def _begin_logs(self, logs: Logs, observers: Observers, past: Replayed) -> None:
+    def _begin_logs(self, logs: Logs, observers: EventDispatch, past: Replayed) -> None:
         observers.begin_experiment(mode=MODE, space=_SPACE)
         if self._world.session > 1:
             trials = self.experiment.trials

@@ -15,24 +15,24 @@ from tuner.core.events import (
 )
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord
-from tuner.driver.control import Helm, Line
+from tuner.driver.control import RequestHandler, RequestQueue
 from tuner.restore.search_adapter import Proposer
-from tuner.storage.control_requests import Verb, Wish
+from tuner.storage.control_requests import ControlRequest, Verb
 
 
 class Desk:
     """Holds wishes until somebody takes them, and the answers."""
 
     def __init__(self):
-        self.petitions = []
+        self.pending = []
         self.answers = []
         self.is_closed = False
 
-    def wish(self, *arguments, **more):
-        self.petitions.append((Wish(*arguments, **more), self.answers.append))
+    def request(self, *arguments, **more):
+        self.pending.append((ControlRequest(*arguments, **more), self.answers.append))
 
     def take(self):
-        taken, self.petitions = self.petitions, []
+        taken, self.pending = self.pending, []
         return taken
 
     def close(self):
@@ -49,12 +49,12 @@ class Talk:
         searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
         self.proposer = Proposer(searcher, {}, request_for)
         self.desk = Desk()
-        self.helm = Helm(self.core.experiment, self.proposer, [self.desk])
+        self.control = RequestHandler(self.core.experiment, self.proposer, [self.desk])
 
     def turn(self):
         """Let the wishes happen; return the events."""
         events = []
-        for event in self.helm.events():
+        for event in self.control.events():
             self.core.say(event)
             events.append(event)
         return events
@@ -62,17 +62,17 @@ class Talk:
 
 def test_a_wish_is_granted_when_it_is_written_down_and_not_before():
     talk = Talk()
-    talk.desk.wish(Verb.PAUSE, "t00000")
+    talk.desk.request(Verb.PAUSE, "t00000")
     assert talk.turn() == [PauseRequested("t00000")]
     assert not talk.desk.answers
-    talk.helm.confirm()
+    talk.control.confirm()
     (answer,) = talk.desk.answers
     assert (answer.is_granted, answer.trial_id) == (True, "t00000")
 
 
 def test_a_wish_that_cannot_be_granted_is_no_event():
     talk = Talk()
-    talk.desk.wish(Verb.RESUME, "t00000")
+    talk.desk.request(Verb.RESUME, "t00000")
     assert talk.turn() == []
     (answer,) = talk.desk.answers
     assert (answer.is_granted, answer.text) == (False, "trial t00000 is RUNNING and not paused")
@@ -80,24 +80,24 @@ def test_a_wish_that_cannot_be_granted_is_no_event():
 
 def test_wishes_of_one_turn_see_what_those_before_them_have_done():
     talk = Talk()
-    talk.desk.wish(Verb.PAUSE, "t00000")
-    talk.desk.wish(Verb.PAUSE, "t00000")
+    talk.desk.request(Verb.PAUSE, "t00000")
+    talk.desk.request(Verb.PAUSE, "t00000")
     assert len(talk.turn()) == 1
     assert [answer.is_granted for answer in talk.desk.answers] == [False]
 
 
 def test_a_stop_of_all_is_an_interruption():
     talk = Talk()
-    talk.desk.wish(Verb.STOP, is_urgent=True)
+    talk.desk.request(Verb.STOP, is_urgent=True)
     assert talk.turn() == [StopRequested(USER_STOP, is_urgent=True)]
 
 
 def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
     talk = Talk(lambda config: {"cpu": float(config["x"])})
     talk.core.report("t00000", 1, CheckpointRecord(4, 1))
-    talk.desk.wish(Verb.FORK, "t00000", {"x": 2})
+    talk.desk.request(Verb.FORK, "t00000", {"x": 2})
     assert talk.turn() == [TrialForked("f00000", "t00000", {"x": 2}, {"cpu": 2.0}, 4)]
-    talk.helm.confirm()
+    talk.control.confirm()
     (answer,) = talk.desk.answers
     assert (answer.trial_id, answer.text) == (
         "f00000",
@@ -108,21 +108,21 @@ def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
 
 def test_a_donor_that_saves_on_demand_is_asked_to_once_and_waited_for():
     talk = Talk(checkpoints=CheckpointPolicy(can_save_on_demand=True))
-    talk.desk.wish(Verb.FORK, "t00000", {"x": 2})
+    talk.desk.request(Verb.FORK, "t00000", {"x": 2})
     assert talk.turn() == [CheckpointRequested("t00000")]
     assert talk.turn() == []
     talk.core.report("t00000", 1)
     assert talk.turn() == []
     talk.core.saved("t00000", 0, 1)
     assert [type(event) for event in talk.turn()] == [TrialForked]
-    talk.helm.confirm()
+    talk.control.confirm()
     assert talk.desk.answers[0].is_granted
 
 
 def test_a_fork_of_what_has_no_checkpoint_is_refused():
     talk = Talk()
-    talk.desk.wish(Verb.FORK, "t00000")
-    talk.desk.wish(Verb.FORK, "t7")
+    talk.desk.request(Verb.FORK, "t00000")
+    talk.desk.request(Verb.FORK, "t7")
     assert talk.turn() == []
     assert [answer.text.partition(";")[0] for answer in talk.desk.answers] == [
         "trial t00000 has no checkpoint to go on from",
@@ -136,17 +136,17 @@ def test_a_resource_request_that_raises_refuses_the_fork_and_nothing_else():
 
     talk = Talk(asks)
     talk.core.report("t00000", 1, CheckpointRecord(0, 1))
-    talk.desk.wish(Verb.FORK, "t00000")
+    talk.desk.request(Verb.FORK, "t00000")
     assert talk.turn() == []
     assert "raised KeyError" in talk.desk.answers[0].text
 
 
 def test_at_the_end_everybody_hears():
     talk = Talk(checkpoints=CheckpointPolicy(can_save_on_demand=True))
-    talk.desk.wish(Verb.FORK, "t00000", {"x": 2})
-    talk.desk.wish(Verb.PAUSE, "t00000")
+    talk.desk.request(Verb.FORK, "t00000", {"x": 2})
+    talk.desk.request(Verb.PAUSE, "t00000")
     talk.turn()
-    talk.helm.close()
+    talk.control.close()
     assert sorted(answer.is_granted for answer in talk.desk.answers) == [False, True]
     assert talk.desk.is_closed
 
@@ -155,9 +155,9 @@ def test_at_the_end_everybody_hears():
 def asked_of():
     """Ask through a line from another thread; return a function that returns the answer."""
 
-    def ask(line, wish):
+    def ask(line, request):
         answers = []
-        thread = threading.Thread(target=lambda: answers.append(line.ask(wish)))
+        thread = threading.Thread(target=lambda: answers.append(line.ask(request)))
         thread.start()
 
         def answer():
@@ -170,31 +170,31 @@ def asked_of():
 
 
 def test_what_is_asked_through_a_line_wakes_the_driver(asked_of):
-    line, woken = Line(), threading.Event()
+    line, woken = RequestQueue(), threading.Event()
     line.open(woken.set, lambda _: None)  # by the driver's thread, which here is this one
-    answer = asked_of(line, Wish(Verb.PAUSE, "t00000"))
+    answer = asked_of(line, ControlRequest(Verb.PAUSE, "t00000"))
     assert woken.wait(10.0)
     line.close()
     assert not answer().is_granted
 
 
 def test_a_stop_through_a_line_goes_where_signals_go():
-    line, requests = Line(), []
+    line, requests = RequestQueue(), []
     line.open(lambda: None, requests.append)
-    assert line.ask(Wish(Verb.STOP, is_urgent=True)).is_granted
+    assert line.ask(ControlRequest(Verb.STOP, is_urgent=True)).is_granted
     assert requests == [StopRequested(USER_STOP, is_urgent=True)]
 
 
 def test_who_asks_from_the_drivers_own_thread_is_told_instead_of_waiting_for_itself():
-    line = Line()
+    line = RequestQueue()
     line.open(lambda: None, lambda _: None)
-    answer = line.ask(Wish(Verb.PAUSE, "t00000"))
+    answer = line.ask(ControlRequest(Verb.PAUSE, "t00000"))
     assert (answer.is_granted, "from another thread" in answer.text) == (False, True)
 
 
 def test_a_closed_line_refuses_at_once():
-    line = Line()
+    line = RequestQueue()
     line.open(lambda: None, lambda _: None)
     line.close()
-    assert not line.ask(Wish(Verb.PAUSE, "t00000")).is_granted
-    assert not line.ask(Wish(Verb.STOP)).is_granted
+    assert not line.ask(ControlRequest(Verb.PAUSE, "t00000")).is_granted
+    assert not line.ask(ControlRequest(Verb.STOP)).is_granted
