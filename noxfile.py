@@ -81,7 +81,7 @@ def docs(session: nox.Session) -> None:
 def simulation(session: nox.Session) -> None:
     """Simulate faults for an hour, let all schedulers loose, then hunt the planted defects; made for the night."""
     install(session, "test")
-    session.run("python", "-m", "tuner.testing.faults", *(session.posargs or ["--minutes", "60"]))
+    session.run("python", "-m", "tests.simulation", *(session.posargs or ["--minutes", "60"]))
     session.run(
         "python",
         "-m",
@@ -91,7 +91,7 @@ def simulation(session: nox.Session) -> None:
         "--first-seed",
         str(int(time.time())),
     )
-    session.run("python", "tests/simulation/hunt.py")
+    session.run("python", "-m", "tests.simulation.mutation_testing")
 
 
 @nox.session

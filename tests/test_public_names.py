@@ -41,7 +41,8 @@ NAMES = {
         qloguniform qrandint qrandn quniform randint randn resolve sample_from uniform
     """,
     "tuner.testing": """
-        CallbackContract ExecutorContract Rehearsal RehearsedTrial SchedulerContract
+        CallbackContract CrashCheck CrashCheckFailed ExecutorContract Rehearsal
+        RehearsedTrial SchedulerContract
         SearcherContract Simulation StopperContract simulate simulate_with_faults
     """,
     "tuner.callback": """

@@ -19,7 +19,6 @@ from tuner.journal.completeness import MARK
 from tuner.storage import strict_json
 from tuner.storage.boot_id import boot_id
 from tuner.storage.layout import DECLARATION, LOCK, LOGGED
-from tuner.testing.faults.logs import tell_of_an_earlier_start
 
 from .conditions import Condition, Verdict, arguments, conclude, none_of
 from .forgetful_disk import ForgetfulDisk, mounted_image, why_not
@@ -117,7 +116,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
             for path in lives.experiment.glob(f"*/{name}")
         )
         for book in lives.experiment.glob(f"{LOGGED}/*"):
-            tell_of_an_earlier_start(book)  # nothing but the experiment has died here
+            _set_earlier_boot(book)  # nothing but the experiment has died here
         _tell_of_an_earlier_start(lives.experiment)
         status = lives.live(None)
         if status != 0:
@@ -152,6 +151,12 @@ def _tell_of_an_earlier_start(experiment: Path) -> None:
             )
     if lock.exists():
         lock.write_bytes(lock.read_bytes().replace(boot_id().encode(), b"earlier"))
+
+
+def _set_earlier_boot(book: Path) -> None:
+    """Let the sizes of log files be noted before the machine was started anew."""
+    _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
+    book.write_bytes(b"".join([b'"earlier"\n', *lines]))
 
 
 def _is_spoilt(path: Path) -> bool:

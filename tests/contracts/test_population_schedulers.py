@@ -1,15 +1,10 @@
 """Every scheduler that trains a population, or replays what one has found, fulfils the contract of schedulers."""
 
-import dataclasses
-
 from schedulers.population.mf_pbt import MFPopulationBasedTraining
 from schedulers.population.pb2 import PB2
 from schedulers.population.pbt import PopulationBasedTraining
 from schedulers.population.replay import PopulationBasedTrainingReplay
 from searchers.space import loguniform
-from tuner.testing.faults.scenario import scenario
-from tuner.testing.faults.story import play
-from tuner.testing.rehearsal import Rehearsal
 from tuner.testing.scheduler_contract import SchedulerContract
 
 MUTATIONS = {"lr": loguniform(1e-4, 1.0), "depth": [1, 2, 3], "model": {"width": lambda: 8}}
@@ -75,17 +70,11 @@ class TestPB2(SchedulerContract):
 
 
 class TestReplay(SchedulerContract):
+    num_trials = 1
+
     def make_scheduler(self):
         # What trials train with in experiments with faults is called x.
         first, second, third = dict(self.config), {"lr": 0.2, "x": 0.5}, {"lr": 0.4, "x": 0.7}
         return PopulationBasedTrainingReplay(
             [["0", "1", 6, 5, first, second], ["2", "0", 14, 12, second, third]]
         )
-
-    def _rehearsal(self, seed=0, **options):
-        # It accepts one trial.
-        return Rehearsal(self._ready(seed), config=self.config, num_trials=1, **options)
-
-    def test_it_comes_through_faults(self):
-        for seed in range(8):
-            play(dataclasses.replace(scenario(seed, self.make_scheduler), num_trials=1))

@@ -4,8 +4,11 @@ import dataclasses
 
 import pytest
 
-from tuner.testing.faults import Fault, Violation, __main__, scenario
-from tuner.testing.faults.shrinking import command, shrink
+from tests.simulation import __main__
+from tests.simulation.fault_injection import Fault
+from tests.simulation.invariants import Violation
+from tests.simulation.scenario import scenario
+from tests.simulation.shrinking import command, shrink
 
 
 def test_everything_that_is_not_needed_is_taken_away():
@@ -41,7 +44,7 @@ def test_the_command_gives_the_scenario_back(seed):
         drawn, num_trials=1, num_strikes=0, without=drawn.without | {Fault.SIGNAL}
     )
     words = command(small).split()
-    assert words[:3] == ["python", "-m", "tuner.testing.faults"]
+    assert words[:3] == ["python", "-m", "tests.simulation"]
     options = __main__._parser().parse_args(words[3:])
     assert options.seed == seed
     again, same = __main__._changed(scenario(seed), options), {"make_scheduler": None}

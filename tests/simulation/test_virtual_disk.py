@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tuner.testing.faults.disk import VirtualDisk
-from tuner.testing.faults.fate import DriverDied, Fate, Fault, Occasion
+from tests.simulation.fault_injection import DriverDied, Fate, Fault, Occasion
+from tests.simulation.virtual_disk import VirtualDisk
 
 HOME = Path("/disk")
 FILE = HOME / "file"

@@ -1,15 +1,16 @@
-"""Contract tests for people who write schedulers, searchers, stoppers, callbacks and executors, and experiments in virtual time.
+"""Tests for authors of plug-ins: contracts to inherit and experiments in virtual time.
 
-Each contract is a class of tests. Inherit from it in a test module, name the class ``Test...``, and say how to make the thing; pytest
-collects the rest. A plug-in that fulfils its contract fits the engine. What it is worth there, `simulate` shows in a moment, and
-`simulate_with_faults` whether it comes through crashes, power cuts and full disks.
+Each contract is a class of tests for a scheduler, searcher, stopper, callback or executor. Inherit
+from it in a test module, name the class ``Test...``, and implement the method that makes the object
+to test; pytest collects the rest. `simulate` runs an experiment in virtual time, and
+`simulate_with_faults` checks that a scheduler survives crashes of the driver.
 """
 
 from __future__ import annotations
 
 from .callback_contract import CallbackContract
+from .crash_check import CrashCheck, CrashCheckFailed, simulate_with_faults
 from .executor_contract import ExecutorContract
-from .faults import simulate_with_faults
 from .rehearsal import Rehearsal, RehearsedTrial
 from .scheduler_contract import SchedulerContract
 from .searcher_contract import SearcherContract
@@ -18,6 +19,8 @@ from .stopper_contract import StopperContract
 
 __all__ = [
     "CallbackContract",
+    "CrashCheck",
+    "CrashCheckFailed",
     "ExecutorContract",
     "Rehearsal",
     "RehearsedTrial",

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from schedulers import Scheduler
 
-from .faults import simulate_with_faults
+from .crash_check import simulate_with_faults
 from .rehearsal import Rehearsal, ResultOf, rising
 
 
@@ -32,6 +32,9 @@ class SchedulerContract(ABC):
     config: ClassVar[Mapping[str, Any]] = {"lr": 0.1}
     """The hyperparameters of the contract's trials; override for a scheduler that changes them."""
 
+    num_trials: ClassVar[int] = 12
+    """Number of trials; override for a scheduler that accepts fewer."""
+
     @abstractmethod
     def make_scheduler(self) -> Scheduler:
         """Return a new scheduler without metric and mode, that judges within 20 iterations."""
@@ -44,7 +47,9 @@ class SchedulerContract(ABC):
         return scheduler
 
     def _rehearsal(self, seed: int = 0, result_of: ResultOf = rising) -> Rehearsal:
-        return Rehearsal(self._ready(seed), result_of=result_of, config=self.config)
+        return Rehearsal(
+            self._ready(seed), result_of=result_of, config=self.config, num_trials=self.num_trials
+        )
 
     def test_metric_and_mode_of_the_experiment_are_taken_over_once(self) -> None:
         """Refuse a second metric by returning False, and keep the first."""
@@ -130,8 +135,8 @@ class SchedulerContract(ABC):
             )
 
     def test_it_comes_through_faults(self) -> None:
-        """Serve whole experiments in which drivers, workers and disks fail; see `simulate_with_faults`."""
-        simulate_with_faults(self.make_scheduler, num_experiments=8)
+        """Decide the same after crashes of the driver; see `simulate_with_faults`."""
+        simulate_with_faults(self.make_scheduler, num_experiments=8, max_trials=self.num_trials)
 
     def test_the_debug_string_is_one_line(self) -> None:
         """Describe the state in one line, at the start and at the end."""

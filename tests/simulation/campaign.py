@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from tuner.driver.run import rare_garbage_collection
 
-from .counting import UNDISTURBED, counted_transitions, expected
+from .coverage import UNDISTURBED, counted_transitions, expected
 from .invariants import Violation
-from .scenario import Scenario, SchedulerFactory, scenario
+from .run import play
+from .scenario import Scenario, scenario
 from .shrinking import command, shrink, violation_of
-from .story import play
 
 
 @dataclass(slots=True)
@@ -72,7 +72,6 @@ def run_campaign(
     num_experiments: int | None = None,
     *,
     seconds: float | None = None,
-    scheduler: SchedulerFactory | None = None,
     shrinks: bool = True,
 ) -> Campaign:
     """Simulate experiments until one breaks a promise, their number is reached or time is up.
@@ -81,7 +80,6 @@ def run_campaign(
         first_seed: Number of the first scenario; the others follow it.
         num_experiments: How many at most.
         seconds: How long at most.
-        scheduler: Makes the scheduler of all experiments; None to draw one for each.
         shrinks: Whether to make a failing scenario smaller, which may take a minute.
     """
     campaign, began, began_cpu = Campaign(), time.monotonic(), time.process_time()
@@ -92,7 +90,7 @@ def run_campaign(
     )
     with counted_transitions(campaign.seen), rare_garbage_collection():
         for seed in seeds:
-            _add(campaign, scenario(seed, scheduler), shrinks=shrinks)
+            _add(campaign, scenario(seed), shrinks=shrinks)
             if campaign.failing or (seconds is not None and time.monotonic() - began > seconds):
                 break
     campaign.cpu_s = time.process_time() - began_cpu
@@ -111,36 +109,6 @@ def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
     campaign.num_turns += story.num_turns
     campaign.num_records += story.num_records
     campaign.seen.update(story.seen)
-
-
-def simulate_with_faults(
-    make_scheduler: SchedulerFactory, *, num_experiments: int = 200, seed: int = 0
-) -> Campaign:
-    """Try a scheduler in experiments in which everything goes wrong: drivers and workers die, power fails, disks are full.
-
-    Everything is real but disk, time and workers: driver, journal, recovery and replay are the engine's own. A scheduler that
-    comes through gives the same decisions from the same facts, after any restart, and lets every experiment end.
-
-    Args:
-        make_scheduler: Makes a fresh scheduler without metric and mode. Trials report ``loss``, of which less is better, at each
-            ``training_iteration`` from 1 to 20 at most, and save whenever they are asked to.
-        num_experiments: How many.
-        seed: Number of the first; the same numbers give the same experiments.
-
-    Raises:
-        Violation: If a promise is broken; notes tell which, where, and the smallest scenario that shows it.
-
-    Example:
-        >>> from schedulers import ASHAScheduler
-        >>> campaign = simulate_with_faults(lambda: ASHAScheduler(max_t=16, reduction_factor=2), num_experiments=20)
-        >>> campaign.num_experiments, campaign.num_drivers > 20
-        (20, True)
-    """
-    campaign = run_campaign(seed, num_experiments, scheduler=make_scheduler)
-    if campaign.violation:
-        campaign.violation.add_note(f"in {campaign.failing}")
-        raise campaign.violation
-    return campaign
 
 
 def report_of(campaign: Campaign) -> str:

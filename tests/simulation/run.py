@@ -15,14 +15,14 @@ from tuner.errors import DamagedJournal, StorageError, StorageLost
 from tuner.spec.config import ResumeConfig
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import derived, invariants, liaisons, losses
-from .counting import UNDISTURBED
-from .fate import DriverDied, Fault, PluginBroke
+from . import cross_trial_invariants, invariants, log_file_invariants, lost_segments
+from .acknowledgement_log import Transcript
+from .coverage import UNDISTURBED
+from .driver_process import Session, is_interrupted
+from .environment import World
+from .fault_injection import DriverDied, Fault, PluginBroke
 from .invariants import Violation
-from .ledger import Transcript
 from .scenario import Scenario
-from .session import Session, is_interrupted
-from .world import World
 
 _MAX_SESSIONS: Final = 60
 _LATE_S: Final = 1e9
@@ -99,7 +99,7 @@ def _lived_through(world: World) -> Story:
         is_known = _live(session, world)
         left = world.end_session()
         _check_left(world, left)
-        losses.a_lost_segment_is_missed(world, chance)
+        lost_segments.a_lost_segment_is_missed(world, chance)
         num_visits -= session.is_over
         before = _as_restarted(session, world) if is_known and num_visits else None
     return _end(world, session, left)
@@ -177,13 +177,13 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     if world.logs:
         world.seen["log files compared with the table"] += 1
         table = invariants.table_of(experiment.trials, left)
-        derived.log_files_are_the_table(
+        log_file_invariants.log_files_are_the_table(
             world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard
         )
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     invariants.nothing_superseded_is_left(world, experiment)
-    liaisons.leases_have_readers(experiment)
-    liaisons.nobody_is_left_to_the_engine(world, experiment)
+    cross_trial_invariants.leases_have_readers(experiment)
+    cross_trial_invariants.nobody_is_left_to_the_engine(world, experiment)
     outcome = invariants.outcome(experiment)
     if world.scenario.num_strikes and _is_comparable(world):
         world.seen[UNDISTURBED] += 1

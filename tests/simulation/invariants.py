@@ -2,7 +2,7 @@
 
 Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16
 in full at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
-I19 is in `derived`, and asked at the end of those experiments that write log files.
+I19 is in `log_file_invariants`, and asked at the end of those experiments that write log files.
 
 What this simulation does *not* see: I18, the share of time that persistence takes, since its experiments last seconds, of which the pace of
 snapshots knows nothing; ``tests/properties/test_persistence_share.py`` holds the real snapshots, their clock and the accountant to it in
@@ -24,10 +24,10 @@ from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import History, MemoryRows, histories_of
 
-from .fate import Fault
-from .ledger import GHOST, Report, Transcript
+from .acknowledgement_log import GHOST, Report, Transcript
+from .environment import TICK_S, World
+from .fault_injection import Fault
 from .plugins import FragileScheduler
-from .world import TICK_S, World
 
 MAX_TURNS: Final = 5_000
 """Far more than any experiment takes that comes to an end."""

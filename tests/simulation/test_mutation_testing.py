@@ -1,9 +1,9 @@
-"""Planted defects are found; ``python tests/simulation/hunt.py`` hunts all of them."""
+"""Planted defects are found; ``python -m tests.simulation.mutation_testing`` hunts all of them."""
 
 import pytest
 
-from tests.simulation.hunt import copy_packages, hunt, is_plantable
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation_testing import copy_packages, hunt, is_plantable
 
 QUICK = [
     ("tuner/driver/driver.py", "is_routine", "I15"),

@@ -2,9 +2,9 @@
 
 ::
 
-    python -m tuner.testing.faults --minutes 60          # all night; ends with 1 if a promise was broken or something never occurred
-    python -m tuner.testing.faults --experiments 1000
-    python -m tuner.testing.faults --seed 4711           # one, with all checks at every turn, and its journal
+    python -m tests.simulation --minutes 60          # all night; ends with 1 if a promise was broken or something never occurred
+    python -m tests.simulation --experiments 1000
+    python -m tests.simulation --seed 4711           # one, with all checks at every turn, and its journal
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 import time
 
 from .campaign import report_of, run_campaign
-from .fate import Fault
+from .fault_injection import Fault
 from .invariants import Violation
+from .run import play
 from .scenario import Scenario, scenario
 from .shrinking import OPTIONS
-from .story import play
 
 _LARGE = 6_000
 """In so many experiments everything has to occur that can."""
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tuner.testing.faults", description="Simulate experiments with faults."
+        prog="python -m tests.simulation", description="Simulate experiments with faults."
     )
     parser.add_argument("--experiments", type=int, help="how many to simulate")
     parser.add_argument("--minutes", type=float, help="how long to simulate")

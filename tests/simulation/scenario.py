@@ -14,7 +14,7 @@ from searchers.space import uniform
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 
-from .fate import MEAN_GAPS, Fault, Occasion
+from .fault_injection import MEAN_GAPS, Fault, Occasion
 from .plugins import Relay, Whims
 
 SchedulerFactory = Callable[[], Scheduler]
@@ -92,7 +92,7 @@ class Scenario:
     @property
     def stride(self) -> int:
         """By how much each report raises ``training_iteration``; in every fourth experiment, trials number their results with gaps."""
-        return 3 if self.seed % 4 == 3 else 1  # noqa: PLR2004
+        return 3 if self.seed % 4 == 3 else 1
 
     @property
     def is_comparable(self) -> bool:
@@ -161,7 +161,7 @@ def _promotion(chance: Random) -> SchedulerFactory:
 
 
 def _pbt(chance: Random) -> SchedulerFactory:
-    interval, synch = chance.choice((1, 2, 3)), chance.random() < 0.3  # noqa: PLR2004
+    interval, synch = chance.choice((1, 2, 3)), chance.random() < 0.3
     return lambda: PopulationBasedTraining(
         "training_iteration",
         perturbation_interval=interval,
@@ -204,9 +204,9 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
     chance = Random(seed)  # noqa: S311  (no secret)
     name = chance.choice(_DRAWN) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
-    can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
-    is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
-    has_timeout = chance.random() < 0.8  # noqa: PLR2004
+    can_save = name not in {"fifo", "asha"} or chance.random() < 0.5
+    is_calm_worker = chance.random() < 0.12
+    has_timeout = chance.random() < 0.8
     durability = chance.choice(("group", "group", "strict", "process"))
     num_trials, num_iterations = _size(chance)
     gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
@@ -214,16 +214,16 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         seed=seed,
         make_scheduler=make_scheduler,
         scheduler=name if isinstance(name, str) else "given",
-        is_limited=chance.random() < 0.2,  # noqa: PLR2004
+        is_limited=chance.random() < 0.2,
         num_trials=num_trials,
         num_iterations=num_iterations,
         num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
         durability=durability,
         checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
         can_save_on_demand=can_save,
-        saves_at_end=can_save and chance.random() < 0.5,  # noqa: PLR2004
+        saves_at_end=can_save and chance.random() < 0.5,
         num_to_keep=chance.choice((None, 1, 1, 2)),
-        is_scored=chance.random() < 0.3,  # noqa: PLR2004
+        is_scored=chance.random() < 0.3,
         max_failures=chance.choice((0, 1, 3, -1)),
         report_timeout_s=3.0 if has_timeout else None,
         time_budget_s=None if is_calm_worker else chance.choice((None, None, None, 1.0)),
@@ -234,7 +234,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS)
         | (_POWER_CUTS if durability == "process" else frozenset()),
-        is_search_slow=chance.random() < 0.5,  # noqa: PLR2004
+        is_search_slow=chance.random() < 0.5,
         max_pending=chance.choice((0, 0, 1, 4, 16)),
     )
 
@@ -242,9 +242,9 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
 def _size(chance: Random) -> tuple[int, int]:
     """Draw how many trials there are, and how often each reports: mostly few, since most defects show in a small experiment."""
     rank = chance.random()
-    if rank < 0.85:  # noqa: PLR2004
+    if rank < 0.85:
         return chance.choice((2, 2, 2, 3)), chance.choice((3, 4, 5, 6))
-    if rank < 0.965:  # noqa: PLR2004
+    if rank < 0.965:
         return chance.choice((2, 3, 4)), chance.choice((6, 8, 10))
     return chance.choice((2, 8)), chance.choice((6, 20))
 

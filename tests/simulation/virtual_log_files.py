@@ -32,7 +32,7 @@ from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 
-from .fate import DriverDied
+from .fault_injection import DriverDied
 
 RECENT_S: Final = 0.5
 """Trials of which something has happened shortly before a death have their files written anew, as in `tuner.restore.replay`."""
@@ -201,7 +201,7 @@ class Logs:
         with self._written_with_the_knife():
             if is_overdue:
                 self._writer.flush()
-            elif self._chance.random() < 0.5:  # noqa: PLR2004
+            elif self._chance.random() < 0.5:
                 self._writer.write_due()
             else:
                 self._writer.write_batch()
@@ -215,7 +215,7 @@ class Logs:
 
     def die(self, *, is_power_out: bool) -> None:
         """Leave of the files what the death of their writer leaves, in the middle of a write perhaps, and of the power, if that was it."""
-        if self.loggers and self._chance.random() < 0.5:  # noqa: PLR2004
+        if self.loggers and self._chance.random() < 0.5:
             self._knife.num_calls_left, self._knife.is_generous = (
                 self._chance.randrange(_MOST_CALLS),
                 True,
@@ -235,7 +235,7 @@ class Logs:
 
     def _lose_power(self, path: Path) -> None:
         """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
-        if self._chance.random() < 0.5:  # noqa: PLR2004
+        if self._chance.random() < 0.5:
             return
         if path.name.startswith(STAGING_PREFIX) or path.name == PARAMS:
             path.write_bytes(b"")

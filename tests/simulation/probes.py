@@ -16,8 +16,8 @@ from tuner.driver.checkpoint_deleter import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.journal.writer import Journal
 
-from . import invariants, liaisons
-from .world import World
+from . import cross_trial_invariants, invariants
+from .environment import World
 
 
 @final
@@ -106,7 +106,7 @@ class Bystander(Callback):
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Hear of a trial's end."""
-        liaisons.the_paused_outlast_an_interruption(self._world, trial)
+        cross_trial_invariants.the_paused_outlast_an_interruption(self._world, trial)
         if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
             self._world.ledger.over[trial.trial_id] = str(trial.ending)
 

@@ -25,11 +25,11 @@ from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
-from . import invariants, liaisons
-from .checkpoints import STEP_S, Saved
-from .fate import Fault, Occasion
-from .ledger import GHOST, Report
-from .world import TICK_S, World
+from . import cross_trial_invariants, invariants
+from .acknowledgement_log import GHOST, Report
+from .environment import TICK_S, World
+from .fault_injection import Fault, Occasion
+from .virtual_checkpoints import STEP_S, Saved
 
 _CRASH = Failure("ValueError", "injected")
 _SLOW_TICKS = 200
@@ -145,8 +145,8 @@ class Workers:
             world.experiment and not world.disk.has_moved
         ):  # else trials leave, and the core hears nothing of it any more
             invariants.pauses_have_checkpoints(world.experiment)
-            liaisons.nobody_waits_for_what_is_there(world.experiment)
-            liaisons.note_the_paused(world)
+            cross_trial_invariants.nobody_waits_for_what_is_there(world.experiment)
+            cross_trial_invariants.note_the_paused(world)
             invariants.failed_saves_are_charged(world, self._unsaved)
         self._unsaved = []
         if (
@@ -171,7 +171,7 @@ class Workers:
         invariants.checkpoints_in_need_are_there(self._world, experiment)
         invariants.slots_are_the_living(experiment, self._attempts())
         invariants.few_checkpoints_are_kept(self._world, experiment)
-        liaisons.leases_have_readers(experiment)
+        cross_trial_invariants.leases_have_readers(experiment)
         for trial in experiment.trials:
             invariants.only_own_failures_are_charged(self._world, trial)
 
@@ -225,7 +225,7 @@ class Workers:
         invariants.written_before_acted(world, command)
         invariants.one_worker_per_trial(world, command, attempts)
         invariants.starts_from_a_good_checkpoint(world, command)
-        liaisons.clones_are_as_decided(world, command)
+        cross_trial_invariants.clones_are_as_decided(world, command)
         invariants.budget_is_kept(world, command)
         invariants.the_dead_rest(world, command)
         worker = self._live[command.trial_id] = _Worker(command, world.chance.choice(_PACES))
@@ -300,7 +300,7 @@ class Workers:
         if worker.num_steps >= world.scenario.num_iterations:
             self._later(world.chance.choice(_LAST_TICKS), worker, self._complete)
             return
-        ticks = worker.ticks + (world.chance.random() < 0.2)  # noqa: PLR2004
+        ticks = worker.ticks + (world.chance.random() < 0.2)
         match world.fate.strike(Occasion.REPORT):
             case None:
                 self._later(ticks, worker, self._report)
@@ -453,7 +453,7 @@ class Workers:
         frame = bytearray(strict_json.dumps({"kind": "result", "metrics": metrics}).encode())
         place = self._world.chance.randrange(len(frame))
         frame[place : place + self._world.chance.randint(0, 3)] = (
-            b'}{"x' if self._world.chance.random() < 0.5 else b""  # noqa: PLR2004
+            b'}{"x' if self._world.chance.random() < 0.5 else b""
         )
         try:
             event = to_event(
@@ -491,7 +491,7 @@ class Workers:
         scenario, chance = self._world.scenario, self._world.chance
         for worker in self._live.values():
             is_saving = scenario.checkpoint_every and not worker.is_waiting and worker.num_steps
-            if is_saving and chance.random() < 0.3:  # noqa: PLR2004
+            if is_saving and chance.random() < 0.3:
                 worker.num_steps += 1
                 self._commit(worker)
             worker.is_over = True
@@ -502,13 +502,13 @@ class Workers:
 
 
 _TROUBLES: Mapping[Fault, Any] = {
-    Fault.WORKER_CRASHES: Workers._crash,  # noqa: SLF001  (its own)
-    Fault.WORKER_CRASHES_IN_CHECKPOINT: Workers._crash,  # noqa: SLF001
-    Fault.WORKER_CRASHES_BEHIND_REPORT: Workers._crash_behind_report,  # noqa: SLF001
-    Fault.WORKER_CRASHES_BEHIND_RENAME: Workers._crash_behind_rename,  # noqa: SLF001
-    Fault.WORKER_LOST: Workers._vanish,  # noqa: SLF001
-    Fault.STALE_MESSAGE: Workers._haunt,  # noqa: SLF001
-    Fault.MALFORMED_FRAME: Workers._babble,  # noqa: SLF001
+    Fault.WORKER_CRASHES: Workers._crash,
+    Fault.WORKER_CRASHES_IN_CHECKPOINT: Workers._crash,
+    Fault.WORKER_CRASHES_BEHIND_REPORT: Workers._crash_behind_report,
+    Fault.WORKER_CRASHES_BEHIND_RENAME: Workers._crash_behind_rename,
+    Fault.WORKER_LOST: Workers._vanish,
+    Fault.STALE_MESSAGE: Workers._haunt,
+    Fault.MALFORMED_FRAME: Workers._babble,
 }
 
 
@@ -534,7 +534,7 @@ class SlowCaller:
 
     def wait(self, timeout_s: float | None) -> bool:
         """See `Caller.wait`; sometimes it takes too long."""
-        while self._calls and (timeout_s is None or self._chance.random() < 0.5):  # noqa: PLR2004
+        while self._calls and (timeout_s is None or self._chance.random() < 0.5):
             self._make_next()
         return not self._calls
 

@@ -23,7 +23,7 @@ from searchers import Searcher
 from tuner.callbacks.callback import Callback
 from tuner.core.result import SHOULD_CHECKPOINT
 
-from .fate import Fate, Fault, Occasion, PluginBroke
+from .fault_injection import Fate, Fault, Occasion, PluginBroke
 
 _BROKEN = "injected"
 
@@ -114,7 +114,7 @@ class Whims(Scheduler):
         if not self._num_left:
             return ()
         chance = Random(f"{self._seed}/{self._num_told}")  # noqa: S311  (no secret)
-        if chance.random() < 0.5:  # noqa: PLR2004
+        if chance.random() < 0.5:
             return ()
         self._num_left -= 1
         chosen = chance.choice((trial.trial_id, trial.trial_id, chance.choice(self._known)))

@@ -10,7 +10,7 @@ from unittest import mock
 
 from tuner.core import lifecycle
 
-from .fate import Fault
+from .fault_injection import Fault
 
 SEEN: Final = Counter[str]
 """How often what has occurred, by name."""

@@ -8,7 +8,7 @@ from typing import Final, final
 from tuner.core.experiment import Experiment
 from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
 
-from .world import World
+from .environment import World
 
 _VERBS: Final = (Verb.PAUSE, Verb.PAUSE, Verb.RESUME, Verb.FORK, Verb.STOP_TRIAL)
 _FORKED_X: Final = (0.25, 0.5)

@@ -13,7 +13,7 @@ from typing import final
 
 from tuner.storage.disk import Whereabouts
 
-from .fate import DriverDied, Fate, Fault, Occasion
+from .fault_injection import DriverDied, Fate, Fault, Occasion
 
 _FULL_FOR = 4
 """Up to so many more writes fail before space returns."""
@@ -57,7 +57,7 @@ class _File:
 
     def lose_power(self, chance: Random) -> None:
         """Keep what was synced and any part of the rest, cut at any byte, the end of it perhaps zeros."""
-        if self.cut_off and chance.random() < 0.5:  # noqa: PLR2004  (the cut has reached the platter, or it has not)
+        if self.cut_off and chance.random() < 0.5:
             self.content[self.num_safe :] = self.cut_off
         for start, end in self.holes:
             self.content[start:end] = bytes(len(self.content[start:end]))
@@ -280,7 +280,7 @@ class VirtualDisk:
     def lose_power(self) -> None:
         """Keep what a power cut may leave."""
         chance = self._chance
-        for name in [name for name in self._unsafe_directories if chance.random() < 0.5]:  # noqa: PLR2004
+        for name in [name for name in self._unsafe_directories if chance.random() < 0.5]:
             self.seen["journal vanished in a power cut"] += 1
             del self._entries[name]
             self._safe_entries.pop(name, None)

@@ -37,13 +37,13 @@ from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
 
 from . import invariants
-from .bystanders import Bystander, Deleting, WatchedLog
-from .hand import Hand
-from .logs import RECENT_S, Logs
+from .environment import World
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
+from .probes import Bystander, Deleting, WatchedLog
 from .scenario import METRIC, MODE
-from .workers import SlowCaller, Workers
-from .world import World
+from .simulated_user import Hand
+from .virtual_log_files import RECENT_S, Logs
+from .virtual_workers import SlowCaller, Workers
 
 _SPACE = {"x": uniform(0.1, 1.0)}
 _REQUEST = {"cpu": 1.0}

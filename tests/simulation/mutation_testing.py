@@ -1,4 +1,4 @@
-"""Plants each mutant in a copy of the packages and lets the simulation look for it: ``python tests/simulation/hunt.py``."""
+"""Plants each mutant in a copy of the packages and lets the simulation look for it: ``python -m tests.simulation.mutation_testing``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.simulation.mutants import MUTANTS, Mutant  # noqa: E402  (from where this script stands)
 
-PACKAGES = ("tuner", "schedulers", "searchers")
+PACKAGES = ("tuner", "schedulers", "searchers", "tests/simulation")
 LIMIT_S = 60.0
 
 
@@ -66,7 +66,7 @@ def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S, first_seed: int 
 
 def _search(where: Path, limit_s: float, first_seed: int) -> Catch:
     environment = os.environ | {"PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "tuner.testing.faults", "--json", "--no-shrink"]
+    command = [sys.executable, "-m", "tests.simulation", "--json", "--no-shrink"]
     command += ["--first-seed", str(first_seed), "--minutes", str(limit_s / 60)]
     began = time.monotonic()
     try:

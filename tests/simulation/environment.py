@@ -14,12 +14,12 @@ from tuner.journal.completeness import Mark
 from tuner.journal.writer import Journal
 from tuner.storage.layout import journal_directory
 
-from .checkpoints import VirtualCheckpoints
-from .disk import VirtualDisk
-from .fate import DriverDied, Fate, Fault, Occasion
-from .ledger import Ledger, Transcript
-from .logs import Logs
+from .acknowledgement_log import Ledger, Transcript
+from .fault_injection import DriverDied, Fate, Fault, Occasion
 from .scenario import Scenario
+from .virtual_checkpoints import VirtualCheckpoints
+from .virtual_disk import VirtualDisk
+from .virtual_log_files import Logs
 
 _NOWHERE: Final = Path("/virtual/experiment")
 TICK_S: Final = 0.005

@@ -11,8 +11,8 @@ from tuner.journal.completeness import checked_end
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
 
+from .environment import World
 from .invariants import require
-from .world import World
 
 _RATE = 0.2
 

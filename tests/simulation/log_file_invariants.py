@@ -183,7 +183,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = message[at]
         number, at, shift = number | (byte & 0x7F) << shift, at + 1, shift + 7
-        if byte < 0x80:  # noqa: PLR2004  (the last byte of a number lacks the uppermost bit)
+        if byte < 0x80:
             return number, at
 
 

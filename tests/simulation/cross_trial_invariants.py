@@ -11,8 +11,8 @@ from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.trial import ReportReply, Status, TerminationReason, Trial, WorkerState
 
+from .environment import World
 from .invariants import require
-from .world import World
 
 _TO_BE: Final = " to be"
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from .fate import Fault
+from .fault_injection import Fault
 from .invariants import Violation
+from .run import play
 from .scenario import Scenario, scenario
-from .story import play
 
 _SMALLEST: Final = {"num_trials": 1, "num_iterations": 1, "num_slots": 1, "num_strikes": 0}
 """Numbers of a scenario that are made smaller, with the smallest that makes sense."""
@@ -68,7 +68,7 @@ def _smaller(failing: Scenario) -> Iterator[Scenario]:
 def command(shrunk: Scenario) -> str:
     """Return the command that replays a scenario which was drawn by its number and then changed."""
     drawn = shrunk if shrunk.scheduler == "given" else scenario(shrunk.seed)
-    parts = [f"python -m tuner.testing.faults --seed {shrunk.seed}"]
+    parts = [f"python -m tests.simulation --seed {shrunk.seed}"]
     parts += [
         f"{option} {getattr(shrunk, name)}"
         for name, option in OPTIONS.items()

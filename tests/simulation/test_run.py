@@ -1,0 +1,76 @@
+"""Whole experiments in a world in which everything goes wrong; ``python -m tests.simulation`` runs many more of them."""
+
+import inspect
+import re
+
+import pytest
+
+from tests.simulation import invariants, log_file_invariants
+from tests.simulation.campaign import run_campaign
+from tests.simulation.coverage import RECOVERIES
+from tests.simulation.fault_injection import Fault
+from tests.simulation.run import play
+from tests.simulation.scenario import scenario
+
+NUM_EXPERIMENTS = 500
+OFTEN = set(RECOVERIES) - {
+    "journal vanished in a power cut",
+    "journal lacked what a power cut had taken",
+    "log file torn by a death",
+    "log files sealed before a death",
+}
+
+
+@pytest.fixture(scope="module")
+def campaign():
+    return run_campaign(0, NUM_EXPERIMENTS, shrinks=False)
+
+
+def test_no_promise_is_broken(campaign):
+    assert campaign.violation is None
+    assert campaign.num_experiments == NUM_EXPERIMENTS
+
+
+def test_every_fault_has_struck(campaign):
+    assert {fault for fault in Fault if not campaign.seen[f"fault: {fault}"]} == set()
+
+
+def test_restarts_have_gone_through_everything_they_may_find(campaign):
+    assert {name for name in OFTEN if not campaign.seen[name]} == set()
+    assert campaign.num_drivers > 1.5 * campaign.num_experiments
+
+
+def test_nearly_every_transition_has_been_made(campaign):
+    assert len(campaign.missing) <= 5, campaign.missing
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_the_same_seed_leaves_the_same_journal(seed):
+    first, second = play(scenario(seed)), play(scenario(seed), check_every=1)
+    assert first.fingerprint == second.fingerprint
+    assert (first.num_drivers, first.outcome) == (second.num_drivers, second.outcome)
+
+
+def test_other_seeds_leave_other_journals():
+    assert len({play(scenario(seed)).fingerprint for seed in range(20)}) == 20
+
+
+def test_without_trouble_one_driver_is_enough():
+    for seed in range(1, 8):
+        story = play(scenario(seed).without_trouble())
+        assert story.num_drivers == 1
+        assert not any(name.startswith("fault") for name in +story.seen)
+
+
+def test_each_invariant_is_checked_or_said_not_to_be():
+    checks = [
+        function
+        for module in (invariants, log_file_invariants)
+        for _, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
+    ]
+    checked = {
+        found[1] for check in checks if (found := re.match(r"(I\d+): ", check.__doc__ or ""))
+    }
+    assert checked == {f"I{number}" for number in range(1, 21)} - {"I18"}
+    assert "I18" in invariants.__doc__

@@ -1,0 +1,33 @@
+"""Every scheduler with a contract serves experiments in which driver, workers and disk fail."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from tests.contracts import (
+    test_population_schedulers,
+    test_promotion_schedulers,
+    test_synchronous_schedulers,
+)
+from tests.simulation.run import play
+from tests.simulation.scenario import scenario
+
+CONTRACTS = [
+    contract
+    for module in (
+        test_population_schedulers,
+        test_promotion_schedulers,
+        test_synchronous_schedulers,
+    )
+    for name, contract in inspect.getmembers(module, inspect.isclass)
+    if name.startswith("Test") and contract.__module__ == module.__name__
+]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.__name__)
+def test_no_invariant_is_violated(contract):
+    test = contract()
+    for seed in range(8):
+        drawn = scenario(seed, test.make_scheduler)
+        play(dataclasses.replace(drawn, num_trials=min(drawn.num_trials, test.num_trials)))
