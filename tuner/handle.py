@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.stored import read_stored
 from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError

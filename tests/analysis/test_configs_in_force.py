@@ -10,12 +10,12 @@ import pytest
 
 import tuner as tune
 from tests.exploits import TwoExploits
-from tuner.analysis.best import config_at
-from tuner.analysis.charts.data.parameters import tried
-from tuner.analysis.charts.data.summary import headline
+from tuner.analysis.charts.parameters import tried
+from tuner.analysis.charts.summary import headline
 from tuner.analysis.importances import evaluated_trials
 from tuner.analysis.open_experiment import read_directory
-from tuner.analysis.report.trial_table import trial_table
+from tuner.analysis.ranking import config_at
+from tuner.analysis.report.sections import trial_table
 
 NUM_ITERATIONS = 4
 

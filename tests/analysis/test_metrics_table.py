@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from schedulers import FIFOScheduler
-from tuner.analysis import metrics_table
+from tuner.analysis import frames
 from tuner.analysis.frames import (
+    MetricsFrames,
+    MetricsTable,
+    TableTrial,
     flat_config,
     flat_metrics,
     in_order_of_appearance,
     in_usual_order,
     to_frame,
 )
-from tuner.analysis.metrics_table import MetricsFrames, MetricsTable, TableTrial
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.events import CheckpointSaved, ResultReported, TrialSuggested
 from tuner.core.trial import CheckpointRecord
@@ -113,7 +115,7 @@ def test_frames_of_a_journal_are_those_made_row_by_row(chunk, reported, known, l
         for number, (trial_id, config) in enumerate(zip(TRIALS, last_configs, strict=True))
     ]
     with tempfile.TemporaryDirectory() as experiment, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics_table, "_CHUNK", chunk)
+        patch.setattr(frames, "_CHUNK", chunk)
         with Journal(experiment, sync="process", segment_bytes=1500) as journal:
             for trial_id in TRIALS:
                 journal.append(encode(TrialSuggested(trial_id, {}, {}), 0.0))
@@ -201,11 +203,11 @@ def test_a_few_of_many_trials_are_looked_up_and_more_of_them_are_read_in_one_pas
     trials = [TableTrial(trial_id, {}, True, 1) for trial_id in results]
     MetricsFrames(trials, rows).of("t7")
     assert rows.read.pop() == (200, False)
-    monkeypatch.setattr(metrics_table, "_READ_AT_ONCE", 100)
-    frames = MetricsFrames(trials, rows)
-    assert [frames.of(trial_id)["loss"][0] for trial_id in results] == list(range(200))
+    monkeypatch.setattr(frames, "_READ_AT_ONCE", 100)
+    of_trials = MetricsFrames(trials, rows)
+    assert [of_trials.of(trial_id)["loss"][0] for trial_id in results] == list(range(200))
     assert rows.read == [(1, True)] * 4 + [(200, False)]
-    assert frames.joined()["loss"].tolist() == list(range(200))
+    assert of_trials.joined()["loss"].tolist() == list(range(200))
     assert len(rows.read) == 5
 
 

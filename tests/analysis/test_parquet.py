@@ -115,7 +115,7 @@ def test_nested_metrics_are_flat(grid, tmp_path):
 
 
 def test_tables_that_are_put_together_from_parts_agree(grid, tmp_path, monkeypatch):
-    monkeypatch.setattr("tuner.analysis.parquet._CHUNK", 2)
+    monkeypatch.setattr("tuner.analysis.tables._CHUNK", 2)
     results = [
         {"whole": 1, "odd": 1},
         {"whole": 2, "odd": 2},

@@ -4,7 +4,7 @@ import re
 import pandas as pd
 import pytest
 
-from tuner.analysis.report.trial_table import trial_table
+from tuner.analysis.report.sections import trial_table
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.trial import Status, TerminationReason
 from tuner.journal.rows import MemoryRows

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Exploit, Reason, Resume
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
-from tuner.analysis.metrics_table import MetricsTable, TableTrial
+from tuner.analysis.frames import MetricsTable, TableTrial
 from tuner.core.events import DriverRestarted, Outcome, ResultReported, WorkerStarted
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Trial

@@ -9,7 +9,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, MOASHAScheduler
 from searchers import ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import Learner
-from tuner.analysis.stored import read_stored
+from tuner.analysis.open_experiment import read_stored
 from tuner.core.trial import TerminationReason
 
 optuna = pytest.importorskip("optuna")

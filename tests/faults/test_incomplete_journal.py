@@ -14,8 +14,7 @@ from tuner.journal import completeness
 from tuner.journal.completeness import Mark, lacking_results
 from tuner.journal.writer import Journal
 from tuner.maintenance.doctor import Level, check
-from tuner.maintenance.pruning import prune
-from tuner.maintenance.usage import Keep
+from tuner.maintenance.pruning import Keep, prune
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.layout import journal_directory

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
-from tuner.maintenance.usage import needed, size_of
+from tuner.maintenance.pruning import needed, size_of
 
 
 def trial_with(

@@ -11,8 +11,7 @@ from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import Failure
 from tuner.execution.replay_executor import Curve, CurvePoint
 from tuner.whatif import Fate
-from tuner.whatif.recording import RecordedTrial, Recording
-from tuner.whatif.timing import Timing
+from tuner.whatif.recording import RecordedTrial, Recording, Timing
 from tuner.whatif.what_if import _answer
 
 SECONDS = st.floats(0.0, 100.0)

@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.whatif.timing import Timing, _Watch, read_timing
+from tuner.whatif.recording import Timing, _Watch, read_timing
 
 
 def result(at_s, iteration, trained_s=1.0, trial_id="a"):

@@ -12,9 +12,8 @@ from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 from tuner.storage.checkpoints import Checkpoint
 
-from .best import Scope
 from .frames import flat_config
-from .ranking import Mode
+from .ranking import Mode, Scope
 from .result import Result
 from .result_grid import ResultGrid
 

@@ -1,20 +1,43 @@
-"""From nested results to flat pandas tables."""
+"""Data frames of configurations and results; `MetricsTable` holds every result of several trials.
+
+Results are put into columns as they are read and dropped then, since a number in a column takes
+8 bytes and a result as a dictionary more than a thousand; and what has one type throughout is
+turned into a column of pandas once, not for each trial.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, final
 
-from tuner.core.result import AUTO_FILLED, CONFIG, DELIMITER, TRAINING_ITERATION, TRIAL_ID, flatten
+import numpy as np
+
+from tuner.core.result import (
+    AUTO_FILLED,
+    CONFIG,
+    DELIMITER,
+    DONE,
+    TRAINING_ITERATION,
+    TRIAL_ID,
+    flatten,
+)
+from tuner.journal.rows import Rows, surviving
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    Array = np.ndarray[Any, np.dtype[Any]]
+
 
 METRIC_ITERATION = "metric_iteration"
 """In which iteration a trial reported the value that its row has of the experiment's metric."""
+
 LOGDIR = "logdir"
+
 _ITERATIONS = (TRAINING_ITERATION, METRIC_ITERATION)
 
 
@@ -103,3 +126,343 @@ def column(values: list[Any]) -> pd.Series[Any]:
     if float in kinds and str in kinds:  # as texts alone, pandas would take NaN for a missing one
         return pd.Series(values, dtype="object")
     return pd.Series(values)
+
+
+_CHUNK: Final = 256
+"""So many results are held as dictionaries before they are put into columns; more of them do not fit into a processor's cache."""
+
+_READ_AT_ONCE: Final = 100_000
+"""So many results are read in about a second; of more, only those of the trials that were asked for are read, as long as they are few."""
+
+_READ_ALONE: Final = 0.02
+"""Few are trials that have at most this share of all results together."""
+
+_DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
+
+_NOT_FIRST: Final = 2**62
+"""Stands for None among iterations behind which attempts began: above all of them."""
+
+_SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
+"""Types of which a column has the same pandas type in all its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTrial:
+    """What the frame of a trial tells beside its results.
+
+    Attributes:
+        trial_id: The trial.
+        config: Its last configuration.
+        done: Whether it is over, as the last row tells.
+        num_rows: How many results it has, as far as that is known without reading them.
+    """
+
+    trial_id: str
+    config: Mapping[str, Any]
+    done: bool
+    num_rows: int = 0
+
+
+@final
+class MetricsFrames:
+    """The frames of an experiment's trials, read in one pass over all results, unless only a few out of very many are asked for.
+
+    To find the results of one trial in a journal takes about half the time of reading those of all, but hardly any memory.
+
+    Args:
+        trials: The trials.
+        rows: Where their results are read when the first frame is asked for.
+    """
+
+    def __init__(self, trials: Sequence[TableTrial], rows: Rows) -> None:
+        self._trials = {trial.trial_id: trial for trial in trials}
+        self._rows = rows
+        num_rows = sum(trial.num_rows for trial in trials)
+        self._num_alone = _READ_ALONE * num_rows if num_rows > _READ_AT_ONCE else 0
+        self._asked: set[str] = set()
+        self._table: MetricsTable | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MetricsFrames, (
+            list(self._trials.values()),
+            self._rows,
+        )  # what was read is read again where it is needed
+
+    def of(self, trial_id: str) -> pd.DataFrame:
+        """Return every result of one trial, see `MetricsTable.of`."""
+        if self._table is None:
+            self._asked.add(trial_id)
+            if sum(self._trials[asked].num_rows for asked in self._asked) <= self._num_alone:
+                return MetricsTable([self._trials[trial_id]], self._rows, are_few=True).of(trial_id)
+        return self._all().of(trial_id)
+
+    def joined(self) -> pd.DataFrame:
+        """Return every result of every trial."""
+        return self._all().joined()
+
+    def _all(self) -> MetricsTable:
+        if self._table is None:
+            self._table = MetricsTable(list(self._trials.values()), self._rows)
+        return self._table
+
+
+@final
+class MetricsTable:
+    """Every result of some trials that counts, flat, with the configuration in force at it, read when this is made.
+
+    Args:
+        trials: The trials, in the order of the table.
+        rows: Where their results are read.
+        are_few: Look these trials up instead of going through the results of all.
+    """
+
+    def __init__(self, trials: Sequence[TableTrial], rows: Rows, *, are_few: bool = False) -> None:
+        reported, numbers, branches, begun = _read(trials, rows, are_few=are_few)
+        places = _counting(numbers, branches, begun, reported.values(TRAINING_ITERATION))
+        ends = np.cumsum(np.bincount(numbers[places], minlength=len(trials))).tolist()
+        self._spans: dict[str, slice] = {}
+        self._names_of: dict[str, list[str]] = {}
+        """The columns that each trial has, in their order."""
+        configs = _Configs()
+        for trial, begin, end in zip(trials, [0, *ends], ends, strict=False):
+            self._spans[trial.trial_id] = slice(begin, end)
+            self._names_of[trial.trial_id] = []
+            if end > begin:
+                own = places[begin:end]
+                keys = [
+                    TRIAL_ID,
+                    *reported.keys_of(own),
+                    DONE,
+                    *configs.append(trial, rows, branches[own].tolist()),
+                ]
+                self._names_of[trial.trial_id] = in_usual_order(dict.fromkeys(keys))
+        self._names = in_usual_order(in_order_of_appearance(self._names_of.values()))
+
+        def values(name: str) -> Array:
+            if name == TRIAL_ID:
+                return np.repeat(
+                    np.array([trial.trial_id for trial in trials], dtype=object),
+                    np.diff(ends, prepend=0),
+                )
+            if name in configs.names:
+                return configs.values(name)
+            return reported.values(name)[places]
+
+        self._mixed: dict[str, Array] = {}
+        """The values of columns that may have another pandas type in the frame of a trial than in the table."""
+        lasts = {
+            span.stop - 1: trial.done
+            for trial, span in zip(trials, self._spans.values(), strict=True)
+            if span.stop > span.start
+        }
+        self._frame = self._framed(
+            lambda name: _with(values(name), lasts) if name == DONE else values(name), len(places)
+        )
+
+    def _framed(self, values: Callable[[str], Array], num_rows: int) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
+
+        made: dict[str, pd.Series[Any]] = {}
+        for name in self._names:
+            found = values(name)
+            made[name] = column(found.tolist()) if found.dtype == object else pd.Series(found)
+            kinds = set(map(type, found)) if found.dtype == object else set()
+            if (
+                len(kinds) > 1
+                or not kinds <= _SAME_IN_PARTS
+                or (kinds == {int} and made[name].dtype != np.int64)
+            ):
+                self._mixed[name] = found
+        return pd.DataFrame(made, index=pd.RangeIndex(num_rows))
+
+    def joined(self) -> pd.DataFrame:
+        """Return all results, those of one trial after those of another."""
+        return self._frame.copy()
+
+    def of(self, trial_id: str) -> pd.DataFrame:
+        """Return the results of a trial; the columns are those that it has, typed by its own values."""
+        import pandas as pd  # noqa: PLC0415  (as above)
+
+        span, names = self._spans[trial_id], self._names_of[trial_id]
+        part = self._frame.iloc[span]
+        frame = part.copy() if names == self._names else part[names].copy()
+        frame.index = pd.RangeIndex(len(frame))
+        for name in self._mixed.keys() & set(names):
+            frame[name] = column(self._mixed[name][span].tolist())
+        return frame
+
+
+def _read(
+    trials: Sequence[TableTrial], rows: Rows, *, are_few: bool
+) -> tuple[_Columns, Array, Array, Array]:
+    """Return all that the trials reported, and of each result the number of its trial, its branch and where its attempt began."""
+    number_of = {trial.trial_id: number for number, trial in enumerate(trials)}
+    reported = _Columns()
+    numbers, branches, begun = array("q"), array("q"), array("q")
+    for trial_id, branch, resumed, row in rows.reported(number_of, are_few=are_few):
+        numbers.append(number_of[trial_id])
+        branches.append(branch)
+        begun.append(_NOT_FIRST if resumed is None else resumed)
+        reported.append(row)
+    return reported, np.array(numbers), np.array(branches), np.array(begun)
+
+
+def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) -> Array:
+    """Return the places of the results that no later attempt has superseded, those of one trial after those of another."""
+    order = np.argsort(numbers, kind="stable")
+    numbers, branches, begun, iterations = (
+        numbers[order],
+        branches[order],
+        begun[order],
+        iterations[order],
+    )
+    goes_on = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
+    if (
+        iterations.dtype == np.int64
+        and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[goes_on].all()
+    ):
+        return order  # nothing was trained again
+    trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
+    told = (
+        [None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials
+    )
+    kept = [
+        trial[
+            surviving(
+                zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True)
+            )
+        ]
+        for trial, resumed in zip(trials, told, strict=True)
+    ]
+    return order[np.concatenate(kept)]
+
+
+def _with(values: Array, known: Mapping[int, bool]) -> Array:
+    changed = values.astype(object)
+    changed[list(known)] = list(known.values())
+    return _array(changed.tolist())
+
+
+def _array(values: Sequence[Any]) -> Array:
+    """Return values as an array of numbers or of truth values where all are such, else as one of objects."""
+    return _array_of(values, set(map(type, values)))
+
+
+def _array_of(values: Sequence[Any], kinds: set[type]) -> Array:
+    dtype = _DTYPES.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if dtype:
+        with suppress(OverflowError):  # integers beyond 64 bits
+            return np.array(values, dtype=dtype)
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+@final
+class _Configs:
+    """The configurations in force at the rows of a table, as columns."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self._configs: list[dict[str, Any]] = []
+        self._num_rows: list[int] = []
+        """For how many rows each of them was in force."""
+
+    def append(self, trial: TableTrial, rows: Rows, branches: Iterable[int]) -> list[str]:
+        """Take in what was in force at a trial's rows, given by their branches, and return the names of its columns."""
+        configs = rows.configs_by_branch(trial.trial_id)
+        found = [
+            flat_config(config) for config in (configs if len(configs) > 1 else [trial.config])
+        ]
+        names: dict[str, None] = {}
+        for number, run in groupby(min(branch, len(found) - 1) for branch in branches):
+            self._configs.append(found[number])
+            self._num_rows.append(sum(1 for _ in run))
+            names |= dict.fromkeys(found[number])
+        self.names |= names
+        return list(names)
+
+    def values(self, name: str) -> Array:
+        """Return a column; where a configuration lacks it, None."""
+        return np.repeat(_array([config.get(name) for config in self._configs]), self._num_rows)
+
+
+@final
+class _Columns:
+    """Results put into columns; what a result lacks is None there."""
+
+    def __init__(self) -> None:
+        self._buffer: list[Mapping[str, Any]] = []
+        self._chunks: list[dict[str, Array]] = []
+        self._shapes: dict[tuple[str, ...], int] = {}
+        """The combinations of keys that results have, each with its number."""
+        self._shape_numbers: list[Array] = []
+        """Which combination each result has."""
+        self._sizes: list[int] = []
+        """How many results each chunk has."""
+        self._texts: dict[str, str] = {}
+        """Each text once, since most stand in many rows."""
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Take in a result, nested or flat."""
+        self._buffer.append(row)
+        if len(self._buffer) == _CHUNK:
+            self._empty_buffer()
+
+    def keys_of(self, places: Array) -> list[str]:
+        """Return the keys of the results at these places, in the order in which they first appear."""
+        self._empty_buffer()
+        if len(self._shape_numbers) > 1:
+            self._shape_numbers = [np.concatenate(self._shape_numbers)]
+        shapes, numbers = list(self._shapes), self._shape_numbers[0][places].tolist()
+        return in_order_of_appearance(shapes[number] for number in dict.fromkeys(numbers))
+
+    def values(self, name: str) -> Array:
+        """Return a column."""
+        self._empty_buffer()
+        parts = [chunk.get(name) for chunk in self._chunks]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or len({part.dtype for part in known}) > 1:
+            known = [
+                np.full(size, None) if part is None else part.astype(object)
+                for part, size in zip(parts, self._sizes, strict=True)
+            ]
+        return np.concatenate(known or [np.empty(0, dtype=object)])
+
+    def _empty_buffer(self) -> None:
+        if not self._buffer:
+            return
+        shapes, columns = _transposed(self._buffer)
+        kinds = {name: set(map(type, values)) for name, values in columns.items()}
+        if CONFIG in columns or any(dict in found for found in kinds.values()):
+            shapes, columns = _transposed(list(map(flat_metrics, self._buffer)))
+            kinds = {name: set(map(type, values)) for name, values in columns.items()}
+        numbers = {
+            shape: self._shapes.setdefault(shape, len(self._shapes))
+            for shape in dict.fromkeys(shapes)
+        }
+        self._shape_numbers.append(np.array([numbers[shape] for shape in shapes]))
+        self._sizes.append(len(shapes))
+        self._chunks.append(
+            {
+                name: _array_of(self._shared(values, kinds[name]), kinds[name])
+                for name, values in columns.items()
+            }
+        )
+        self._buffer.clear()
+
+    def _shared(self, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
+        return list(map(self._texts.setdefault, values, values)) if kinds == {str} else values
+
+
+def _transposed(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[tuple[str, ...]], dict[str, Sequence[Any]]]:
+    """Return the keys of each row, and the values of each key; None where a row lacks it."""
+    shapes = list(map(tuple, rows))
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes, dict(
+            zip(shapes[0], zip(*(row.values() for row in rows), strict=True), strict=True)
+        )
+    return shapes, {
+        name: [row.get(name) for row in rows]
+        for name in in_order_of_appearance(dict.fromkeys(shapes))
+    }

@@ -14,9 +14,8 @@ from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
 
-from .best import config_at, config_of, value_of
 from .frames import value_at
-from .ranking import Mode, is_finite
+from .ranking import Mode, config_at, config_of, is_finite, value_of
 
 if TYPE_CHECKING:
     from optuna.distributions import (

@@ -1,23 +1,187 @@
-"""What can be learned of an experiment from its directory, whoever has written it and whatever is left of it."""
+"""Opens an experiment's directory for reading: its journal, or else the files of its trials.
+
+No training code and no search space are needed, nothing is unpickled and nothing is changed. The
+journal holds every event and every decision, so replaying it gives the state in which the
+experiment was left, whatever its scheduler and searcher were. It may still be running: what has
+been written so far is read.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from schedulers.fifo import FIFOScheduler
+from tuner.core.experiment import Experiment
 from tuner.core.pareto import Objectives
+from tuner.core.progress import Progress, look_at
 from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Trial
-from tuner.errors import StorageError
+from tuner.core.trial_json import trial_from
+from tuner.errors import StorageError, TunerError
+from tuner.journal import records
+from tuner.journal.journal_events import happened
 from tuner.journal.rows import JournalRows, Rows, histories_of
-from tuner.storage.declaration import is_experiment
+from tuner.journal.snapshot_files import Snapshot, load_newest
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.checkpoints import locate
+from tuner.storage.current_owner import driver_of
+from tuner.storage.declaration import is_experiment, read_declaration
+from tuner.storage.layout import trial_directory
+from tuner.storage.lock import Owner
+from tuner.storage.strict_json import Opaque
 
 from .ranking import Mode
-from .stored import read_stored
-from .trial_folders import read_trial_folders
+from .trial_files import read_trial_folders
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExperiment:
+    """What a directory tells about the experiment in it.
+
+    Attributes:
+        path: The directory, absolute.
+        declaration: What ``experiment.json`` says.
+        experiment: The state in which it was left, or in which it is; not to be changed.
+        elapsed_s: Its running time in seconds, all sessions together.
+        driver: Who drives it now; None for nobody.
+    """
+
+    path: Path
+    declaration: Mapping[str, Any]
+    experiment: Experiment
+    elapsed_s: float
+    driver: Owner | None
+
+    def progress(self) -> Progress:
+        """Return how far it is."""
+        return look_at(self.experiment, self.path.name, self.elapsed_s)
+
+
+Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Returns a configuration for one that was written down."""
+
+
+def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
+    """Return what a directory tells about the experiment in it.
+
+    Where a configuration held objects, their descriptions stand in their places; arrays are what they were.
+
+    Args:
+        path: The experiment's directory; it may have been moved, and a driver may be writing in it.
+        decode: How configurations are read, None for as above.
+
+    Raises:
+        StorageError: If there is no experiment, or a later version wrote it.
+        DamagedJournal: If its journal does not verify; a torn end does.
+    """
+    if not is_experiment(path):
+        raise StorageError(
+            f"{str(path)!r} holds no experiment; give the directory that fit() has made"
+        )
+    driver = driver_of(path)
+    declaration = read_declaration(path)
+    objects = ObjectStore(path)
+    experiment, elapsed_s = _taken_up(
+        path, declaration, decode or (lambda config: _readable(config, objects))
+    )
+    for trial in experiment.trials:
+        locate(
+            trial,
+            trial_directory(path, trial.trial_id),
+            str((declaration.get("trainable") or {}).get("name") or ""),
+        )
+    return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
+
+
+def _taken_up(
+    path: Path, declaration: Mapping[str, Any], decode: Decode
+) -> tuple[Experiment, float]:
+    """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
+    with warnings.catch_warnings():
+        # A driver removes the older one while we look at it; and whoever restores is told of a damaged one.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        snapshot = load_newest(path)
+    if snapshot is not None:
+        try:
+            experiment, elapsed_s = _remembered(snapshot, declaration, decode)
+            return experiment, _folded(experiment, path, decode, snapshot.last_sequence, elapsed_s)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            pass  # another release has put it down; the journal still tells everything
+    experiment = _new(declaration)
+    return experiment, _folded(experiment, path, decode)
+
+
+def _new(declaration: Mapping[str, Any]) -> Experiment:
+    try:
+        settings = ExperimentSettings.from_fields(declaration["settings"])
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise StorageError(
+            f"the declaration is not as this release writes it ({cause!r}); it has to be whole to read the experiment"
+        ) from cause
+    # What was decided is read, not asked for again: whoever sits in the scheduler's place only listens.
+    return Experiment(settings, FIFOScheduler(), NoopStopper())
+
+
+def _remembered(
+    snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode
+) -> tuple[Experiment, float]:
+    experiment = _new(declaration)
+    trials = [trial_from(fields, decode) for fields in snapshot.state["trials"]]
+    experiment.load_state_dict(snapshot.state["experiment"], trials)
+    return experiment, float(snapshot.state["elapsed_s"])
+
+
+def _folded(
+    experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0
+) -> float:
+    """Fold what has happened after a record into the experiment, and return its running time then."""
+    for past in happened(path, after, elapsed_s):
+        elapsed_s = past.at_s
+        if past.event is None:
+            continue
+        event, recorded = records.with_configs(past.event, past.recorded, decode)
+        try:
+            experiment.handle(event, elapsed_s, recorded)
+        except (
+            TunerError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as cause:
+            raise StorageError(
+                f"the journal of {str(path)!r} tells what cannot have happened: {event!r:.200} ({cause!r:.200})"
+            ) from cause
+    return elapsed_s
+
+
+def _readable(config: Mapping[str, Any], objects: ObjectStore) -> dict[str, Any]:
+    return {key: _shown(value, objects) for key, value in config.items()}
+
+
+def _shown(value: Any, objects: ObjectStore) -> Any:
+    match value:
+        case Opaque(text, _, content):
+            try:
+                return objects.get(content) if content else text
+            except StorageError:
+                return text
+        case dict():
+            return {key: _shown(part, objects) for key, part in value.items()}
+        case list():
+            return [_shown(part, objects) for part in value]
+        case tuple():
+            return tuple(_shown(part, objects) for part in value)
+        case _:
+            return value
 
 
 @dataclass(frozen=True, slots=True)

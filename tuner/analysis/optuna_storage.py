@@ -19,19 +19,18 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.analysis.charts.data import Source
-from tuner.analysis.charts.data.parameters import param_importances
+from tuner.analysis.charts.importance import param_importances
+from tuner.analysis.charts.source import Source
 from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import Row
 from tuner.storage.layout import journal_directory
 
-from .best import config_of, value_of
 from .frames import value_at
 from .importances import Evaluated, Importances, observed_columns
 from .open_experiment import Found, read_directory
-from .ranking import Mode, check_mode, is_finite, mode_for, objective_of, rank
+from .ranking import Mode, check_mode, config_of, is_finite, mode_for, objective_of, rank, value_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

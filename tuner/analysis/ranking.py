@@ -1,14 +1,21 @@
-"""Which of two values of a metric is the better one, and what to say about a metric that does not exist."""
+"""Comparison of trials by a metric: modes, ranks, and the best trial and step."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeGuard, get_args
 
 from tuner.core.metric_watch import meant_by
 from tuner.core.pareto import Objectives
+from tuner.core.result import DELIMITER, TRAINING_ITERATION
+from tuner.core.summary import MetricSummary
+from tuner.core.tracked_metric import Evaluation, TrackedMetric
+from tuner.core.trial import Trial
+from tuner.journal.rows import Rows
+
+from .frames import flat_metrics, value_at
 
 Mode = Literal["min", "max"]
 """The direction in which a metric is optimised."""
@@ -141,3 +148,157 @@ def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueErro
     return ValueError(
         f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}"
     )
+
+
+Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
+"""Which value of a trial's metric counts: its latest, a mean, or its best."""
+
+SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
+
+
+def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
+    """Return the newest and the best value of a metric in a trial, with their iterations.
+
+    Args:
+        trial: The trial.
+        rows: Where its results are read, unless the metric is the experiment's own, of which the engine keeps count.
+        metric: Flattened name of the metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+    """
+    if metric not in trial.summary:
+        return TrackedMetric(metric, mode)
+    known = trial.objective
+    if _is_tracked(trial, metric, mode) and all(
+        one is None or one.row for one in (known.last, known.best)
+    ):
+        return known
+    return TrackedMetric.of_results(map(flat_metrics, rows.of(trial.trial_id)), metric, mode)
+
+
+def value_of(
+    trial: Trial, rows: Rows, metric: str, mode: Mode | None, scope: Scope = "last"
+) -> float:
+    """Return the value that a trial stands for, over the results that count; NaN where it has none.
+
+    Args:
+        trial: The trial.
+        rows: Where its results are read, if what the engine keeps count of does not tell.
+        metric: Flattened name of the metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, which matters for the scope ``all``.
+        scope: Which of its values.
+    """
+    if metric not in trial.summary:
+        return math.nan
+    if scope in ("last", "all") and _is_tracked(trial, metric, mode):
+        found = trial.objective.last if scope == "last" else trial.objective.best
+        return found.value if found else math.nan
+    return float(_summary(trial, rows, metric, scope).by_scope(scope, mode or "min"))
+
+
+def best_first(
+    trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode, scope: Scope = "last"
+) -> list[tuple[int, float]]:
+    """Return index and value of each trial that reported the metric, best first; of equal ones the one created first is first.
+
+    NaN comes last, and infinities are compared as numbers.
+    """
+    values = [
+        (index, value_of(trial, rows, metric, mode, scope))
+        for index, trial in enumerate(trials)
+        if metric in trial.summary
+    ]
+    return sorted(values, key=lambda found: rank(found[1], mode), reverse=True)
+
+
+def best_place(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:
+    """Return which of a trial's results is its best step: that with the best finite value of the metric, the latest of equal ones.
+
+    None where no result has a finite value of it.
+    """
+    scored = [
+        (rank(value, mode), place)
+        for place, row in enumerate(rows)
+        if is_finite(value := value_at(row, metric))
+    ]
+    return max(scored)[1] if scored else None
+
+
+def newest_of(trial: Trial, metric: str | None, mode: Mode | None = None) -> Evaluation | None:
+    """Return the newest value of the experiment's metric in a trial, with the iteration where that is known without its results."""
+    if metric is None or metric not in trial.summary:
+        return None
+    if _is_tracked(trial, metric, mode):
+        return trial.objective.last
+    has_metric = is_number(value_at(trial.last_result, metric))
+    return Evaluation(trial.summary[metric].last, trial.iteration if has_metric else None)
+
+
+def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, Any]:
+    """Return the configuration in force at a result of a trial, which a scheduler may have changed since.
+
+    Args:
+        trial: The trial.
+        rows: Where its results are read, of trials from files alone.
+        row: Position of the result among those that count, from 1 on; None for the last one.
+    """
+    if trial.grafts:
+        return trial.config_at(trial.num_rows if row is None else row)
+    configs = rows.configs(trial.trial_id) if rows.configs_by_branch(trial.trial_id) else None
+    if not configs:
+        return trial.config
+    return (
+        configs[-1]
+        if row is None
+        else configs[row - 1]
+        if 0 < row <= len(configs)
+        else trial.config
+    )
+
+
+def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]:
+    """Return the configuration in force at the newest value of a metric; without any at the last result."""
+    if not trial.grafts and not rows.configs_by_branch(trial.trial_id):
+        return trial.config
+    newest = (
+        tracked(trial, rows, metric, check_mode(trial.objective.mode or "min")).last
+        if metric
+        else None
+    )
+    return config_at(trial, rows, newest.row if newest else None)
+
+
+def with_newest(
+    result: Mapping[str, Any], newest: Evaluation | None, metric: str | None
+) -> dict[str, Any]:
+    """Return a trial's last result with the newest value of the metric where it lacks the metric.
+
+    A metric such as ``"val/loss"`` is then there under its flattened name and nested, since nothing tells how it was reported.
+    """
+    if metric is None or newest is None or not result or value_at(result, metric) is not None:
+        return dict(result)
+    return {**_inserted(result, metric.split(DELIMITER), newest.value), metric: newest.value}
+
+
+def _inserted(node: Mapping[str, Any], path: Sequence[str], value: float) -> dict[str, Any]:
+    head, *rest = path
+    if not rest:
+        return {**node, head: value}
+    inner = node.get(head, {})
+    return {**node, head: _inserted(inner, rest, value)} if isinstance(inner, dict) else dict(node)
+
+
+def _is_tracked(trial: Trial, metric: str, mode: Mode | None) -> bool:
+    return trial.objective.metric == metric and mode in (trial.objective.mode, None)
+
+
+def _summary(trial: Trial, rows: Rows, metric: str, scope: Scope) -> MetricSummary:
+    """Summarise a metric over the results that count; the engine's own summary also has those that an attempt reported in vain."""
+    all_results = trial.summary.get(TRAINING_ITERATION)
+    has_superseded = all_results is not None and all_results.count != trial.num_rows
+    if not has_superseded or (scope == "last" and is_number(value_at(trial.last_result, metric))):
+        return trial.summary[metric]
+    summary = MetricSummary()
+    for row in rows.of(trial.trial_id):
+        if is_number(value := value_at(row, metric)):
+            summary.add(value)
+    return summary

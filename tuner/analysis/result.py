@@ -25,10 +25,18 @@ from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
-from .best import best_place, config_at, newest_of, with_newest
-from .frames import flat_metrics
-from .metrics_table import MetricsFrames, TableTrial
-from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
+from .frames import MetricsFrames, TableTrial, flat_metrics
+from .ranking import (
+    Mode,
+    best_place,
+    check_mode,
+    config_at,
+    is_number,
+    newest_of,
+    step_rank,
+    unknown_metric,
+    with_newest,
+)
 from .trial_files import error_of, read_trial_files
 
 if TYPE_CHECKING:

@@ -21,23 +21,30 @@ from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
 from tuner.storage.mkdir import absolute_path
 
-from .best import SCOPES, Scope, best_first, best_place, config_at
-from .explain import story_of
+from .explain import story_of, why_not_decided_about
+from .frames import MetricsFrames, TableTrial
 from .importances import At, Evaluator, require_optuna
-from .metrics_table import MetricsFrames, TableTrial
-from .open_experiment import read_directory
+from .open_experiment import read_directory, read_stored
 from .persistence_cost import Persistence
-from .ranking import Mode, check_mode, mode_for, objective_of, unknown_metric
+from .ranking import (
+    SCOPES,
+    Mode,
+    Scope,
+    best_first,
+    best_place,
+    check_mode,
+    config_at,
+    mode_for,
+    objective_of,
+    unknown_metric,
+)
 from .result import Result, is_over, result_of
-from .stored import read_stored
-from .table import format_trials, html_trials
-from .trial_table import last_rows, trials_frame, whereabouts
-from .undecided import why_not_decided_about
+from .tables import format_trials, html_trials, last_rows, trials_frame, whereabouts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.analysis.charts.data import Source
+    from tuner.analysis.charts.source import Source
 
     from .charts import Plots
 
@@ -316,7 +323,7 @@ class ResultGrid(Sequence[Result]):
         Raises:
             ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
         """
-        from tuner.analysis.charts.data.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+        from tuner.analysis.charts.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
         source = self._source()
         return self._of(
@@ -363,14 +370,14 @@ class ResultGrid(Sequence[Result]):
             ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
             OSError: If a file cannot be written.
         """
-        from .parquet import write_tables  # noqa: PLC0415  (as above)
+        from .tables import write_tables  # noqa: PLC0415  (as above)
 
         return write_tables(
             self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path
         )
 
     def _source(self) -> Source:
-        from tuner.analysis.charts.data import Source  # noqa: PLC0415  (as above)
+        from tuner.analysis.charts.source import Source  # noqa: PLC0415  (as above)
 
         return Source(
             self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
@@ -511,7 +518,7 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
-        from tuner.analysis.charts.data.parameters import param_importances  # noqa: PLC0415  (as above)
+        from tuner.analysis.charts.importance import param_importances  # noqa: PLC0415  (as above)
 
         name, direction = self.objective(metric, mode)
         require_optuna()

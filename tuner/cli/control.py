@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tuner.analysis.stored import read_stored
+from tuner.analysis.open_experiment import read_stored
 from tuner.errors import NotGranted
 from tuner.handle import Handle, attach
 

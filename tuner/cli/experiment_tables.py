@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.best import config_at, tracked, value_of
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
-from tuner.analysis.ranking import MODES, Mode
+from tuner.analysis.ranking import MODES, Mode, config_at, tracked, value_of
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.trial_table import error_text
+from tuner.analysis.tables import error_text
 from tuner.callbacks.formatting import printable
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial

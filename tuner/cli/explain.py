@@ -11,9 +11,8 @@ from typing import Final
 
 import click
 
-from tuner.analysis.explain import story_of
-from tuner.analysis.stored import read_stored
-from tuner.analysis.undecided import why_not_decided_about
+from tuner.analysis.explain import story_of, why_not_decided_about
+from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.journal.reader import read
 from tuner.storage import layout

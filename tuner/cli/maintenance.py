@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.stored import read_stored
+from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.maintenance.doctor import Finding, Level, check
+from tuner.maintenance.pruning import Keep, Usage, sum_of, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
 from tuner.maintenance.status import State, state_of
-from tuner.maintenance.usage import Keep, Usage, sum_of, usage_of
 from tuner.restore.arguments import recorded_snippet
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, rerun_value
 from tuner.spec.environment import WITHHELD

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.best import SCOPES, Scope, config_at
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
-from tuner.analysis.ranking import is_number
+from tuner.analysis.ranking import SCOPES, Scope, config_at, is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.formatting import printable

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from schedulers.decisions import Reason
+from tuner.analysis.explain import why_undecided
 from tuner.analysis.persistence_cost import Persistence
-from tuner.analysis.undecided import why_undecided
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.registry import named_callbacks

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.analysis.result import is_over
-from tuner.analysis.stored import StoredExperiment, read_stored
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal import completeness, snapshot_files
@@ -27,8 +27,8 @@ from tuner.storage.lock import read_owner
 from tuner.storage.manifest import verify
 from tuner.storage.mkdir import inspect_folder
 
+from .pruning import Keep, needed, usage_of
 from .status import State, state_of
-from .usage import Keep, needed, usage_of
 
 _LITTLE_BYTES: Final = 256 << 20
 

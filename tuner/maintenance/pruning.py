@@ -1,25 +1,249 @@
-"""Deletes superseded checkpoints of an experiment that nobody drives, such that its journal stays true.
+"""Disk usage of an experiment, and deletion of its superseded checkpoints.
 
-That they are gone is written down first, as the loss of a checkpoint is during a run, and synced; then they are deleted. Whoever is
-interrupted in between leaves checkpoints that the journal does not know any more, which the next prune or restore removes.
+A deletion is recorded in the journal first, as the loss of a checkpoint is during a run, and
+synced; then the checkpoints are deleted. An interruption in between leaves checkpoints that the
+journal no longer lists, which the next prune or restore removes.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from tuner.analysis.stored import StoredExperiment, read_stored
+from tuner.analysis.open_experiment import StoredExperiment, read_stored
+from tuner.analysis.ranking import Mode, is_number, rank, step_rank
+from tuner.analysis.result import is_over
 from tuner.core.events import CheckpointLost
+from tuner.core.result import flatten
+from tuner.core.retention import ranked
+from tuner.core.trial import CheckpointRecord, Status, Trial
+from tuner.errors import CheckpointError
 from tuner.journal import completeness, records, takeover_cleanup
 from tuner.journal.writer import Journal, SyncPolicy, recover
-from tuner.storage import checkpoints
+from tuner.storage import checkpoints, layout
+from tuner.storage.checkpoints import leftovers
+from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.manifest import read_manifest
 from tuner.storage.mkdir import inspect_folder
 
-from .usage import Keep, Kept, Usage, usage_of
+_BLOCK_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which checkpoints of trials that are over are kept; a checkpoint is kept if one of the rules names it.
+
+    What an unfinished or failed trial goes on from, and what another trial is about to read, is kept in any case.
+
+    Attributes:
+        best: The best checkpoints of so many of the best trials; None for no such rule.
+        last: The latest checkpoint of every trial. Without any rule it is the latest and the best one of every trial.
+    """
+
+    best: int | None = None
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint on the disk.
+
+    Attributes:
+        trial_id: Whose.
+        record: What the experiment knows of it.
+        path: Its directory.
+        size_bytes: What it takes.
+    """
+
+    trial_id: str
+    record: CheckpointRecord
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an experiment takes on the disk.
+
+    Attributes:
+        kept: Checkpoints that are needed, or wanted.
+        superseded: Checkpoints that are not.
+        leftovers: Unfinished files and unrecorded checkpoints, with what they take.
+        state_bytes: Journal, snapshots, stored objects and the declaration.
+        other_bytes: All the rest: log files, output, and what training code has written.
+    """
+
+    kept: Sequence[Kept] = ()
+    superseded: Sequence[Kept] = ()
+    leftovers: Mapping[Path, int] = field(default_factory=dict)
+    state_bytes: int = 0
+    other_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return sum_of(self.kept) + self.freed_bytes + self.state_bytes + self.other_bytes
+
+    @property
+    def freed_bytes(self) -> int:
+        """What is superseded or left over."""
+        return sum_of(self.superseded) + sum(self.leftovers.values())
+
+
+def sum_of(checkpoints: Iterable[Kept]) -> int:
+    """Return what checkpoints take together, in bytes."""
+    return sum(one.size_bytes for one in checkpoints)
+
+
+def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
+    """Return what an experiment takes on the disk.
+
+    Args:
+        stored: The experiment.
+        keep: Which checkpoints are kept.
+        is_driven: Whether a driver is at work: what is unfinished is then no leftover.
+
+    Raises:
+        ValueError: If the best trials are to be kept and the experiment does not say what is optimised.
+    """
+    wanted = _wanted(stored, keep)
+    kept: list[Kept] = []
+    superseded: list[Kept] = []
+    for trial in stored.experiment.trials:
+        for record in trial.checkpoints:
+            path = trial_directory(stored.path, trial.trial_id) / record.directory
+            one = Kept(trial.trial_id, record, path, size_of(path))
+            (kept if (trial.trial_id, record.index) in wanted else superseded).append(one)
+    left = {} if is_driven else {path: size_of(path) for path in _leftovers(stored)}
+    state = sum(
+        map(
+            size_of,
+            (
+                stored.path / name
+                for name in (layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.DECLARATION)
+            ),
+        )
+    )
+    other = size_of(stored.path) - state - sum_of(kept) - sum_of(superseded) - sum(left.values())
+    return Usage(kept, superseded, left, state, max(0, other))
+
+
+def _leftovers(stored: StoredExperiment) -> list[Path]:
+    folders: dict[Path, Collection[str] | None] = {
+        stored.path / name: None for name in ("", *layout.SWEPT)
+    }
+    for trial in stored.experiment.trials:
+        folders[trial_directory(stored.path, trial.trial_id)] = {
+            record.directory for record in trial.checkpoints
+        }
+    return [
+        folder / name
+        for folder, recorded in folders.items()
+        for name in leftovers(folder, recorded)
+    ]
+
+
+def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
+    """Return trial and index of each checkpoint that is needed or wanted."""
+    trials = stored.experiment.trials
+    wanted = {(trial.trial_id, index) for trial in trials for index in needed(trial)}
+    if keep.last or keep.best is None:
+        wanted |= {
+            (trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints
+        }
+    leaders = trials if keep.best is None else _leaders(stored, keep.best)
+    if keep.best is not None or not keep.last:
+        wanted |= {
+            (trial.trial_id, record.index)
+            for trial in leaders
+            if trial.checkpoints
+            for record in _best(trial, stored)
+        }
+    return wanted
+
+
+def needed(trial: Trial) -> set[int]:
+    """Return the indices of the checkpoints of a trial that somebody may go on from: another trial, or itself where it is not over."""
+    indices = set(trial.leased)
+    if trial.latest_checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
+        indices.add(trial.latest_checkpoint.index)
+        if trial.source and trial.source_id == trial.trial_id:
+            indices.add(trial.source.index)
+    return indices
+
+
+def _leaders(stored: StoredExperiment, number: int) -> list[Trial]:
+    settings = stored.experiment.settings
+    metric, mode = settings.metric, settings.mode
+    if metric is None or mode not in ("min", "max"):
+        raise ValueError(
+            "the experiment does not say what is optimised, so there are no best trials; keep the latest checkpoints instead"
+        )
+    scored = [
+        (one.value, trial)
+        for trial in stored.experiment.trials
+        if trial.checkpoints and (one := trial.objective.last)
+    ]
+    direction: Mode = "min" if mode == "min" else "max"
+    return [
+        trial
+        for _, trial in sorted(scored, key=lambda pair: rank(pair[0], direction), reverse=True)[
+            :number
+        ]
+    ]
+
+
+def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
+    """Return the best of a trial's checkpoints: that of the best step, and that with the best score where checkpoints have one."""
+    settings = stored.experiment.settings
+    retention = settings.checkpoints.retention
+    by_score = (
+        ranked(trial.checkpoints, retention)[-1:]
+        if retention.score_attribute is not None or settings.metric is None
+        else []
+    )
+    if settings.metric is None or len(trial.checkpoints) == 1:
+        return by_score or trial.checkpoints[-1:]
+    mode: Mode = "max" if settings.mode == "max" else "min"
+    scored = []
+    for record in trial.checkpoints:
+        with suppress(CheckpointError):
+            value = flatten(
+                read_manifest(
+                    trial_directory(stored.path, trial.trial_id) / record.directory
+                ).metrics
+            ).get(settings.metric)
+            if is_number(value):
+                scored.append((step_rank(value, mode), record.index, record))
+    return [*by_score, max(scored)[2] if scored else trial.checkpoints[-1]]
+
+
+def size_of(path: Path) -> int:
+    """Return how many bytes of the disk a file or a folder with all in it takes; 0 where it is not there (any more)."""
+    try:
+        size_bytes = path.lstat().st_blocks * _BLOCK_BYTES
+        if not path.is_dir() or path.is_symlink():
+            return size_bytes
+        with os.scandir(path) as entries:
+            return size_bytes + sum(
+                size_of(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else _blocks(entry)
+                for entry in entries
+            )
+    except OSError:
+        return 0
+
+
+def _blocks(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

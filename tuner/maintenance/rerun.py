@@ -12,7 +12,7 @@ from schedulers import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
 from tuner.analysis.frames import flat_metrics
-from tuner.analysis.stored import read_stored
+from tuner.analysis.open_experiment import read_stored
 from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
 from tuner.core.trial import Status, TerminationReason, Trial

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tuner.analysis.stored import StoredExperiment, read_stored
+from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
 from tuner.errors import StorageError

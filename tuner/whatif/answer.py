@@ -1,24 +1,187 @@
-"""The answer to a what-if: a recorded experiment beside what another scheduler would have made of it."""
+"""Answers of `what_if`: a recorded experiment beside its replay under other schedulers."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from schedulers.decisions import Decision
-from tuner.analysis.frames import to_frame
-from tuner.analysis.ranking import Mode, rank
-from tuner.callbacks.formatting import printable, show
+from schedulers.decisions import Decision, Reason
+from tuner.analysis.frames import to_frame, value_at
+from tuner.analysis.ranking import Mode, is_number, rank
+from tuner.callbacks.formatting import duration, printable, show
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import Status, TerminationReason, Trial
 
-from .outcome import Fate, TrialOutcome
-from .run_totals import Account, Moment
-from .sentences import aligned, percent, span
+from .recording import RecordedTrial
+from .replay import Account, Moment, Stint, last_of, results_until
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_MINUTE_S = 60.0
+
+
+def span(seconds: float) -> str:
+    """Return a time span, short ones to the millisecond.
+
+    Example:
+        >>> span(7.3), span(0.0123), span(-101.0)
+        ('7.3s', '0.012s', '-1m41s')
+    """
+    if abs(seconds) < _MINUTE_S:
+        return f"{round(seconds, 2 if abs(seconds) >= 1 else 3) or 0.0:g}s"
+    return ("-" if seconds < 0 else "") + duration(abs(seconds))
+
+
+def percent(share: float) -> str:
+    """Return a share in percent.
+
+    Example:
+        >>> percent(0.614)
+        '61 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines of a table, the first column to the left and the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]
+    return [f"  {line}" for line in lines]
+
+
+class Fate(enum.StrEnum):
+    """How a trial of a replay ended."""
+
+    COMPLETED = "completed"
+    """It trained to its end, or as long as the scheduler lets any trial train."""
+    STOPPED = "stopped early"
+    """The scheduler ended it before that."""
+    FAILED = "failed"
+    """It failed, where it failed when it was recorded, or since it could not be paused."""
+    RAN_OUT = "ran out"
+    """It would have trained on, but no more was recorded of it."""
+
+    @property
+    def word(self) -> str:
+        """The fate as one word, for columns and files: ``"stopped_early"``."""
+        return self.value.replace(" ", "_")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """One trial: as it was recorded, and as it was replayed.
+
+    Attributes:
+        trial_id: The trial.
+        fate: How it ended in the replay.
+        reason: The scheduler's decision that ended it there, with its numbers; None where none did.
+        recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
+        iterations: The largest that it came to in the replay.
+        recorded_last: The metric's last recorded value, by which trials are compared; None for none, or where it is not finite.
+        last: The last that it reported in the replay, likewise.
+        recorded_best: The best finite value that was recorded of it, at any iteration; None for none.
+        best: The best that it reported in the replay, at any iteration; None for none.
+        recorded_worker_s: How long it has a worker, in seconds, where it runs through all that was recorded of it at once.
+        worker_s: How long it had one in the replay.
+        num_pauses: How often it was paused.
+        num_resumes: How often it went on after a pause; fewer times where it was stopped while it was paused.
+        is_cut: Whether the recorded curve ends before the trial's own end: a scheduler stopped it, or the experiment was interrupted.
+    """
+
+    trial_id: str
+    fate: Fate
+    reason: Reason | None
+    recorded_iterations: int
+    iterations: int
+    recorded_last: float | None
+    last: float | None
+    recorded_best: float | None
+    best: float | None
+    recorded_worker_s: float
+    worker_s: float
+    num_pauses: int
+    num_resumes: int
+    is_cut: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values; the reason as ``rule`` and ``numbers``."""
+        fields = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("fate", "reason")
+        }
+        rule, numbers = (
+            (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
+        )
+        return {**fields, "fate": self.fate.word, "rule": rule, "numbers": numbers}
+
+
+def outcome_of(
+    recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: str, mode: Mode
+) -> TrialOutcome:
+    """Return what became of a trial.
+
+    Args:
+        recorded: The trial as it was recorded.
+        replayed: The trial as the replay left it.
+        stint: What the replay has counted of it.
+        metric: What counts as quality, flattened.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
+    """
+    results = [point.metrics for point in recorded.curve.points]
+    replayed_results = [*results_until(recorded, stint.farthest)]
+    return TrialOutcome(
+        trial_id=recorded.trial_id,
+        fate=_fate_of(recorded, replayed),
+        reason=replayed.reason,
+        recorded_iterations=results[-1][TRAINING_ITERATION] if results else 0,
+        iterations=stint.farthest,
+        recorded_last=last_of(results, metric),
+        last=last_of(replayed_results, metric),
+        recorded_best=best_of(results, metric, mode),
+        best=best_of(replayed_results, metric, mode),
+        recorded_worker_s=length_s(recorded),
+        worker_s=stint.worker_s,
+        num_pauses=stint.num_pauses,
+        num_resumes=stint.num_resumes,
+        is_cut=recorded.is_cut,
+    )
+
+
+def best_of(results: Iterable[Mapping[str, Any]], metric: str, mode: Mode) -> float | None:
+    """Return the best finite value of a metric, None where there is none."""
+    values = (
+        value
+        for result in results
+        if is_number(value := value_at(result, metric)) and math.isfinite(value)
+    )
+    return max(values, key=lambda value: rank(value, mode), default=None)
+
+
+def length_s(recorded: RecordedTrial) -> float:
+    """Return how long a trial has a worker, in seconds, that runs through all that was recorded of it at once."""
+    curve = recorded.curve
+    return (
+        0.0
+        if recorded.refusal
+        else curve.start_s + math.fsum(point.took_s for point in curve.points) + curve.exit_s
+    )
+
+
+def _fate_of(recorded: RecordedTrial, replayed: Trial) -> Fate:
+    if replayed.status is Status.ERROR:
+        return Fate.FAILED
+    if replayed.ending is TerminationReason.STOPPED_EARLY:
+        return Fate.STOPPED
+    return Fate.RAN_OUT if recorded.is_cut and replayed.reason is None else Fate.COMPLETED
 
 
 @final
@@ -355,3 +518,121 @@ def _quality(answer: WhatIf) -> str:
         better = f"its last {answer.metric} there is better by {show(-regret)} than the best recorded one"
         return f"No quality is lost: the trial chosen is {chosen.trial_id}, {ranked}; it is stopped earlier, and {better}"
     return f"Quality lost: {show(regret)} of {answer.metric}; the trial chosen is {chosen.trial_id}, {ranked}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WhatIfComparison(Mapping[str, WhatIf]):
+    """What several schedulers would have made of one recorded experiment, by the names that they were given.
+
+    Attributes:
+        answers: The answers, in the order in which they were asked for; at least one.
+    """
+
+    answers: Mapping[str, WhatIf]
+
+    def __getitem__(self, name: str) -> WhatIf:
+        return self.answers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def dataframe(self) -> pd.DataFrame:
+        """Return a table with a row for every scheduler, in the order in which they were asked for.
+
+        Returns:
+            Columns: ``name``, ``scheduler``, ``wall_clock_s`` (running time in seconds), ``saved_s``, ``saved_share``, ``worker_s``,
+            ``num_iterations``, ``best_value`` (the last value of the trial chosen), ``regret`` (quality lost, in the metric's units),
+            ``chosen``, ``chosen_rank``,
+            ``num_stopped``, ``num_pauses``, ``num_resumes``, ``num_run_out`` and ``is_bound``; see `WhatIf`.
+        """
+        return to_frame([_row(name, answer) for name, answer in self.answers.items()])
+
+    def lines(self) -> list[str]:
+        """Return a table for a terminal, line by line, with what has to be noted about all of them."""
+        first = next(iter(self.answers.values()))
+        head = [
+            f"What if another scheduler had run {printable(first.experiment)}?",
+            f"{len(first.trials)} trials, {first.num_slots} at once, {first.metric} to be {first.mode}imised",
+        ]
+        header = [
+            "",
+            "running time",
+            "saved",
+            "iterations",
+            f"last {first.metric}",
+            "lost",
+            "chosen",
+            "rank",
+            "stopped",
+            "pauses",
+        ]
+        full = first.in_full
+        rows = [
+            header,
+            [
+                "in full",
+                span(full.wall_clock_s),
+                "-",
+                str(full.num_iterations),
+                show(full.best_value),
+                "-",
+                "-",
+                "-",
+                "-",
+                "-",
+            ],
+        ]
+        rows += [_cells(name, answer) for name, answer in self.answers.items()]
+        notes = dict.fromkeys(
+            caveat for answer in self.answers.values() for caveat in answer.caveats
+        )
+        return [*head, "", *aligned(rows), "", *(f"note: {caveat}" for caveat in notes)]
+
+    def __str__(self) -> str:
+        """Return `lines` as one text."""
+        return "\n".join(self.lines())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answers by name, as strict JSON values; see `WhatIf.as_dict`."""
+        return {name: answer.as_dict() for name, answer in self.answers.items()}
+
+
+def _row(name: str, answer: WhatIf) -> dict[str, Any]:
+    return {
+        "name": name,
+        "scheduler": answer.scheduler,
+        "wall_clock_s": answer.replayed.wall_clock_s,
+        "saved_s": answer.saved_s,
+        "saved_share": answer.saved_share,
+        "worker_s": answer.replayed.worker_s,
+        "num_iterations": answer.replayed.num_iterations,
+        "best_value": answer.replayed.best_value,
+        "regret": answer.regret,
+        "chosen": answer.replayed.best_trial_id,
+        "chosen_rank": answer.chosen_rank,
+        "num_stopped": answer.num_by_fate[Fate.STOPPED],
+        "num_pauses": answer.num_pauses,
+        "num_resumes": answer.num_resumes,
+        "num_run_out": answer.num_run_out,
+        "is_bound": answer.is_bound,
+    }
+
+
+def _cells(name: str, answer: WhatIf) -> list[str]:
+    least = "at least " if answer.is_bound else ""
+    return [
+        name,
+        f"{least}{span(answer.replayed.wall_clock_s)}",
+        percent(answer.saved_share),
+        str(answer.replayed.num_iterations),
+        show(answer.replayed.best_value),
+        show(answer.regret),
+        show(answer.replayed.best_trial_id),
+        show(answer.chosen_rank),
+        str(answer.num_by_fate[Fate.STOPPED]),
+        str(answer.num_pauses),
+    ]

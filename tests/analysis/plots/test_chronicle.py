@@ -6,7 +6,7 @@ import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM
-from tuner.analysis.charts.data.timeline import Attempt, Chronicle, Improvement
+from tuner.analysis.charts.timeline import Attempt, Chronicle, Improvement
 from tuner.core.events import (
     Outcome,
     PauseRequested,

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from tuner.analysis.charts.data import Source
-from tuner.analysis.charts.data.curves import learning_curves
-from tuner.analysis.charts.data.downsample import shown_places, shown_trials, spread
+from tuner.analysis.charts.curves import learning_curves
+from tuner.analysis.charts.downsample import shown_places, shown_trials, spread
+from tuner.analysis.charts.source import Source
 from tuner.journal.rows import MemoryRows
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.analysis.charts.data.lineage import lineage, schedules
-from tuner.analysis.charts.data.rungs import rungs
+from tuner.analysis.charts.lineage import lineage, schedules
+from tuner.analysis.charts.rungs import rungs
 
 
 def by_level(entries):

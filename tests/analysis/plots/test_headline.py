@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from tuner.analysis.charts.data import Source
-from tuner.analysis.charts.data.failures import failed
-from tuner.analysis.charts.data.summary import headline, saving, slowest
+from tuner.analysis.charts.source import Source
+from tuner.analysis.charts.summary import failed, headline, saving, slowest
 from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 

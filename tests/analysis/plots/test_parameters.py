@@ -4,8 +4,10 @@ import math
 
 import pytest
 
-from tuner.analysis.charts.data import PlotData, Source
-from tuner.analysis.charts.data.parameters import OTHERS, axes, param_importances, tried
+from tuner.analysis.charts.importance import param_importances
+from tuner.analysis.charts.parameters import OTHERS, axes, tried
+from tuner.analysis.charts.plots import PlotData
+from tuner.analysis.charts.source import Source
 from tuner.journal.rows import MemoryRows
 from tuner.storage.strict_json import Opaque
 

@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from tuner.analysis.charts.data import PlotData, Source
-from tuner.analysis.charts.data.history import history_over_time, history_over_trials
-from tuner.analysis.charts.data.pareto import checked_objectives, pareto
-from tuner.analysis.charts.data.slots import spans
-from tuner.analysis.charts.data.timeline import Attempt
+from tuner.analysis.charts.history import history_over_time, history_over_trials
+from tuner.analysis.charts.pareto import checked_objectives, pareto
+from tuner.analysis.charts.plots import PlotData
+from tuner.analysis.charts.slots import spans
+from tuner.analysis.charts.source import Source
+from tuner.analysis.charts.timeline import Attempt
 from tuner.journal.rows import MemoryRows
 
 

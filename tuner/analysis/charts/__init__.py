@@ -1,5 +1,10 @@
-"""Charts, drawn with Plotly: the data come from `tuner.analysis.charts.data`, here they get colours, axes and texts."""
+"""Charts of an experiment: one module per chart, with its data and its drawing in Plotly.
 
-from .plots import Plots
+`source`, `timeline`, `downsample` and `style` are shared by all charts; `Plots` offers the charts to notebooks and
+`PlotData` offers what they show as data frames, for which Plotly is not needed.
+"""
 
-__all__ = ["Plots"]
+from .plots import PlotData, Plots
+from .source import Source
+
+__all__ = ["PlotData", "Plots", "Source"]

@@ -1,5 +1,5 @@
 """The report: an experiment as one HTML file, which needs no network and no server."""
 
-from .html import write_page
+from .page import write_page
 
 __all__ = ["write_page"]

@@ -7,27 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tuner.analysis.charts.curves import curves_figure
-from tuner.analysis.charts.data.curves import learning_curves
-from tuner.analysis.charts.data.downsample import MAX_POINTS, MAX_TRIALS, spread
-from tuner.analysis.charts.data.history import history_over_time, history_over_trials
-from tuner.analysis.charts.data.lineage import lineage, schedules
-from tuner.analysis.charts.data.parameters import Axis, axes, param_importances, tried
-from tuner.analysis.charts.data.pareto import Tradeoff, pareto
-from tuner.analysis.charts.data.rungs import rungs
-from tuner.analysis.charts.data.slots import spans
-from tuner.analysis.charts.data.source import Source
-from tuner.analysis.charts.decisions import (
-    MAX_BRACKETS,
-    MAX_DOTS,
+from tuner.analysis.charts.curves import curves_figure, learning_curves
+from tuner.analysis.charts.downsample import MAX_POINTS, MAX_TRIALS, spread
+from tuner.analysis.charts.history import history_figure, history_over_time, history_over_trials
+from tuner.analysis.charts.importance import importance_figure, param_importances
+from tuner.analysis.charts.lineage import (
     MAX_MEMBERS,
+    lineage,
     lineage_figure,
-    rungs_figure,
+    schedules,
     schedules_figure,
 )
-from tuner.analysis.charts.parameters import coordinates_figure, importance_figure, slice_figure
+from tuner.analysis.charts.parameters import Axis, axes, coordinates_figure, slice_figure, tried
+from tuner.analysis.charts.pareto import Tradeoff, pareto, pareto_figure
 from tuner.analysis.charts.plots import MAX_AXES, chosen_axes
-from tuner.analysis.charts.search import history_figure, pareto_figure, slots_figure
+from tuner.analysis.charts.rungs import MAX_BRACKETS, MAX_DOTS, rungs, rungs_figure
+from tuner.analysis.charts.slots import slots_figure, spans
+from tuner.analysis.charts.source import Source
 from tuner.analysis.importances import num_best_of
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 

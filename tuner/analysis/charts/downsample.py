@@ -1,4 +1,4 @@
-"""Which trials and which points are drawn where there are too many to look at."""
+"""Choice of the trials and points that are drawn where there are too many."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .source import Source
 
 MAX_TRIALS: Final = 200
 """More trials than this are thinned, unless told otherwise."""
+
 MAX_POINTS: Final = 200
 """More points of one trial than this are thinned, unless told otherwise."""
 

@@ -1,14 +1,28 @@
-"""Trials that no other trial beats in several metrics at once."""
+"""Pareto front of two or more metrics, as data and as a chart."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
 
 from tuner.analysis.ranking import check_mode, unknown_metric
 from tuner.core.pareto import Objectives, pareto_front, values_of
 
 from .source import Source, state_of
+from .style import (
+    BEST,
+    OTHER,
+    label,
+    metric_axis,
+    new_figure,
+    offer_log_scale,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +103,57 @@ def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
         Tradeoff(trial.trial_id, state_of(trial), values, place in front)
         for place, (trial, values) in enumerate(found)
     ]
+
+
+_MAX_COLUMNS: Final = 2
+
+
+def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figure:
+    """Return all trials in the plane of each pair of metrics; those that nothing beats stand out, joined by a line where the pair is all.
+
+    Args:
+        points: The trials.
+        objectives: Metric and mode (``"min"`` or ``"max"``: the direction in which it is optimised) of each value of a point.
+    """
+    pairs = list(combinations(range(len(objectives)), 2))
+    num_columns = min(len(pairs), _MAX_COLUMNS)
+    num_rows = math.ceil(len(pairs) / num_columns)
+    figure = new_figure(400 if num_rows == 1 else 320 * num_rows)
+    spacing = {"horizontal_spacing": 0.24 / num_columns, "vertical_spacing": 0.3 / num_rows}
+    figure.set_subplots(num_rows, num_columns, **spacing)
+    front = [point for point in points if point.is_on_front]
+    rest = [point for point in points if not point.is_on_front]
+    line = (
+        {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}}
+        if len(pairs) == 1
+        else {"mode": "markers"}
+    )
+    for place, (first, second) in enumerate(pairs):
+        row, column = divmod(place, num_columns)
+        for name, members, style in (
+            (
+                "trials",
+                rest,
+                {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}},
+            ),
+            (
+                "Pareto front",
+                sorted(front, key=lambda point: point.values[first]),
+                {**line, "marker": {"size": 9, "color": BEST}},
+            ),
+        ):
+            figure.add_scatter(
+                x=[point.values[first] for point in members], y=[point.values[second] for point in members],
+                text=[label(point.trial_id) for point in members], name=name, legendgroup=name, showlegend=place == 0,
+                hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", row=row + 1, col=column + 1, **style,
+            )  # fmt: skip
+        for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
+            update(
+                **metric_axis(*objectives[axis], [point.values[axis] for point in points]),
+                row=row + 1,
+                col=column + 1,
+            )
+        number = "" if place == 0 else str(place + 1)
+        offer_log_scale(figure, [f"xaxis{number}"], [point.values[first] for point in points])
+        offer_log_scale(figure, [f"yaxis{number}"], [point.values[second] for point in points])
+    return figure

@@ -1,4 +1,4 @@
-"""What all charts are drawn from."""
+"""Trials, results and journal that all charts are drawn from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from tuner.analysis.best import best_first, config_of, value_of
-from tuner.analysis.ranking import Mode, mode_for, objective_of
+from tuner.analysis.ranking import Mode, best_first, config_of, mode_for, objective_of, value_of
 from tuner.core.pareto import Objectives
 from tuner.core.result import flatten
 from tuner.core.trial import Status, TerminationReason, Trial

@@ -1,13 +1,28 @@
-"""How the search went on: the best value so far, over time or over trials."""
+"""Best value so far, over time or over trials, as data and as a chart."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tuner.analysis.ranking import rank
+from tuner.analysis.ranking import Mode, rank
 
 from .source import Source
+from .style import (
+    BEST,
+    OTHER,
+    drawn,
+    label,
+    metric_axis,
+    new_figure,
+    offer_log_scale,
+    time_axis,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +83,37 @@ def history_over_trials(source: Source) -> list[HistoryStep]:
         time_s = reports[trial.trial_id].times_s[-1] if trial.trial_id in reports else None
         steps.append(HistoryStep(time_s, number, trial.trial_id, value, best))
     return steps
+
+
+def history_figure(
+    steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_over_time: bool
+) -> go.Figure:
+    """Return the best value so far as a staircase; over trials with a dot for each trial.
+
+    Args:
+        steps: The steps.
+        metric: What they show.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        is_over_time: Whether they are drawn over time, and not over the number of trials.
+    """
+    figure = new_figure(360)
+    unit, name = time_axis(max((step.time_s or 0.0 for step in steps), default=0.0))
+    xs = [(step.time_s or 0.0) / unit if is_over_time else step.trial_number for step in steps]
+    texts = [label(step.trial_id) for step in steps]
+    if not is_over_time:
+        figure.add_scatter(
+            x=xs, y=drawn([step.value for step in steps]), text=texts, mode="markers", name="best of each trial",
+            marker={"color": OTHER, "size": 6, "opacity": 0.6}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+        )  # fmt: skip
+    figure.add_scatter(
+        x=xs, y=drawn([step.best for step in steps]), text=texts, mode="lines", name="best so far",
+        line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+    )  # fmt: skip
+    figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
+    values = [step.best for step in steps] + (
+        [] if is_over_time else [step.value for step in steps]
+    )
+    figure.update_yaxes(**metric_axis(metric, mode, values))
+    offer_log_scale(figure, ["yaxis"], values)
+    figure.update_layout(showlegend=not is_over_time)
+    return figure

@@ -1,4 +1,4 @@
-"""When everything happened: an experiment's journal, gone through once, for the charts that need more than the trials themselves."""
+"""Timeline of an experiment, read from its journal: attempts, decisions, improvements and reports."""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
-"""Runs a recording once more under another scheduler: real core, real driver, virtual time."""
+"""Replays a recorded experiment under another scheduler: real core, real driver, virtual time."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, final
 
 from schedulers.decisions import Decision, Exploit, Resize
+from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
-from tuner.analysis.ranking import Mode, is_number
+from tuner.analysis.frames import value_at
+from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.commands import (
     AttemptFailed,
     Notice,
@@ -22,16 +26,185 @@ from tuner.core.commands import (
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision, StopExperiment
+from tuner.core.resources import ResourcePool
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.driver import Driver
-from tuner.execution.replay_executor import RecordedExecutor
+from tuner.execution.replay_executor import Curve, RecordedExecutor
 
 from .recording import RecordedTrial, Recording
-from .run_totals import Account, Moment, best_last, improvements, last_of
-from .slots import Slots
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What counts as quality.
+
+    Attributes:
+        metric: Flattened name of the metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+    """
+
+    metric: str
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What the trials of a replay share.
+
+    Attributes:
+        capacity: Total resources.
+        max_concurrent: How many trials may run at once at most; None for as many as fit.
+        request: What most trials ask for.
+        count: How many trials run at once, if they ask for that.
+    """
+
+    capacity: Mapping[str, float]
+    max_concurrent: int | None
+    request: Mapping[str, float]
+    count: int
+
+
+def slots_for(recording: Recording, num_slots: int | None) -> Slots:
+    """Return what the trials of a replay share.
+
+    Args:
+        recording: The recording.
+        num_slots: How many trials run at once, whatever they ask for; None for what the recorded ones shared.
+
+    Raises:
+        TypeError: If it is not a whole number.
+        ValueError: If it is less than 1, or is not given where the recording does not tell.
+    """
+    request = _usual_request(recording.trials)
+    if num_slots is None and recording.is_inline:
+        num_slots = 1
+    if num_slots is None:
+        return _recorded(recording, request)
+    if isinstance(num_slots, bool) or not isinstance(num_slots, int):
+        raise TypeError(
+            f"slots must be a whole number, got {num_slots!r}; it is how many trials run at once"
+        )
+    if num_slots < 1:
+        raise ValueError(
+            f"slots must be at least 1, got {num_slots}; it is how many trials run at once"
+        )
+    names = {name for trial in recording.trials for name in trial.resources}
+    largest = {
+        name: max(trial.resources.get(name, 0.0) for trial in recording.trials) for name in names
+    }
+    # Rounded up, since a fraction of a device has to lie on one.
+    return Slots(
+        {name: math.ceil(amount) * num_slots for name, amount in largest.items()},
+        num_slots,
+        request,
+        num_slots,
+    )
+
+
+def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
+    if recording.settings is None:
+        raise ValueError(
+            f"slots must be given, got None: {recording.path!r} does not tell how many trials could run at once; pass slots=4"
+        )
+    capacity, limit = recording.settings.capacity, recording.max_concurrent
+    count = ResourcePool(capacity).num_fitting(request, limit or len(recording.trials))
+    return Slots(capacity, limit, request, count)
+
+
+def _usual_request(trials: Sequence[RecordedTrial]) -> Mapping[str, float]:
+    counted = Counter(tuple(sorted(trial.resources.items())) for trial in trials)
+    return dict(counted.most_common(1)[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A result that was better than all before it.
+
+    Attributes:
+        time_s: Running time of the experiment, in seconds.
+        value: The metric's value.
+        trial_id: Who reported it.
+    """
+
+    time_s: float
+    value: float
+    trial_id: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What an experiment took and what it found.
+
+    The best trial is the one whose last value is best, as in `ResultGrid.get_best_result`.
+
+    Attributes:
+        wall_clock_s: Its running time, in seconds.
+        worker_s: How long its trials had a worker, all together, in seconds.
+        num_iterations: How many results its trials reported.
+        best_trial_id: The trial with the best last value; of equal ones the one created first. None where no last value is finite.
+        best_value: That value.
+        progress: Each result that was better than all before it, in order; a value that is not finite is never one.
+    """
+
+    wall_clock_s: float
+    worker_s: float
+    num_iterations: int
+    best_trial_id: str | None
+    best_value: float | None
+    progress: Sequence[Moment]
+
+    @property
+    def best_at_any_iteration(self) -> float | None:
+        """The best value that any trial reported at any iteration; None where no result had a finite one."""
+        return self.progress[-1].value if self.progress else None
+
+
+def last_of(results: Iterable[Mapping[str, Any]], metric: str) -> float | None:
+    """Return the newest value of a metric, by which trials are compared; None where there is none, or it is not finite."""
+    value = None
+    for result in results:
+        if is_number(found := value_at(result, metric)):
+            value = found
+    return value if value is not None and math.isfinite(value) else None
+
+
+def best_last(
+    lasts: Iterable[tuple[str, float | None]], mode: Mode
+) -> tuple[str, float] | tuple[None, None]:
+    """Return the trial with the best last value, and that value; of equal ones the first; None and None where there is none.
+
+    Args:
+        lasts: Each trial with its last value, None for none, in the order of their creation.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+
+    Example:
+        >>> best_last([("a", 0.5), ("b", None), ("c", 0.5)], "min")
+        ('a', 0.5)
+    """
+    known = [(trial_id, value) for trial_id, value in lasts if value is not None]
+    return max(known, key=lambda pair: rank(pair[1], mode), default=(None, None))
+
+
+def improvements(moments: Iterable[Moment], mode: Mode) -> tuple[Moment, ...]:
+    """Return the moments that were better than all before them.
+
+    Args:
+        moments: In the order of their times; with finite values.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+
+    Example:
+        >>> [moment.value for moment in improvements([Moment(1, 0.5, "a"), Moment(2, 0.7, "b"), Moment(3, 0.2, "a")], "min")]
+        [0.5, 0.2]
+    """
+    found: list[Moment] = []
+    for moment in moments:
+        if not found or rank(moment.value, mode) > rank(found[-1].value, mode):
+            found.append(moment)
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -330,3 +503,85 @@ class _Witness:
 
 def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
     """Stand in for the deletion of a superseded checkpoint."""
+
+
+def run_as_recorded(recording: Recording, objective: Objective) -> Account | None:
+    """Return what an experiment really took and found; None where no journal tells."""
+    timing = recording.timing
+    if timing.elapsed_s is None:
+        return None
+    moments: list[Moment] = []
+    for trial in recording.trials:
+        reported_s = timing.pace_of(trial.trial_id).reported_s
+        moments += _moments(
+            trial,
+            (reported_s.get(point.metrics[TRAINING_ITERATION]) for point in trial.curve.points),
+            objective.metric,
+        )
+    worker_s = math.fsum(timing.pace_of(trial.trial_id).worker_s for trial in recording.trials)
+    return _account(recording, timing.elapsed_s, worker_s, moments, objective)
+
+
+def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> Account:
+    """Return what it takes where every trial runs through all that was recorded of it, at once."""
+    # Nobody looks at the results, so that they need not be reported one by one.
+    trials = [
+        replace(trial, curve=_in_one(trial.curve), is_stopped_by_criterion=False)
+        for trial in recording.trials
+    ]
+    run = replay(
+        replace(recording, trials=trials),
+        FIFOScheduler(),
+        slots,
+        objective.metric,
+        objective.mode,
+        can_save=False,
+    )
+    moments: list[Moment] = []
+    for trial in recording.trials:
+        if stint := run.stints.get(trial.trial_id):
+            begin_s = recording.timing.begin_s + stint.first_s + trial.curve.start_s
+            # The first of the sums is the beginning itself.
+            times_s = list(
+                accumulate((point.took_s for point in trial.curve.points), initial=begin_s)
+            )[1:]
+            moments += _moments(trial, times_s, objective.metric)
+    return _account(recording, run.account.wall_clock_s, run.account.worker_s, moments, objective)
+
+
+def _in_one(curve: Curve) -> Curve:
+    return replace(
+        curve, points=(), exit_s=math.fsum(point.took_s for point in curve.points) + curve.exit_s
+    )
+
+
+def _moments(
+    trial: RecordedTrial, times_s: Iterable[float | None], metric: str
+) -> Iterator[Moment]:
+    """Yield when a trial reported which finite value; what has no time is left out."""
+    for point, time_s in zip(trial.curve.points, times_s, strict=True):
+        value = value_at(point.metrics, metric)
+        if time_s is not None and is_number(value) and math.isfinite(value):
+            yield Moment(time_s, value, trial.trial_id)
+
+
+def _account(
+    recording: Recording,
+    wall_clock_s: float,
+    worker_s: float,
+    moments: list[Moment],
+    objective: Objective,
+) -> Account:
+    lasts = [
+        (trial.trial_id, last_of((point.metrics for point in trial.curve.points), objective.metric))
+        for trial in recording.trials
+    ]
+    best_trial_id, best_value = best_last(lasts, objective.mode)
+    return Account(
+        wall_clock_s=wall_clock_s,
+        worker_s=worker_s,
+        num_iterations=sum(len(trial.curve.points) for trial in recording.trials),
+        best_trial_id=best_trial_id,
+        best_value=best_value,
+        progress=improvements(sorted(moments, key=lambda moment: moment.time_s), objective.mode),
+    )

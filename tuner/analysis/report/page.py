@@ -1,4 +1,4 @@
-"""The page as HTML: everything in one file, and nothing of the user's in it that could be taken for markup or code."""
+"""Report of an experiment: one self-contained HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.analysis.charts.data.source import Source
+from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, require_plotly, template
 from tuner.storage.atomic import require_parent, write_bytes
 from tuner.storage.version_info import THIS_RELEASE
 
 from .charts import Chart, charts
-from .failures import failures_section
-from .head import best_section, front_section, head, tables
-from .setup import setup_section
-from .trial_table import trial_table
+from .sections import (
+    best_section,
+    failures_section,
+    front_section,
+    head,
+    setup_section,
+    tables,
+    trial_table,
+)
 
 _LOOKS: Final = {
     "light": template(

@@ -1,0 +1,341 @@
+"""Populations: exploits between members and the hyperparameter schedules that result, as data and as charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tuner.analysis.importances import is_logarithmic
+from tuner.analysis.ranking import is_number
+from tuner.core.result import flatten
+from tuner.core.trial import Trial
+
+from .parameters import as_text
+from .source import Source
+from .style import BEST, GOOD, OTHER, config_text, label, log_axis, new_figure, require_plotly
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a trial trained between two exploits.
+
+    Attributes:
+        trial_id: Which trial.
+        branch: How many exploits lay behind it.
+        first_iteration: ``training_iteration`` from which it went on.
+        last_iteration: ``training_iteration`` that it had reached at the next exploit, or at its end.
+        donor_id: From whose checkpoint it went on, None for from the beginning.
+        donor_branch: How many exploits lay behind that one when it saved the checkpoint; None likewise.
+        config: Its flattened configuration.
+        is_in_best: Whether the best trial's training went through it.
+    """
+
+    trial_id: str
+    branch: int
+    first_iteration: int
+    last_iteration: int
+    donor_id: str | None
+    donor_branch: int | None
+    config: Mapping[str, Any]
+    is_in_best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStep:
+    """One step of the schedule that has led to where a trial is.
+
+    Attributes:
+        trial_id: Whose schedule.
+        ancestor_id: Who trained this step: the trial itself, or one that it descends from.
+        first_iteration: ``training_iteration`` from which on.
+        last_iteration: ``training_iteration`` up to which.
+        config: The flattened configuration of the step.
+        is_best: Whether it is the best trial's schedule.
+    """
+
+    trial_id: str
+    ancestor_id: str
+    first_iteration: int
+    last_iteration: int
+    config: Mapping[str, Any]
+    is_best: bool
+
+
+def lineage(source: Source) -> list[Stretch]:
+    """Return what each trial trained between exploits, in the order of the trials; empty where there were no exploits."""
+    trials = {trial.trial_id: trial for trial in source.trials}
+    if not any(trial.grafts for trial in source.trials):
+        return []
+    best = source.best
+    in_best = (
+        {(trial.trial_id, branch) for trial, branch, _ in _ancestry(best, trials)}
+        if best
+        else set()
+    )
+    return [
+        _stretch(trial, branch, trials, in_best)
+        for trial in source.trials
+        for branch in range(len(trial.grafts) + 1)
+    ]
+
+
+def schedules(source: Source) -> list[ScheduleStep]:
+    """Return the schedule of each trial, in the order of the trials and of the iterations; empty where there were no exploits."""
+    trials = {trial.trial_id: trial for trial in source.trials}
+    if not any(trial.grafts for trial in source.trials):
+        return []
+    return [
+        step
+        for trial in source.trials
+        for step in _schedule(trial, trials, is_best=trial is source.best)
+    ]
+
+
+def _schedule(
+    trial: Trial, trials: Mapping[str, Trial], *, is_best: bool
+) -> Sequence[ScheduleStep]:
+    steps = [
+        ScheduleStep(
+            trial.trial_id,
+            ancestor.trial_id,
+            _first(ancestor, branch),
+            last,
+            flatten(_config(ancestor, branch)),
+            is_best,
+        )
+        for ancestor, branch, last in _ancestry(trial, trials)
+    ]
+    return [step for step in reversed(steps) if step.last_iteration > step.first_iteration]
+
+
+def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial, int, int]]:
+    """Yield what has led to where a trial is, the latest first: who trained, behind how many exploits, and up to which iteration."""
+    branch, last = len(trial.grafts), trial.iteration
+    while True:
+        yield trial, branch, last
+        if not branch:
+            return
+        graft = trial.grafts[branch - 1]
+        if graft.donor_id not in trials:
+            return
+        last = graft.from_iteration
+        trial = trials[graft.donor_id]
+        branch = _branch_at(trial, graft.checkpoint.index)
+
+
+def _stretch(
+    trial: Trial, branch: int, trials: Mapping[str, Trial], in_best: set[tuple[str, int]]
+) -> Stretch:
+    graft = trial.grafts[branch - 1] if branch else None
+    donor = trials.get(graft.donor_id) if graft else None
+    return Stretch(
+        trial_id=trial.trial_id,
+        branch=branch,
+        first_iteration=_first(trial, branch),
+        last_iteration=trial.grafts[branch].iteration
+        if branch < len(trial.grafts)
+        else trial.iteration,
+        donor_id=graft.donor_id if graft else None,
+        donor_branch=_branch_at(donor, graft.checkpoint.index) if donor and graft else None,
+        config=flatten(_config(trial, branch)),
+        is_in_best=(trial.trial_id, branch) in in_best,
+    )
+
+
+def _first(trial: Trial, branch: int) -> int:
+    return trial.grafts[branch - 1].from_iteration if branch else 0
+
+
+def _config(trial: Trial, branch: int) -> Mapping[str, Any]:
+    return trial.grafts[branch].config if branch < len(trial.grafts) else trial.config
+
+
+def _branch_at(trial: Trial, checkpoint_index: int) -> int:
+    """Return how many exploits lay behind a trial when it saved a checkpoint."""
+    return sum(graft.first_checkpoint <= checkpoint_index for graft in trial.grafts)
+
+
+MAX_MEMBERS: Final = 60
+
+
+def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) -> go.Figure:
+    """Return a line for each member of a population over its iterations, and where it went on from another one's checkpoint.
+
+    Args:
+        stretches: What was trained between exploits; of more than 60 members, those that the best one descends from are drawn, and then
+            the first ones.
+        steps: The schedules of the same trials; that of the best one is drawn on top.
+    """
+    members = _members(stretches)
+    rows = {trial_id: number for number, trial_id in enumerate(members)}
+    shown = [stretch for stretch in stretches if stretch.trial_id in rows]
+    figure = new_figure(max(280, 110 + 26 * len(rows)))
+    best = [
+        (step.ancestor_id, step.first_iteration, step.last_iteration, step.config)
+        for step in steps
+        if step.is_best and step.ancestor_id in rows
+    ]
+    every = [
+        (stretch.trial_id, stretch.first_iteration, stretch.last_iteration, stretch.config)
+        for stretch in shown
+    ]
+    _add_stretches(figure, every, rows, name="member", line={"color": OTHER, "width": 4})
+    _add_stretches(
+        figure, best, rows, name="led to the best trial", line={"color": BEST, "width": 5}
+    )
+    for is_best, name, color in (
+        (False, "took over a checkpoint", GOOD),
+        (True, "on the way to the best trial", BEST),
+    ):
+        _add_takeovers(
+            figure,
+            [
+                stretch
+                for stretch in shown
+                if stretch.is_in_best is is_best and stretch.donor_id in rows
+            ],
+            rows,
+            name,
+            color,
+        )
+    figure.update_xaxes(title_text="training_iteration", rangemode="tozero")
+    figure.update_yaxes(
+        tickmode="array",
+        tickvals=list(rows.values()),
+        ticktext=[label(name) for name in rows],
+        autorange="reversed",
+        ticks="",
+    )
+    return figure
+
+
+def _members(stretches: Sequence[Stretch]) -> list[str]:
+    every = list(dict.fromkeys(stretch.trial_id for stretch in stretches))
+    first = list(dict.fromkeys(stretch.trial_id for stretch in stretches if stretch.is_in_best))
+    chosen = set(dict.fromkeys([*first, *every][:MAX_MEMBERS]))
+    return [trial_id for trial_id in every if trial_id in chosen]
+
+
+def _add_stretches(
+    figure: go.Figure,
+    stretches: Sequence[tuple[str, int, int, Mapping[str, Any]]],
+    rows: dict[str, int],
+    *,
+    name: str,
+    line: dict[str, Any],
+) -> None:
+    """Add a line for each stretch: who trained, from which iteration, to which one, and with what."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    for trial_id, first, last, config in stretches:
+        xs += [first, last, None]
+        ys += [rows[trial_id], rows[trial_id], None]
+        texts += [f"{label(trial_id)}<br>{config_text(config)}"] * 3
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        text=texts,
+        mode="lines",
+        name=name,
+        line=line,
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _add_takeovers(
+    figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], name: str, color: str
+) -> None:
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    for stretch in stretches:
+        place = rows[stretch.trial_id]
+        xs += [stretch.first_iteration, stretch.first_iteration, None]
+        ys += [rows[stretch.donor_id or ""], place, None]
+        texts += [
+            "",
+            f"{label(stretch.trial_id)} from {label(stretch.donor_id)}<br>{config_text(stretch.config)}",
+            "",
+        ]
+    sizes = [0, 7, 0] * len(stretches)
+    figure.add_scatter(
+        x=xs, y=ys, text=texts, mode="lines+markers", name=name, line={"color": color, "width": 1.2}, opacity=0.9,
+        marker={"size": sizes, "color": color}, hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
+    """Return a chart for each hyperparameter that changed: its value over the iterations, along the ancestry of each trial.
+
+    Args:
+        steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are drawn.
+    """
+    require_plotly()
+    from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
+
+    kept = set(
+        list(dict.fromkeys(step.trial_id for step in steps if not step.is_best))[:MAX_MEMBERS]
+    )
+    steps = [step for step in steps if step.is_best or step.trial_id in kept]
+    names = _changing(steps)
+    num_columns = 2 if len(names) > 1 else 1
+    num_rows = max(1, math.ceil(len(names) / num_columns))
+    figure = make_subplots(
+        num_rows,
+        num_columns,
+        horizontal_spacing=0.12,
+        vertical_spacing=0.3 / num_rows,
+        figure=new_figure(),
+    )
+    figure.update_layout(template=new_figure().layout.template, height=80 + 270 * num_rows)
+    for number, name in enumerate(names):
+        row, column = divmod(number, num_columns)
+        values = [step.config[name] for step in steps if name in step.config]
+        for is_best, title, color, width in (
+            (False, "other trials", OTHER, 1.2),
+            (True, "best trial", BEST, 3),
+        ):
+            xs, ys = _stairs([step for step in steps if step.is_best is is_best], name)
+            figure.add_scatter(
+                x=xs, y=ys, mode="lines", name=title, legendgroup=title, showlegend=number == 0, opacity=1 if is_best else 0.5,
+                line={"color": color, "width": width}, hovertemplate="%{x}: %{y}<extra></extra>", row=row + 1, col=column + 1,
+            )  # fmt: skip
+        numeric = [float(value) for value in values if is_number(value)]
+        is_log = len(numeric) == len(values) and is_logarithmic(numeric)
+        axis = (
+            log_axis(min(numeric), max(numeric))
+            if is_log
+            else {}
+            if len(numeric) == len(values)
+            else {"type": "category"}
+        )
+        figure.update_yaxes(title_text=label(name), **axis, row=row + 1, col=column + 1)
+        figure.update_xaxes(title_text="training_iteration", row=row + 1, col=column + 1)
+    return figure
+
+
+def _changing(steps: Sequence[ScheduleStep], max_shown: int = 8) -> list[str]:
+    names = dict.fromkeys(name for step in steps for name in step.config)
+    return [name for name in names if len({as_text(step.config.get(name)) for step in steps}) > 1][
+        :max_shown
+    ]
+
+
+def _stairs(steps: Sequence[ScheduleStep], name: str) -> tuple[list[Any], list[Any]]:
+    """Return the steps as lines, one for each trial, with gaps between trials."""
+    xs: list[Any] = []
+    ys: list[Any] = []
+    for number, step in enumerate(steps):
+        value = step.config.get(name)
+        xs += [step.first_iteration, step.last_iteration]
+        ys += [value if is_number(value) else label(as_text(value), 20)] * 2
+        if number + 1 == len(steps) or steps[number + 1].trial_id != step.trial_id:
+            xs.append(None)
+            ys.append(None)
+    return xs, ys

@@ -1,0 +1,376 @@
+"""Rungs and brackets: which trials were compared, stopped and promoted there, as data and as a chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from tuner.core.trial import Status, Trial
+
+from .source import Source
+from .style import BEST, CUTOFF, GOOD, STATE_COLORS, label, metric_axis, new_figure, require_plotly
+from .timeline import Chronicle, Decided
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+Fate = Literal["went on", "stopped", "waits", "fully trained"]
+"""What became of a trial at a rung."""
+
+_PLACES = ("rung", "level")
+
+_COMPARED = ("num_recorded", "num_compared")
+
+
+@dataclass(frozen=True, slots=True)
+class RungEntry:
+    """A trial at a rung.
+
+    Attributes:
+        bracket: Number of the bracket, counted from 0.
+        level: The rung: an amount of training in the scheduler's ``time_attr``.
+        trial_id: Which trial.
+        value: The metric that it was compared by, NaN where that was no number.
+        fate: What became of it there.
+        cutoff: The worst value that went on when it was last judged, None where nothing was decided about it there.
+        rank: Its rank then, 1 for the best; None likewise.
+        num_compared: Of how many; None likewise.
+        rule: Why, e.g. ``"asha.rung"``; empty where nothing was decided.
+        time_s: When that was decided or, where nothing was, when it reached the rung; in seconds of experiment time.
+    """
+
+    bracket: int
+    level: float
+    trial_id: str
+    value: float
+    fate: Fate
+    cutoff: float | None
+    rank: int | None
+    num_compared: int | None
+    rule: str
+    time_s: float
+
+
+@dataclass(slots=True)
+class _Heard:
+    """All that was decided in one experiment that names a rung.
+
+    Attributes:
+        brackets: In which bracket each trial is.
+        levels: The levels of each bracket.
+        said: What was decided about a trial at a rung, the latest last.
+        tops: The amount of a full training, by bracket.
+    """
+
+    brackets: dict[str, int] = field(default_factory=dict)
+    levels: dict[int, set[float]] = field(default_factory=dict)
+    said: dict[tuple[str, float], list[Decided]] = field(default_factory=dict)
+    tops: dict[int, float] = field(default_factory=dict)
+
+    def hear(self, decided: Decided) -> None:
+        if decided.number("bracket") is None:
+            return
+        bracket = int(decided.number("bracket") or 0)
+        top, level = decided.number("max_t"), decided.number(*_PLACES)
+        if top is not None:
+            self.tops[bracket] = top
+        level = top if level is None else level
+        if level is None:
+            return
+        self.brackets[decided.trial_id] = bracket
+        self.levels.setdefault(bracket, set()).add(level)
+        self.said.setdefault((decided.trial_id, level), []).append(decided)
+
+
+def rungs(source: Source) -> list[RungEntry]:
+    """Return who stood at which rung, by bracket, level and trial; empty where no scheduler compared trials at rungs.
+
+    What was decided is taken from the journal with its numbers. Where nothing was decided since the trial simply went on, the value is that
+    of the first result at the level; if levels are counted in something else than ``training_iteration``, such a trial is left out there.
+    """
+    chronicle = source.chronicle
+    heard = _Heard()
+    for decided in chronicle.decided:
+        heard.hear(decided)
+    if (
+        len(heard.levels) == 1
+    ):  # then there is no doubt where those are about whom nothing was decided
+        heard.brackets = {
+            **dict.fromkeys((trial.trial_id for trial in source.trials), next(iter(heard.levels))),
+            **heard.brackets,
+        }
+    is_by_iteration = all(_is_at_iteration(decided) for decided in chronicle.decided)
+    entries = [
+        entry
+        for trial in source.trials
+        for entry in _entries(trial, heard, chronicle, is_by_iteration=is_by_iteration)
+    ]
+    return sorted(entries, key=lambda entry: (entry.bracket, entry.level, entry.trial_id))
+
+
+def _is_at_iteration(decided: Decided) -> bool:
+    time = decided.number("time")
+    return time is None or decided.number("bracket") is None or time == decided.iteration
+
+
+def _entries(
+    trial: Trial, heard: _Heard, chronicle: Chronicle, *, is_by_iteration: bool
+) -> Iterator[RungEntry]:
+    bracket = heard.brackets.get(trial.trial_id)
+    if bracket is None:
+        return
+    reports = chronicle.reports.get(trial.trial_id)
+    levels = sorted(heard.levels[bracket])
+    known = {level: heard.said.get((trial.trial_id, level), []) for level in levels}
+    reached = {level: reports.at(level) for level in levels} if reports and is_by_iteration else {}
+    there = [level for level in levels if known[level] or reached.get(level)]
+    for level in there:
+        fate = _fate(
+            trial,
+            known[level],
+            is_highest=level == there[-1],
+            is_top=level == heard.tops.get(bracket),
+        )
+        entry = RungEntry(
+            bracket, level, trial.trial_id, math.nan, fate, None, None, None, "", math.nan
+        )
+        yield _with_numbers(entry, known[level], reached.get(level))
+
+
+def _fate(trial: Trial, said: Iterable[Decided], *, is_highest: bool, is_top: bool) -> Fate:
+    if is_top:
+        return "fully trained"
+    kinds = [decided.kind for decided in said]
+    if not is_highest or (kinds and kinds[-1] == "resume"):
+        return "went on"
+    if trial.status is Status.PAUSED:
+        return "waits"
+    return "stopped" if "stop" in kinds else "went on"
+
+
+def _with_numbers(
+    entry: RungEntry, said: Sequence[Decided], reached: tuple[float, float] | None
+) -> RungEntry:
+    """Return the entry with what was decided there, or else with what the trial reported."""
+    time_s, value = reached or (math.nan, math.nan)
+    if not said:
+        return replace(entry, value=value, time_s=time_s)
+    latest = _merged(said)
+    rank, compared = (
+        latest.get("rank"),
+        next((latest[name] for name in _COMPARED if name in latest), None),
+    )
+    return replace(
+        entry,
+        value=latest.get("value", value),
+        cutoff=latest.get("cutoff"),
+        rank=None if rank is None else int(rank),
+        num_compared=None if compared is None else int(compared),
+        rule=said[-1].rule,
+        time_s=said[-1].time_s,
+    )
+
+
+def _merged(said: Iterable[Decided]) -> Mapping[str, float]:
+    """Return the numbers of all that was decided about one trial at one rung, later ones in the place of earlier ones."""
+    return {
+        name: number
+        for decided in said
+        for name in decided.numbers
+        if (number := decided.number(name)) is not None
+    }
+
+
+MAX_BRACKETS: Final = 6
+
+MAX_DOTS: Final = 500
+
+_FATES: Final = {
+    "stopped": STATE_COLORS["stopped early"],
+    "waits": STATE_COLORS["paused"],
+    "went on": GOOD,
+    "fully trained": STATE_COLORS["completed"],
+}
+
+
+def rungs_figure(
+    entries: Sequence[RungEntry], metric: str | None, mode: str | None, best_id: str | None = None
+) -> go.Figure:
+    """Return a chart for each bracket: a column for each rung, with a dot for each trial, and how many came and went on above it.
+
+    Args:
+        entries: Who stood where; of more than 6 brackets, those with the most trials are drawn.
+        metric: What was compared.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        best_id: The best trial, None for none.
+    """
+    require_plotly()
+    from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
+
+    shown = shown_brackets(entries)
+    num_columns = 1 if len(shown) < 2 else 2  # noqa: PLR2004  (side by side)
+    num_rows = max(1, math.ceil(len(shown) / num_columns))
+    figure = make_subplots(
+        num_rows,
+        num_columns,
+        vertical_spacing=0.36 / num_rows,
+        horizontal_spacing=0.09,
+        figure=new_figure(),
+    )
+    figure.update_layout(
+        template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80}
+    )
+    figure.update_layout(legend={"y": 1 + 44 / (270 * num_rows)})
+    for place, bracket in enumerate(shown):
+        members = [entry for entry in entries if entry.bracket == bracket]
+        levels = sorted({entry.level for entry in members})
+        row, column = divmod(place, num_columns)
+        panel = _Panel(row + 1, column + 1, place + 1)
+        _add_dots(figure, members, levels, best_id, panel)
+        _add_cutoffs(figure, members, levels, panel)
+        _add_counts(figure, members, levels, panel)
+        title = "rung" if len(shown) == 1 else f"rungs of bracket {bracket}"
+        figure.update_xaxes(
+            tickmode="array", tickvals=list(range(len(levels))), ticktext=[f"{level:g}" for level in levels], **panel.place,
+            range=[-0.5, len(levels) - 0.5], title_text=title, ticks="",
+        )  # fmt: skip
+        axis = metric_axis(
+            metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1
+        )
+        figure.update_yaxes(**axis, **panel.place)
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One of several charts in a figure: its row, its column, and its number, all counted from 1."""
+
+    row: int
+    column: int
+    number: int
+
+    @property
+    def place(self) -> dict[str, int]:
+        return {"row": self.row, "col": self.column}
+
+
+def shown_brackets(entries: Sequence[RungEntry]) -> list[int]:
+    """Return the brackets that are drawn: those with the most trials, in their order."""
+    counts: dict[int, set[str]] = {}
+    for entry in entries:
+        counts.setdefault(entry.bracket, set()).add(entry.trial_id)
+    return sorted(sorted(counts, key=lambda bracket: -len(counts[bracket]))[:MAX_BRACKETS])
+
+
+def _add_dots(
+    figure: go.Figure,
+    entries: Sequence[RungEntry],
+    levels: Sequence[float],
+    best_id: str | None,
+    panel: _Panel,
+) -> None:
+    for fate, color in _FATES.items():
+        xs, ys, texts, sizes, frames = [], [], [], [], []
+        for number, level in enumerate(levels):
+            there = [
+                entry
+                for entry in entries
+                if entry.level == level and entry.fate == fate and math.isfinite(entry.value)
+            ]
+            for place, entry in enumerate(there[:: math.ceil(len(there) / MAX_DOTS) or 1]):
+                xs.append(number + _jitter(place))
+                ys.append(entry.value)
+                texts.append(_told(entry))
+                sizes.append(11 if entry.trial_id == best_id else 7)
+                frames.append(
+                    BEST
+                    if entry.trial_id == best_id
+                    else color
+                    if fate == "stopped"
+                    else "rgba(0,0,0,0)"
+                )
+        is_out = fate == "stopped"
+        marker = {
+            "color": color,
+            "size": sizes,
+            "symbol": "circle-open" if is_out else "circle",
+            "opacity": 0.85,
+        }
+        figure.add_scatter(
+            x=xs, y=ys, text=texts, mode="markers", name=fate, legendgroup=fate, showlegend=bool(xs) and not _has(figure, fate),
+            marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}}, hovertemplate="%{text}<extra></extra>",
+            **panel.place,
+        )  # fmt: skip
+
+
+def _add_cutoffs(
+    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+) -> None:
+    cutoffs = [
+        (number, cutoff)
+        for number, level in enumerate(levels)
+        if (cutoff := _cutoff(entries, level)) is not None
+    ]
+    xs_line = [x for number, _ in cutoffs for x in (number - 0.36, number + 0.36, None)]
+    ys_line = [y for _, cutoff in cutoffs for y in (cutoff, cutoff, None)]
+    figure.add_scatter(
+        x=xs_line, y=ys_line, mode="lines", name="last cutoff", legendgroup="cutoff", line={"color": CUTOFF, "width": 1.5, "dash": "dot"},
+        showlegend=bool(cutoffs) and not _has(figure, "last cutoff"), hovertemplate="cutoff %{y:.6g}<extra></extra>", **panel.place,
+    )  # fmt: skip
+
+
+def _has(figure: go.Figure, name: str) -> bool:
+    return any(trace.name == name and trace.showlegend for trace in figure.data)
+
+
+def _jitter(place: int) -> float:
+    """Return an offset that spreads dots of one column evenly: the golden ratio never lets two neighbours meet."""
+    return 0.56 * ((place * 0.618034) % 1 - 0.5)
+
+
+def _cutoff(entries: Sequence[RungEntry], level: float) -> float | None:
+    """Return the cutoff of the last decision at a rung that had one."""
+    told = [
+        entry
+        for entry in entries
+        if entry.level == level and entry.cutoff is not None and math.isfinite(entry.cutoff)
+    ]
+    return max(told, key=lambda entry: entry.time_s).cutoff if told else None
+
+
+def _told(entry: RungEntry) -> str:
+    rank = (
+        f"<br>rank {entry.rank} of {entry.num_compared}"
+        if entry.rank and entry.num_compared
+        else ""
+    )
+    cutoff = f"<br>cutoff {label(entry.cutoff)}" if entry.cutoff is not None else ""
+    return f"{label(entry.trial_id)} {entry.fate}: {label(entry.value)}{rank}{cutoff}"
+
+
+def _add_counts(
+    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+) -> None:
+    for number, level in enumerate(levels):
+        there = [entry for entry in entries if entry.level == level]
+        num_on = sum(entry.fate in ("went on", "fully trained") for entry in there)
+        text = (
+            f"{len(there)} → {num_on}"
+            if any(entry.fate != "fully trained" for entry in there)
+            else f"{len(there)}"
+        )
+        place = "" if panel.number == 1 else panel.number
+        figure.add_annotation(
+            x=number,
+            y=1,
+            xref=f"x{place}",
+            yref=f"y{place} domain",
+            text=text,
+            showarrow=False,
+            yanchor="bottom",
+            yshift=3,
+            font={"size": 11.5},
+        )

@@ -1,0 +1,160 @@
+"""Attempts of all trials over time, laid out on slots, as data and as a chart."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .source import Source, state_of
+from .style import BEST, STATE_COLORS, label, new_figure, seconds, time_axis
+from .timeline import Attempt
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+_STATES: Final[Mapping[str, str]] = {
+    "stop": "stopped early",
+    "pause": "paused",
+    "exploit": "replaced",
+    "resize": "resized",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One run of a trial.
+
+    Attributes:
+        slot: Where it is drawn, counted from 0: the lowest one that was free. What else the trial occupied is not told by it.
+        trial_id: Which trial.
+        attempt: Which of its runs; counts from 1.
+        start_s: When its worker was up, in seconds of experiment time.
+        end_s: When its worker was gone.
+        state: How it ended: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"``, ``"interrupted"``, ``"running"``,
+            ``"replaced"`` where it gave way to another trial's checkpoint, ``"resized"`` where it went on with other resources.
+    """
+
+    slot: int
+    trial_id: str
+    attempt: int
+    start_s: float
+    end_s: float
+    state: str
+
+
+def spans(source: Source) -> list[Span]:
+    """Return the runs of all trials, in the order of their beginnings; empty where there is no journal."""
+    last = {attempt.trial_id: attempt.attempt for attempt in source.chronicle.attempts}
+    ends = {trial.trial_id: state_of(trial) for trial in source.trials}
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    found = []
+    for attempt in sorted(
+        source.chronicle.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)
+    ):
+        while busy and busy[0][0] <= attempt.start_s:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        slot = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (attempt.end_s, slot))
+        is_last = last[attempt.trial_id] == attempt.attempt
+        state = _state_of(attempt, ends[attempt.trial_id] if is_last else "")
+        found.append(
+            Span(slot, attempt.trial_id, attempt.attempt, attempt.start_s, attempt.end_s, state)
+        )
+    return found
+
+
+def _state_of(attempt: Attempt, end: str) -> str:
+    """Return how a run ended; `end` is where the trial stands if it was its last one."""
+    if attempt.outcome in ("failed", "unsaved", "killed", "lost"):
+        return "failed"
+    if attempt.outcome == "completed" or attempt.is_complete:
+        return "completed"
+    if attempt.outcome == "stopped" and attempt.verdict in _STATES:
+        return _STATES[attempt.verdict]
+    return end if end and end not in ("pending", "paused") else "interrupted"
+
+
+_MAX_BARS: Final = 3000
+"""More runs than this are drawn as lines, which tell nothing when they are pointed at."""
+
+
+def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure:
+    """Return a row for each slot with what ran there, coloured by how it ended; the best trial has a frame.
+
+    Args:
+        spans: The runs.
+        best_id: The best trial, None for none.
+    """
+    num_slots = 1 + max((span.slot for span in spans), default=0)
+    unit, name = time_axis(max((span.end_s for span in spans), default=0.0))
+    figure = new_figure(min(900, 130 + max(30, 26 if num_slots > 4 else 40) * num_slots))  # noqa: PLR2004  (few are drawn higher)
+    is_few = len(spans) <= _MAX_BARS
+    for state in sorted({span.state for span in spans}, key=list(STATE_COLORS).index):
+        members = [span for span in spans if span.state == state]
+        if is_few:
+            _add_bars(figure, members, unit, state, best_id)
+        else:
+            _add_lines(figure, members, unit, state)
+    figure.update_xaxes(title_text=f"{name} since the beginning", rangemode="tozero")
+    numbers = range(0, num_slots, max(1, num_slots // 16))
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(numbers),
+        "ticktext": [str(number + 1) for number in numbers],
+        "ticks": "",
+    }
+    figure.update_yaxes(title_text="slot", autorange="reversed", showgrid=False, **ticks)
+    figure.update_layout(barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9})
+    return figure
+
+
+def _add_bars(
+    figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None
+) -> None:
+    texts = [
+        f"{label(span.trial_id)}, run {span.attempt}: {state}<br>{seconds(span.end_s - span.start_s)}"
+        for span in spans
+    ]
+    figure.add_bar(
+        base=[span.start_s / unit for span in spans],
+        x=[(span.end_s - span.start_s) / unit for span in spans],
+        y=[span.slot for span in spans],
+        orientation="h",
+        name=state,
+        marker={
+            "color": STATE_COLORS[state],
+            "line": {
+                "color": [
+                    BEST if span.trial_id == best_id else "rgba(255,255,255,0.35)" for span in spans
+                ],
+                "width": [2.5 if span.trial_id == best_id else 0.5 for span in spans],
+            },
+        },
+        text=[label(span.trial_id) for span in spans],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont={"color": "white", "size": 10},
+        customdata=texts,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str) -> None:
+    xs: list[float | None] = []
+    ys: list[int | None] = []
+    for span in spans:
+        xs += [span.start_s / unit, span.end_s / unit, None]
+        ys += [span.slot, span.slot, None]
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        mode="lines",
+        name=state,
+        line={"color": STATE_COLORS[state], "width": 14},
+        hoverinfo="skip",
+    )

@@ -1,0 +1,349 @@
+"""Trials as tables: as rows, as a data frame, as text, as HTML, and as Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatten
+from tuner.core.trial import Trial
+from tuner.journal.rows import Rows
+from tuner.storage import strict_json
+from tuner.storage.atomic import require_parent, temporary_sibling
+
+from .frames import (
+    LOGDIR,
+    METRIC_ITERATION,
+    flat_config,
+    flat_metrics,
+    in_order_of_appearance,
+    in_usual_order,
+    to_frame,
+)
+from .ranking import config_at, config_of, newest_of, tracked, with_newest
+from .result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+STATUS = "status"
+
+ENDING = "ending"
+
+ERROR = "error"
+
+
+def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, with the ``config`` in force at it.
+
+    The row of a trial without any is empty.
+    """
+    return to_frame(*trials_rows(results, chosen))
+
+
+def trials_rows(
+    results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the same as flat rows, and the names of its columns in their order."""
+    metrics = [flat_metrics(row) for row in chosen]
+    # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
+    told = [
+        name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
+    ]
+    configs = [row.get(CONFIG, result.config) for result, row in zip(results, chosen, strict=True)]
+    rows = [_trial_row(*one, told) for one in zip(results, metrics, configs, strict=True)]
+    return rows, in_usual_order(
+        in_order_of_appearance(rows), [name for name in told if name != LOGDIR]
+    )
+
+
+def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
+    """Return the last result of each trial with the newest value of the metric, and in which iteration that was reported.
+
+    With it goes the ``config`` in force at the last result.
+    """
+    return [_last_row(trial, rows, metric) for trial in trials]
+
+
+def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
+    newest = newest_of(trial, metric)
+    if metric and newest and newest.iteration is None:
+        newest = tracked(trial, rows, metric, "min").last
+    row = with_newest(trial.last_result, newest, metric)
+    if newest and row:
+        row.setdefault(METRIC_ITERATION, newest.iteration)
+    return {**row, CONFIG: config_at(trial, rows)} if row else row
+
+
+def _trial_row(
+    result: Result, metrics: Mapping[str, Any], config: Mapping[str, Any], told: Sequence[str]
+) -> dict[str, Any]:
+    facts = {
+        STATUS: str(result.status),
+        ENDING: result.ending.word if result.ending else None,
+        ERROR: error_text(result),
+        LOGDIR: result.path,
+    }
+    return {
+        **(metrics or {TRIAL_ID: result.trial_id}),
+        DONE: result.metrics.get(DONE),
+        **flat_config(config),
+        **{name: facts[name] for name in told},
+    }
+
+
+def error_text(result: Result) -> str | None:
+    """Return in one line why a trial failed for good; None where it did not."""
+    return (
+        str(result.error).removeprefix(f"trial {result.trial_id} failed: ")
+        if result.error
+        else None
+    )
+
+
+def whereabouts(trials: Sequence[Trial]) -> str:
+    """Return in a few words where the trials stand, with the first failure."""
+    if not trials:
+        return "there are no trials"
+    counts = Counter(str(trial.status) for trial in trials)
+    stand = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
+    failed = next((trial for trial in trials if trial.failures), None)
+    return (
+        f"{stand}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}"
+        if failed
+        else stand
+    )
+
+
+_MAX_PARAMS = 6
+
+_MAX_WIDTH = 24
+
+
+def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:
+    """Return a header and a line for each trial: id, status, iterations, the metric's latest value and the first hyperparameters."""
+    lines = [*_text_rows(trials, rows, metric)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def html_trials(
+    head: str, trials: Sequence[Trial], rows: Rows, metric: str | None, more: str = ""
+) -> str:
+    """Return the same as an HTML table for notebooks, below a line that says what it is, and above one that says what it leaves out."""
+    header, *lines = _text_rows(trials, rows, metric)
+    cells = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in header)
+    told = (
+        "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in line)
+        for line in lines
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in told)
+    table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    foot = f"<p>{escape(more)}</p>" if more else ""
+    return f'<div><p>{escape(head)}</p><div style="overflow-x:auto">{table}</div>{foot}</div>'
+
+
+def _text_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> Iterator[list[str]]:
+    params = list(dict.fromkeys(name for trial in trials for name in trial.evaluated_params))[
+        :_MAX_PARAMS
+    ]
+    yield ["trial_id", "status", TRAINING_ITERATION, *([metric] if metric else []), *params]
+    for trial in trials:
+        newest, config = newest_of(trial, metric), flatten(config_of(trial, rows, metric))
+        latest = [newest.value if newest else None] if metric else []
+        cells = [
+            trial.trial_id,
+            trial.status,
+            trial.iteration,
+            *latest,
+            *(config.get(name) for name in params),
+        ]
+        yield [_short_cell(cell) for cell in cells]
+
+
+def _short_cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+    return text if len(text) <= _MAX_WIDTH else f"{text[: _MAX_WIDTH - 3]}..."
+
+
+SUFFIX: Final = ".parquet"
+
+TRIALS: Final = f"trials{SUFFIX}"
+
+RESULTS: Final = f"results{SUFFIX}"
+
+JSON_METADATA: Final = {b"tuner.encoding": b"json"}
+"""Metadata of a column whose values are of several types, or of one that Parquet does not know: each is a JSON text."""
+
+_CHUNK: Final = 50_000
+
+
+def write_tables(
+    results: Sequence[Result],
+    last: Sequence[Mapping[str, Any]],
+    rows: Rows,
+    path: str | os.PathLike[str],
+) -> list[Path]:
+    """Write what `ResultGrid.to_parquet` promises, and return the files.
+
+    Args:
+        results: The results of the trials.
+        last: The last row of each of them, empty for none.
+        rows: All of their rows.
+        path: A directory, or a file for the first table alone.
+
+    Raises:
+        ImportError: If PyArrow is not installed.
+        OSError: If a file cannot be written.
+    """
+    arrow = require_pyarrow()
+    target = Path(path).expanduser()
+    is_file = target.suffix == SUFFIX and not target.is_dir()
+    if is_file:
+        require_parent(target)
+    target = target.absolute()
+    trials = _arrow_table(arrow, *trials_rows(results, last))
+    if is_file:
+        return [_write(trials, target)]
+    target.mkdir(parents=True, exist_ok=True)
+    reported = _joined(
+        arrow, [_arrow_table(arrow, chunk, None) for chunk in _chunks(_reported(results, rows))]
+    )
+    return [_write(trials, target / TRIALS), _write(reported, target / RESULTS)]
+
+
+def require_pyarrow() -> Any:
+    """Return ``pyarrow``.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise ImportError(
+            'to_parquet needs PyArrow, which is not installed; pip install "tuner-hpo[parquet]"'
+        ) from error
+    return pa
+
+
+def _reported(results: Sequence[Result], rows: Rows) -> Iterator[dict[str, Any]]:
+    """Yield every result of every trial, flat, and each with the trial's id."""
+    for result in results:
+        for row in rows.of(result.trial_id):
+            yield {TRIAL_ID: result.trial_id, **flat_metrics(row)}
+
+
+def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows by as many as are held in memory as Python objects at once; one empty list for none."""
+    chunk: list[dict[str, Any]] = []
+    has_any = False
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk, has_any = [], True
+    if chunk or not has_any:
+        yield chunk
+
+
+def _arrow_table(
+    arrow: Any, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None
+) -> pa.Table:
+    columns = {
+        name: _column(arrow, [row.get(name) for row in rows])
+        for name in (in_order_of_appearance(rows) if names is None else names)
+    }
+    fields = [
+        arrow.field(name, column.type, metadata=JSON_METADATA if is_json else None)
+        for name, (column, is_json) in columns.items()
+    ]
+    return arrow.Table.from_arrays(
+        [column for column, _ in columns.values()], schema=arrow.schema(fields)
+    )
+
+
+def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
+    """Return values as a column, and whether as JSON texts: where they are not of one type that Parquet can hold."""
+    with suppress(
+        arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError
+    ):
+        column = arrow.array(values, from_pandas=False)
+        if not arrow.types.is_struct(column.type) and not arrow.types.is_binary(column.type):
+            return column, False
+    return _as_json(arrow, values), True
+
+
+def _as_json(arrow: Any, values: Iterable[Any]) -> pa.Array:
+    texts = [
+        None if value is None else strict_json.dumps(value, default=strict_json.opaque)
+        for value in values
+    ]
+    return arrow.array(texts, type=arrow.string())
+
+
+def _joined(arrow: Any, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables one below the other; a column that has not the same type in all of them becomes one of JSON texts."""
+    if len(tables) == 1:
+        return tables[0]
+    odd = {
+        name
+        for table in tables
+        for name in table.column_names
+        if not _agree(arrow, [one.schema for one in tables], name)
+    }
+    return arrow.concat_tables(
+        [_with_json(arrow, table, odd) for table in tables], promote_options="permissive"
+    )
+
+
+def _agree(arrow: Any, schemas: Sequence[pa.Schema], name: str) -> bool:
+    fields = [schema.field(name) for schema in schemas if name in schema.names]
+    kinds = {field.type for field in fields if not arrow.types.is_null(field.type)}
+    is_json = {
+        field.metadata == JSON_METADATA for field in fields if not arrow.types.is_null(field.type)
+    }
+    return len(is_json) < 2 and (len(kinds) < 2 or kinds == {arrow.int64(), arrow.float64()})  # noqa: PLR2004  (of one kind)
+
+
+def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:
+    for name in odd:
+        place = table.schema.get_field_index(name)
+        if place >= 0:
+            field = table.schema.field(place)
+            column = (
+                table.column(place)
+                if field.metadata == JSON_METADATA
+                else _as_json(arrow, table.column(place).to_pylist())
+            )
+            table = table.set_column(
+                place, arrow.field(name, arrow.string(), metadata=JSON_METADATA), column
+            )
+    return table
+
+
+def _write(table: pa.Table, path: Path) -> Path:
+    """Write a table so that whoever looks sees the old file or the new one."""
+    from pyarrow import parquet  # noqa: PLC0415  (an extra)
+
+    temporary = temporary_sibling(path)
+    try:
+        parquet.write_table(table, temporary, compression="zstd")
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return path
