@@ -17,9 +17,9 @@ from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
 from tuner.storage import strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
-from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment
-from tuner.storage.mkdir import absolute_path
+from tuner.storage.directories import absolute_path
+from tuner.storage.lock import driver_of
 
 if TYPE_CHECKING:
     import pandas as pd

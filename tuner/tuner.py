@@ -38,7 +38,7 @@ from tuner.spec.experiment_directory import (
 )
 from tuner.spec.experiment_spec import Plan, make_plan, with_seed
 from tuner.storage.declaration import is_experiment
-from tuner.storage.mkdir import absolute_path
+from tuner.storage.directories import absolute_path
 
 from .handle import Handle
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tuner.journal.completeness import MARK
 from tuner.storage import strict_json
-from tuner.storage.boot_id import boot_id
 from tuner.storage.layout import DECLARATION, LOCK, LOGGED
+from tuner.storage.lock import boot_id
 
 from .conditions import Condition, Verdict, arguments, conclude, none_of
 from .forgetful_disk import ForgetfulDisk, mounted_image, why_not

@@ -8,7 +8,7 @@ import pytest
 
 import tuner as tune
 from tuner.errors import StorageError
-from tuner.storage.mkdir import inspect_folder
+from tuner.storage.directories import inspect_folder
 
 
 @pytest.fixture

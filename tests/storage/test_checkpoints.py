@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
-from tuner.storage import checkpoints, directory_copy, layout, manifest
+from tuner.storage import checkpoints, directories, layout, manifest
 from tuner.storage.checkpoints import (
     Checkpoint,
     Provenance,
@@ -245,7 +245,7 @@ def dying(call, remaining):
 
 @pytest.fixture(params=[4, 1], ids=["synced by one thread", "synced by several"])
 def sync_threads(request, monkeypatch):
-    monkeypatch.setattr(directory_copy, "_FILES_PER_THREAD", request.param)
+    monkeypatch.setattr(directories, "_FILES_PER_THREAD", request.param)
 
 
 @pytest.mark.usefixtures("sync_threads")

@@ -7,8 +7,7 @@ import socket
 
 import pytest
 
-from tuner.storage.current_owner import driver_of
-from tuner.storage.lock import ExperimentLock, Lock, Owner
+from tuner.storage.lock import ExperimentLock, Lock, Owner, driver_of
 
 
 def write_owner(directory, **changes):
@@ -71,8 +70,8 @@ def test_whoever_cannot_open_the_lock_believes_what_is_written_in_it(tmp_path, m
     def refuse(*_, **__):
         raise PermissionError(13, "not yours")
 
-    monkeypatch.setattr("tuner.storage.current_owner.os.open", refuse)
+    monkeypatch.setattr("tuner.storage.lock.os.open", refuse)
     monkeypatch.setattr(
-        "tuner.storage.current_owner.read_owner", lambda _: Owner(1, "elsewhere", "", "then")
+        "tuner.storage.lock.read_owner", lambda _: Owner(1, "elsewhere", "", "then")
     )
     assert driver_of(tmp_path).pid == 1

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tuner.errors import ExperimentLocked
-from tuner.storage import layout, lock, owner_takeover, strict_json
+from tuner.storage import layout, lock, strict_json
 from tuner.storage.lock import ExperimentLock, read_owner
 
 OWNER = """
@@ -85,7 +85,7 @@ def test_where_another_is_faster_it_keeps_what_it_has(tmp_path, owner, monkeypat
     def kill(*_):
         return
 
-    monkeypatch.setattr(lock.owner_takeover, "kill", kill)
+    monkeypatch.setattr(lock, "kill", kill)
     with pytest.raises(ExperimentLocked, match="another has been faster"):
         ExperimentLock(tmp_path, steal=True).acquire()
 
@@ -94,10 +94,10 @@ def test_a_process_that_is_gone_needs_no_killing():
     child = os.fork()
     if not child:
         os._exit(0)
-    ticks = owner_takeover.start_ticks(child)
+    ticks = lock.start_ticks(child)
     os.waitpid(child, 0)
-    owner_takeover.kill(child, ticks, 1.0)
-    assert owner_takeover.start_ticks(child) is None
+    lock.kill(child, ticks, 1.0)
+    assert lock.start_ticks(child) is None
 
 
 def test_a_process_that_does_not_end_is_told_of(monkeypatch):
@@ -106,7 +106,7 @@ def test_a_process_that_does_not_end_is_told_of(monkeypatch):
         signal.pause()
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     with pytest.raises(ExperimentLocked, match=r"has not ended after 0\.01 s"):
-        owner_takeover.kill(child, owner_takeover.start_ticks(child), 0.01)
+        lock.kill(child, lock.start_ticks(child), 0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
@@ -117,4 +117,4 @@ def test_one_of_somebody_else_is_left(monkeypatch):
 
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
     with pytest.raises(ExperimentLocked, match="belongs to somebody else"):
-        owner_takeover.kill(os.getpid(), owner_takeover.start_ticks(os.getpid()), 0.01)
+        lock.kill(os.getpid(), lock.start_ticks(os.getpid()), 0.01)

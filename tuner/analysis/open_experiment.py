@@ -30,10 +30,9 @@ from tuner.journal.rows import JournalRows, Rows, histories_of
 from tuner.journal.snapshot_files import Snapshot, load_newest
 from tuner.storage.array_store import ObjectStore
 from tuner.storage.checkpoints import locate
-from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.layout import trial_directory
-from tuner.storage.lock import Owner
+from tuner.storage.lock import Owner, driver_of
 from tuner.storage.strict_json import Opaque
 
 from .ranking import Mode

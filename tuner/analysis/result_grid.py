@@ -19,7 +19,7 @@ from tuner.journal.reader import read as journal_records
 from tuner.journal.rows import Row, Rows
 from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
-from tuner.storage.mkdir import absolute_path
+from tuner.storage.directories import absolute_path
 
 from .explain import story_of, why_not_decided_about
 from .frames import MetricsFrames, TableTrial

@@ -16,7 +16,7 @@ from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.journal.reader import read
 from tuner.storage import layout
-from tuner.storage.current_owner import driver_of
+from tuner.storage.lock import driver_of
 from tuner.storage.reading import open_file
 
 from .app import FOUND, OK

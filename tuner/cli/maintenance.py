@@ -20,7 +20,7 @@ from tuner.maintenance.status import State, state_of
 from tuner.restore.arguments import recorded_snippet
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, rerun_value
 from tuner.spec.environment import WITHHELD
-from tuner.storage.current_owner import driver_of
+from tuner.storage.lock import driver_of
 
 from .app import FOUND, OK, UNREADABLE
 from .arguments import experiment_argument, find_trial, trial_argument

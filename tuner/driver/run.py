@@ -65,8 +65,8 @@ from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox
 from tuner.storage.declaration import is_experiment
+from tuner.storage.directories import inspect_folder
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.mkdir import inspect_folder
 
 from .checkpoint_deleter import CheckpointDeleter
 from .checkpoint_store import CheckpointStore

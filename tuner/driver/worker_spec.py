@@ -11,7 +11,7 @@ from tuner.execution.messages import Assignment
 from tuner.spec.experiment_spec import Plan
 from tuner.storage import layout
 from tuner.storage.array_store import ObjectStore
-from tuner.storage.mkdir import make_own_folder
+from tuner.storage.directories import make_own_folder
 
 
 @final

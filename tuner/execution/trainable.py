@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 from tuner.core.result import TIME_TOTAL_S
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
-from tuner.storage.directory_copy import contents_of
+from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
-from tuner.storage.mkdir import make_folder
 
 from .messages import Assignment
 from .metric_conversion import Converter, note_replaced_iteration

@@ -30,11 +30,10 @@ from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import TerminationReason, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.storage import atomic, checkpoints, layout, strict_json
-from tuner.storage.boot_id import boot_id
 from tuner.storage.declaration import read_declaration
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
-from tuner.storage.lock import read_note
+from tuner.storage.lock import boot_id, read_note
 from tuner.storage.manifest import read_manifest
 from tuner.storage.reading import open_file
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from tuner.core.events import Event, TurnEnded
 from tuner.core.policies import RecordedDecision
 from tuner.errors import StorageError
+from tuner.storage.declaration import THIS_RELEASE, writer_of
 from tuner.storage.disk import LOCAL_DISK, Disk
-from tuner.storage.version_info import THIS_RELEASE, writer_of
 
 from . import records
 from .reader import read

@@ -19,13 +19,12 @@ from tuner.journal.reader import Walk, verified
 from tuner.journal.repair import ASIDE_PREFIX
 from tuner.spec.experiment_directory import read_record
 from tuner.storage import layout
-from tuner.storage.array_files import decoded
-from tuner.storage.current_owner import driver_of
+from tuner.storage.array_store import decoded
+from tuner.storage.directories import inspect_folder
 from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.layout import journal_directory, segments_in, trial_directory
-from tuner.storage.lock import read_owner
+from tuner.storage.lock import driver_of, read_owner
 from tuner.storage.manifest import verify
-from tuner.storage.mkdir import inspect_folder
 
 from .pruning import Keep, needed, usage_of
 from .status import State, state_of

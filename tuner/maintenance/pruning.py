@@ -27,10 +27,10 @@ from tuner.journal import completeness, records, takeover_cleanup
 from tuner.journal.writer import Journal, SyncPolicy, recover
 from tuner.storage import checkpoints, layout
 from tuner.storage.checkpoints import leftovers
+from tuner.storage.directories import inspect_folder
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.manifest import read_manifest
-from tuner.storage.mkdir import inspect_folder
 
 _BLOCK_BYTES: Final = 512
 

@@ -14,9 +14,9 @@ from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
 from tuner.errors import StorageError
-from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import journal_directory
+from tuner.storage.lock import driver_of
 
 _OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules by which an experiment ends as it was declared to; by every other one somebody has ended it before its time."""

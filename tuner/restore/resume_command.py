@@ -20,7 +20,7 @@ from tuner.spec.experiment_directory import Record, read_record
 from tuner.spec.experiment_spec import Plan
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.declaration import read_environments
-from tuner.storage.mkdir import absolute_path
+from tuner.storage.directories import absolute_path
 
 RESUME: Final = "TUNER_RESUME"
 """Names the directory of an experiment, which is continued."""

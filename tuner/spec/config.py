@@ -25,7 +25,7 @@ from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.errors import StorageError
 from tuner.storage import layout
-from tuner.storage.mkdir import absolute_path
+from tuner.storage.directories import absolute_path
 
 MODES = ("min", "max")
 CLOSING_S = 2.0

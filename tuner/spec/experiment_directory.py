@@ -16,11 +16,16 @@ from tuner.errors import ExperimentExists, StorageError
 from tuner.journal.completeness import MARK, check, mark_fields, remains_in
 from tuner.journal.takeover_cleanup import check_ours, clear
 from tuner.storage import atomic, layout, strict_json
-from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declaration
+from tuner.storage.declaration import (
+    FORMAT_VERSION,
+    RELEASE_KEY,
+    THIS_RELEASE,
+    is_experiment,
+    read_declaration,
+)
+from tuner.storage.directories import absolute_path, make_folder, make_own_folder
 from tuner.storage.disk import DIRECTORY_MODE
-from tuner.storage.mkdir import absolute_path, make_folder, make_own_folder
 from tuner.storage.reading import has_content
-from tuner.storage.version_info import RELEASE_KEY, THIS_RELEASE
 
 from .argument_codec import note
 from .config import RunConfig

@@ -30,7 +30,7 @@ from tuner.execution.trainable import (
     trainable_name,
 )
 from tuner.storage.config_codec import check_keys
-from tuner.storage.mkdir import check_working_directory
+from tuner.storage.directories import check_working_directory
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .default_algorithms import chosen

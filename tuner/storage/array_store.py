@@ -1,31 +1,32 @@
 """Large constants of configurations, each stored once under the SHA-256 of its file.
 
-Only plain NumPy arrays are stored: their files are numbers behind a short header, and reading one executes nothing. Whoever reads
-one gets what was written or an error.
+Only plain NumPy arrays are stored: their files are numbers behind a short header, and reading one
+executes nothing. A read returns what was written or fails.
+
+Workers import this module when they unpickle a configuration, so it imports little.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
-from searchers.space.tree import assign, leaves
+import numpy as np
+
 from tuner.errors import StorageError
 
 from . import atomic
-from .array_files import ArrayFile, decoded, encoded
+from .directories import make_own_folder
 from .layout import OBJECTS
-from .mkdir import make_own_folder
-
-if TYPE_CHECKING:
-    import numpy as np  # recognised where the user has imported it, never imported for its own sake
+from .reading import LARGE_BYTES, read_file
 
 _LARGE_BYTES: Final = 1 << 20
-"""From this size on a worker maps an array's file, which is faster, holds nobody up, and lets workers share the memory."""
+"""From this size on a worker maps an array's file: faster than a pickle, and the memory is shared."""
 _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,6 +44,8 @@ class ObjectStore:
     def __init__(self, experiment: Path, *, sync: bool = True) -> None:
         self._directory = experiment / OBJECTS
         self._sync = sync
+        # By identity, since arrays cannot be hashed; the weak reference tells an array from a later
+        # one at the same address.
         self._contents: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._loaded: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
@@ -82,6 +85,8 @@ class ObjectStore:
 
         Unpickled, it has the arrays again. They may be written to: each worker has its own, as far as it differs from the file.
         """
+        from searchers.space.tree import assign, leaves  # noqa: PLC0415  (only the driver needs it)
+
         files = {
             path: ArrayFile(str(self._path(content)))
             for path, leaf in leaves(config)
@@ -109,3 +114,50 @@ class ObjectStore:
 def _holds(path: Path, data: bytes) -> bool:
     """Return whether the file is there, not a link, and as long as it should be; one that a crash has left is never incomplete."""
     return path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
+
+
+@final
+class ArrayFile:
+    """Stands for an array in a pickle: what comes out is the array, with its file for memory until it is written to."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _mapped, (self._path,)
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether the value is a NumPy array without Python objects in it, which can be stored without a pickle."""
+    return type(value) is np.ndarray and not value.dtype.hasobject
+
+
+def encoded(array: Any) -> bytes:
+    """Return the content of the array's file."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def decoded(path: str) -> Any:
+    """Return the array in a file that is named by its SHA-256.
+
+    Raises:
+        StorageError: If the file is not there, or not what it was.
+    """
+    try:
+        data = read_file(path, LARGE_BYTES)
+    except OSError as cause:
+        raise StorageError(
+            f"an array of a configuration cannot be read: {cause}; put the file back"
+        ) from cause
+    if hashlib.sha256(data).hexdigest() != Path(path).stem:
+        raise StorageError(f"{path} is damaged: its SHA-256 is not its name; put the original back")
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _mapped(path: str) -> Any:
+    # The file was written or verified by the driver that sends us here, so that it need not be read as a whole again.
+    return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)

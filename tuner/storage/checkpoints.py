@@ -24,7 +24,7 @@ from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 from tuner.errors import CheckpointError
 
 from . import atomic, remote, strict_json
-from .directory_copy import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
+from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 from .disk import DIRECTORY_MODE
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest

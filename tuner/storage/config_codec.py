@@ -19,8 +19,7 @@ from searchers.space.tree import GRID_KEY, Conditional, Path, is_grid, leaves
 from tuner.core.result import SCALARS
 from tuner.errors import StorageError
 
-from .array_files import is_storable
-from .array_store import ObjectStore
+from .array_store import ObjectStore, is_storable
 from .strict_json import Opaque, as_items, as_tuple, describe, opaque
 
 _log = logging.getLogger("tuner")

@@ -21,9 +21,8 @@ from typing import Any, Final, final
 from tuner.errors import NotRunning, StorageError
 
 from . import atomic, layout, strict_json
-from .current_owner import driver_of
-from .lock import Owner, read_owner
-from .mkdir import make_own_folder
+from .directories import make_own_folder
+from .lock import Owner, driver_of, read_owner
 from .reading import read_file
 
 _LOOK_EVERY_S: Final = 0.2

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.errors import StorageError
+from tuner.version import __version__
 
 from . import layout, strict_json
 from .reading import SMALL_BYTES, read_file
-from .version_info import THIS_RELEASE, writer_of
 
+RELEASE_KEY: Final = "release"
+THIS_RELEASE: Final = __version__
 FORMAT_VERSION: Final = 1
 _SEGMENTS: Final = f"{'[0-9]' * 20}.log"
 
@@ -56,3 +59,14 @@ def read_environments(directory: Path) -> list[Mapping[str, Any]]:
         if isinstance(sessions, list)
         else []
     )
+
+
+def writer_of(experiment: str | os.PathLike[str]) -> str:
+    """Return who has written the experiment last, e.g. ``"version 0.1.0 of tuner-hpo"``; says so where that is not known."""
+    try:
+        declaration = strict_json.loads(
+            read_file(Path(experiment) / layout.DECLARATION, SMALL_BYTES)
+        )
+        return f"version {str(declaration[RELEASE_KEY])[:40]} of tuner-hpo"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "an unknown version of tuner-hpo"

@@ -15,6 +15,8 @@ import errno
 import fcntl
 import logging
 import os
+import select
+import signal
 import socket
 import time
 import warnings
@@ -26,11 +28,10 @@ from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 
-from . import layout, owner_takeover, strict_json
-from .boot_id import boot_id
+from . import layout, strict_json
 from .disk import FILE_MODE, LOCAL_DISK, is_held
 from .layout import journal_directory, segments_in
-from .reading import read_file
+from .reading import open_regular, read_file
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -39,6 +40,50 @@ _NOTED: Final = ("epoch", "segment")
 _STEAL_TIMEOUT_S: Final = 10.0
 _NAME_TIMEOUT_S: Final = 0.5
 """How long a driver may take, once it has the lock, to write down that it is the owner."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_PROCESSES: Final = Path("/proc")
+_START_FIELD: Final = 19
+"""Of ``/proc/<pid>/stat``, counted behind the name of the program: when the process started, in ticks since the machine did."""
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, as the kernel counts; None where that cannot be told."""
+    try:
+        text = (_PROCESSES / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[_START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def kill(pid: int, started_ticks: int, timeout_s: float) -> None:
+    """Kill a process of this machine and wait until it is gone; one that is gone already is no error.
+
+    Args:
+        pid: The process.
+        started_ticks: When it started, see `start_ticks`.
+        timeout_s: How long to wait for its end.
+
+    Raises:
+        ExperimentLocked: If it is another process by now, may not be killed, or does not end.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (OSError, AttributeError) as cause:
+        raise ExperimentLocked(
+            f"process {pid} cannot be held on to: {cause}; kill it yourself"
+        ) from cause
+    try:
+        # The handle pins the process, so that what is killed is what has been looked at.
+        if start_ticks(pid) != started_ticks:
+            raise ExperimentLocked(
+                f"process {pid} is another one than that which took the lock; find out who holds it"
+            )
+        _kill(handle, pid, timeout_s)
+    finally:
+        os.close(handle)
 
 
 _log = logging.getLogger("tuner")
@@ -158,11 +203,7 @@ class Owner:
     def is_gone(self) -> bool:
         """Whether the process has surely ended: it was one of this machine and is not there any more."""
         is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
-        return (
-            is_here
-            and self.ticks is not None
-            and owner_takeover.start_ticks(self.pid) != self.ticks
-        )
+        return is_here and self.ticks is not None and start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -266,7 +307,7 @@ class ExperimentLock:
             raise ExperimentLocked(f"{held}, on another machine; end it there")
         if owner.pid == os.getpid():
             raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
-        owner_takeover.kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
+        kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
         if not self._lock.acquire(is_blocking=False):
             raise ExperimentLocked(f"{held}; that one was killed, but another has been faster")
         _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
@@ -342,5 +383,64 @@ def _myself() -> Owner:
         socket.gethostname(),
         boot_id(),
         started,
-        ticks=owner_takeover.start_ticks(os.getpid()),
+        ticks=start_ticks(os.getpid()),
     )
+
+
+def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
+    """Return who drives the experiment now, None for nobody.
+
+    What a driver has written down about itself is not enough: it may have died with its machine, or the directory may be a copy. Where
+    it is not surely gone the lock is tried, which a driver that holds it does not notice.
+
+    Args:
+        experiment: Its directory, which is not changed.
+
+    Example:
+        >>> import tempfile
+        >>> directory = tempfile.mkdtemp()
+        >>> with ExperimentLock(directory):
+        ...     driver_of(directory).is_gone
+        False
+    """
+    owner = read_owner(experiment)
+    return (
+        owner
+        if owner is not None and not owner.is_gone and _is_locked(Path(experiment) / layout.LOCK)
+        else None
+    )
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return True  # who cannot tell had better believe what is written there
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _kill(handle: int, pid: int, timeout_s: float) -> None:
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError as cause:
+        raise ExperimentLocked(
+            f"process {pid} belongs to somebody else and cannot be killed"
+        ) from cause
+    if not select.select([handle], [], [], timeout_s)[0]:
+        raise ExperimentLocked(f"process {pid} was killed, but has not ended after {timeout_s:g} s")
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from all others; empty where the system does not tell."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from tuner.errors import CheckpointError
 
 from . import atomic, strict_json
-from .directory_copy import Contents
+from .directories import Contents
 from .layout import MANIFEST, METADATA
 from .reading import SMALL_BYTES, open_file, read_file
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 from tuner.errors import CheckpointError
 
 from .atomic import temporary_sibling
+from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import verify
-from .mkdir import make_folder
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*(::|://)", re.IGNORECASE)
 

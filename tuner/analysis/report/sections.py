@@ -27,8 +27,7 @@ from tuner.core.pareto import best_trials, values_of
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
-from tuner.storage.declaration import read_declaration, read_environments
-from tuner.storage.version_info import RELEASE_KEY
+from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_environments
 
 _MAX_TEXT: Final = 160
 

@@ -26,8 +26,8 @@ from tuner.callbacks.log_records import (
 )
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
-from tuner.storage.boot_id import boot_id
 from tuner.storage.layout import LOGGED
+from tuner.storage.lock import boot_id
 
 from .append import append, replace_file
 from .background_writer import BatchWriter, Pace, Sink

@@ -28,9 +28,9 @@ from tuner.execution.result_fields import host
 from tuner.execution.session import run_again, run_attempt
 from tuner.execution.trainable_call import with_config
 from tuner.storage import strict_json
+from tuner.storage.directories import make_folder
 from tuner.storage.disk import FILE_MODE
 from tuner.storage.layout import STDERR, STDOUT
-from tuner.storage.mkdir import make_folder
 
 from . import process_groups, termination_signals
 from .standard_streams import open_standard_descriptors
