@@ -1,4 +1,9 @@
-"""Schedulers judge results: facts in, decisions out. They never import the engine that hosts them."""
+"""Schedulers: from trials and their results to decisions such as `Stop`, `Pause` and `Exploit`.
+
+Here are the interface (`Scheduler`), the decisions, and the algorithms: successive halving in
+`halving`, population based training in `population`, the rest in modules of their own. The engine
+that carries decisions out is in `tuner`, and is not imported here.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,13 @@ if TYPE_CHECKING:
     from .population.pb2 import PB2
     from .population.pbt import PopulationBasedTraining
     from .population.replay import PopulationBasedTrainingReplay
-    from .registry import create_scheduler
-    from .resource_allocation import (
+    from .resource_changing import (
         DistributeResources,
         DistributeResourcesToTopJob,
         ResourceAllocation,
+        ResourceChangingScheduler,
     )
-    from .resource_changing import ResourceChangingScheduler
-    from .scheduler import ExperimentView, Scheduler, TrialView
+    from .scheduler import ExperimentView, Scheduler, TrialView, create_scheduler
     from .trial_scheduler import TrialScheduler
 
 __all__ = [
@@ -64,8 +68,8 @@ _HOMES = {
     "ASHAScheduler": "halving.asha",
     "AsyncHyperBandScheduler": "halving.asha",
     "Decision": "decisions",
-    "DistributeResources": "resource_allocation",
-    "DistributeResourcesToTopJob": "resource_allocation",
+    "DistributeResources": "resource_changing",
+    "DistributeResourcesToTopJob": "resource_changing",
     "ExperimentView": "scheduler",
     "Exploit": "decisions",
     "FIFOScheduler": "fifo",
@@ -80,7 +84,7 @@ _HOMES = {
     "PopulationBasedTrainingReplay": "population.replay",
     "Reason": "decisions",
     "Resize": "decisions",
-    "ResourceAllocation": "resource_allocation",
+    "ResourceAllocation": "resource_changing",
     "ResourceChangingScheduler": "resource_changing",
     "Resume": "decisions",
     "Save": "decisions",
@@ -88,7 +92,7 @@ _HOMES = {
     "Stop": "decisions",
     "TrialScheduler": "trial_scheduler",
     "TrialView": "scheduler",
-    "create_scheduler": "registry",
+    "create_scheduler": "scheduler",
 }
 
 

@@ -1,7 +1,7 @@
-"""What a scheduler may decide about a trial.
+"""Decisions of a scheduler: stop, pause, resume, save, exploit or resize a trial.
 
-A decision names its trial and carries its reason with the numbers it was based on, so that the engine can write it down and
-tell a user, months later, why a trial ended where it did. A trial about which nothing is decided simply goes on.
+Each decision names its trial and carries its reason with the numbers it was based on, so that the
+engine can record why a trial ended where it did. A trial without a decision continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Reason:
 
     Attributes:
         rule: The rule that fired, as a dotted name, e.g. ``"asha.rung"``.
-        numbers: The numbers the rule compared, by name, e.g. ``{"value": 0.31, "cutoff": 0.25, "rung": 9}``.
+        numbers: The numbers the rule compared, by name, e.g. ``{"value": 0.31, "cutoff": 0.25,
+            "rung": 9}``.
     """
 
     rule: str
@@ -49,8 +50,8 @@ class Stop:
     Attributes:
         trial_id: The trial.
         reason: Why.
-        is_complete: Whether the trial has had all the resource it could get, so that its last result counts in full; False where it
-            was cut short.
+        is_complete: Whether the trial has had all the resource it could get, so that its last
+            result counts in full; False where it was cut short.
     """
 
     trial_id: str
@@ -62,8 +63,8 @@ class Stop:
 class Pause:
     """Save the trial, end its worker, and keep the trial for a later `Resume`.
 
-    A trial that cannot be saved when asked, since its training code reports checkpoints by itself, is paused at the first result with
-    which, or before which, it has reported one.
+    A trial that cannot be saved when asked, since its training code reports checkpoints by itself,
+    is paused at the first result with which, or before which, it has reported one.
     """
 
     trial_id: str
@@ -90,17 +91,20 @@ class Save:
 class Exploit:
     """Let the trial go on from a checkpoint of another trial, with another configuration.
 
-    The trial need not be saved for that. Where it is RUNNING its worker leaves at its next word, and the trial lies PAUSED until a
-    `Resume`, which may be given together with this decision: then it goes on at once, in the same process where the trainable can be
-    reset. Where it is PAUSED it stays so. From now on no retention deletes the donor's checkpoint before the trial has one of its own.
+    The trial need not be saved for that. Where it is RUNNING its worker leaves at its next word,
+    and the trial lies PAUSED until a `Resume`, which may be given together with this decision: then
+    it goes on at once, in the same process where the trainable can be reset. Where it is PAUSED it
+    stays so. From now on no retention deletes the donor's checkpoint before the trial has one of
+    its own.
 
     Attributes:
         trial_id: The trial.
         donor_id: Whose checkpoint it takes.
         config: The hyperparameters with which it goes on.
         reason: Why.
-        checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none, or one that was told to `Save` and has not
-            done so yet, is waited for: then it is the one that comes. If the donor ends without one, the trial goes on as it was.
+        checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none, or
+            one that was told to `Save` and has not done so yet, is waited for: then it is the one
+            that comes. If the donor ends without one, the trial goes on as it was.
     """
 
     trial_id: str

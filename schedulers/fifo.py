@@ -1,4 +1,4 @@
-"""First in, first out: every trial trains to its own end."""
+"""FIFO scheduler: every trial runs to its own end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Median stopping: a trial whose best is worse than what others of its age have had on average has no future."""
+"""Median stopping rule: stop trials whose best result is worse than the others' median average."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar, final
 
-from schedulers.halving.arguments import check_names, plain_number
-
+from .arguments import check_names, plain_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .metric_mode import DirectedScheduler, require_direction
-from .metric_reader import Readings, strict
+from .metric import DirectedScheduler, Readings, require_direction, strict
 from .scheduler import TrialView
 
 _PAUSED, _STOPPED = "median.pause", "median.stop"
@@ -81,29 +79,39 @@ class Curve:
 class MedianStoppingRule(DirectedScheduler):
     """Stops a trial when its best result so far is worse than the median of the others' running averages up to the same time.
 
-    Every result is judged from `grace_period` on. A trial's running average at a time is the mean of its results from `grace_period` to
-    that time; a trial that has ended or has not come as far counts with the average it had last. There are no levels, so trials may
-    report as they like, and no trial waits for another.
+    Every result is judged from `grace_period` on. A trial's running average at a time is the mean
+    of its results from `grace_period` to that time; a trial that has ended or has not come as far
+    counts with the average it had last. There are no levels, so trials may report as they like, and
+    no trial waits for another.
 
-    **Pausing instead** (``hard_stop=False``). A trial that would have been stopped is paused. When no further trial comes
-    (``experiment.no_more_trials``) and a slot is free, those that were paused are resumed, first in, first out, and then left alone until
-    they end: nothing else needs their slots any more. Trials must save checkpoints for that, or be able to when they are asked to.
+    **Pausing instead** (``hard_stop=False``). A trial that would have been stopped is paused. When
+    no further trial comes (``experiment.no_more_trials``) and a slot is free, those that were
+    paused are resumed, first in, first out, and then left alone until they end: nothing else needs
+    their slots any more. Trials must save checkpoints for that, or be able to when they are asked
+    to.
 
-    **When something is missing.** A result without ``time_attr`` or without the metric decides nothing and counts nowhere; `debug_string`
-    tells which was missing. A metric that is there but None, NaN or infinite is worse than every number: it makes an average worst from
-    then on, and a trial that has reported no number yet is worse than any median.
+    **When something is missing.** A result without ``time_attr`` or without the metric decides
+    nothing and counts nowhere; `debug_string` tells which was missing. A metric that is there but
+    None, NaN or infinite is worse than every number: it makes an average worst from then on, and a
+    trial that has reported no number yet is worse than any median.
 
-    **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to stop or to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to
+    stop or to pause is told so again.
 
-    Each result costs 16 bytes of memory and, to be judged, a binary search in the curve of every other trial and their median.
+    Each result costs 16 bytes of memory and, to be judged, a binary search in the curve of every
+    other trial and their median.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. The three times below are in its units.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. The
+            three times below are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
         grace_period: No trial is judged before, and results before count in no average; at least 0.
-        min_samples_required: How many other trials must have an average by then for a trial to be judged; at least 1.
-        min_time_slice: With ``hard_stop=False``, no trial is paused before it has trained so long; at least 0.
+        min_samples_required: How many other trials must have an average by then for a trial to be
+            judged; at least 1.
+        min_time_slice: With ``hard_stop=False``, no trial is paused before it has trained so long;
+            at least 0.
         hard_stop: Whether to stop trials; False pauses them.
 
     Raises:
@@ -116,13 +124,16 @@ class MedianStoppingRule(DirectedScheduler):
         'MedianStoppingRule: 0 stopped, 0 paused, 0 curves'
 
     Reference:
-        Golovin, Solnik, Moitra, Kochanski, Karro, Sculley. Google Vizier: A Service for Black-Box Optimization. KDD 2017, section 3.2.2.
+        Golovin, Solnik, Moitra, Kochanski, Karro, Sculley. Google Vizier: A Service for Black-Box
+            Optimization. KDD 2017, section 3.2.2.
 
     Departures:
-        From the paper, as Ray Tune: trials that still run are compared with, too, and averages begin at `grace_period`. From Ray Tune:
-        other trials need not have come as far as the one that is judged, without which the first trials of an experiment, which run side
-        by side, would hardly ever be judged; a trial is not compared with itself; with ``hard_stop=False`` a trial is paused once
-        at most; NaN is worst; a missing metric does not raise; all of it survives a restore.
+        From the paper, as Ray Tune: trials that still run are compared with, too, and averages
+            begin at `grace_period`. From Ray Tune:
+        other trials need not have come as far as the one that is judged, without which the first
+        trials of an experiment, which run side by side, would hardly ever be judged; a trial is not
+        compared with itself; with ``hard_stop=False`` a trial is paused once at most; NaN is worst;
+        a missing metric does not raise; all of it survives a restore.
     """
 
     first_comparison: ClassVar[str | None] = "grace_period"
@@ -144,7 +155,8 @@ class MedianStoppingRule(DirectedScheduler):
             )
         if min_samples_required < 1:
             raise ValueError(
-                f"min_samples_required must be at least 1, got {min_samples_required}; a median needs something to stand on"
+                f"min_samples_required must be at least 1, got {min_samples_required}; a median "
+                "needs something to stand on"
             )
         self.metric = metric
         self.mode = mode
@@ -271,8 +283,8 @@ class MedianStoppingRule(DirectedScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with another metric, mode or beginning of averages: what was recorded would not
-                compare.
+            ValueError: If it comes from a scheduler with another metric, mode or beginning of
+                averages: what was recorded would not compare.
         """
         self._check_settings(state)
         self._curves = {trial_id: Curve.of(saved) for trial_id, saved in state["curves"].items()}

@@ -1,13 +1,14 @@
-"""The interface every scheduler fulfils: facts in, decisions out."""
+"""The interface of schedulers, the views that they get, and their registry by short names."""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, final
 
-from searchers.recorded_arguments import Declared
+from searchers.recorded_arguments import Declared, constructed_with, found_by_name
 
 from .decisions import Decision
 
@@ -84,21 +85,26 @@ class NoExperiment:
 class Scheduler(Declared, ABC):
     """Judges results and decides which trials go on.
 
-    A scheduler never holds the engine: it is told facts and returns decisions, and one callback may decide about several trials.
-    It reads no clock and draws chance only from the seed it is given, so the same facts in the same order give the same decisions.
-    Callbacks arrive in this order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly one of
-    `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may repeat results it has already reported; one that
-    is interrupted together with the whole experiment is not over, and goes on reporting when that is restored.
+    A scheduler never holds the engine: it is told facts and returns decisions, and one callback may
+    decide about several trials. It reads no clock and draws chance only from the seed it is given,
+    so the same facts in the same order give the same decisions. Callbacks arrive in this order for
+    each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly one of
+    `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may repeat
+    results it has already reported; one that is interrupted together with the whole experiment is
+    not over, and goes on reporting when that is restored.
 
     Attributes:
         metric: Flattened name of what is optimised; None as long as nobody has named it.
         mode: ``"min"`` or ``"max"``: its direction.
-        experiment: What can be seen of the experiment; the engine sets it before the first trial is added.
-        changes_trials: Whether trials may go on with another configuration, or other resources, than they began with: what becomes of them
-            then cannot be told from recordings.
-        first_comparison: Name of the argument that tells at which ``time_attr`` trials are compared for the first time; where no trial gets
-            there, the user is told at the end. None for a scheduler without such an argument.
-        remarks: Sentences for the user. The engine shows each once, and empties the list; append to a list of your own making.
+        experiment: What can be seen of the experiment; the engine sets it before the first trial is
+            added.
+        changes_trials: Whether trials may go on with another configuration, or other resources,
+            than they began with: what becomes of them then cannot be told from recordings.
+        first_comparison: Name of the argument that tells at which ``time_attr`` trials are compared
+            for the first time; where no trial gets there, the user is told at the end. None for a
+            scheduler without such an argument.
+        remarks: Sentences for the user. The engine shows each once, and empties the list; append to
+            a list of your own making.
     """
 
     metric: str | None = None
@@ -117,12 +123,14 @@ class Scheduler(Declared, ABC):
         """Take over the experiment's metric, mode and seed, before the first trial is added.
 
         Args:
-            metric: Name of the metric in flattened form (``"val/loss"``), or None where the experiment names none.
+            metric: Name of the metric in flattened form (``"val/loss"``), or None where the
+                experiment names none.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
             **spec: ``seed`` (int), from which all of the scheduler's chance must be drawn.
 
         Returns:
-            False where the scheduler already has a metric or mode of its own and another one is given here. The same one is no other.
+            False where the scheduler already has a metric or mode of its own and another one is
+            given here. The same one is no other.
         """
         if (metric and self.metric not in (None, metric)) or (
             mode and self.mode not in (None, mode)
@@ -135,7 +143,8 @@ class Scheduler(Declared, ABC):
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space, completed by hyperparameters that this scheduler varies and the space does not have.
 
-        Called once, before anything is sampled; the values that trials begin with are sampled like those of all other parameters.
+        Called once, before anything is sampled; the values that trials begin with are sampled like
+        those of all other parameters.
         """
         return space
 
@@ -149,7 +158,8 @@ class Scheduler(Declared, ABC):
 
         Args:
             trial: The trial that reported and now waits for the answer; it is RUNNING.
-            result: Its metrics, nested ones flattened to ``"a/b"``, with the keys that the engine adds.
+            result: Its metrics, nested ones flattened to ``"a/b"``, with the keys that the engine
+                adds.
 
         Returns:
             Decisions about this trial or others; none means that all go on.
@@ -168,9 +178,10 @@ class Scheduler(Declared, ABC):
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Say what to do with paused trials when nothing else is ready to run.
 
-        Called while trials are PAUSED, no trial is pending and a slot is free, before the searcher is asked for another trial. It must
-        end: once ``experiment.no_more_trials`` holds and nothing can be resumed any more, what is still paused has to be stopped, or the
-        engine stops it with the reason ``"idle"``.
+        Called while trials are PAUSED, no trial is pending and a slot is free, before the searcher
+        is asked for another trial. It must end: once ``experiment.no_more_trials`` holds and
+        nothing can be resumed any more, what is still paused has to be stopped, or the engine stops
+        it with the reason ``"idle"``.
 
         Args:
             trials: The paused trials, in the order they were paused.
@@ -182,7 +193,8 @@ class Scheduler(Declared, ABC):
     def keeps_state(self) -> bool:
         """Whether `state_dict` tells all that the facts so far have led to.
 
-        False, unless it is overridden: the scheduler is then brought back by telling it all facts again, from the beginning.
+        False, unless it is overridden: the scheduler is then brought back by telling it all facts
+        again, from the beginning.
         """
         return type(self).state_dict is not Scheduler.state_dict
 
@@ -196,3 +208,50 @@ class Scheduler(Declared, ABC):
     def debug_string(self) -> str:
         """Return one line about the scheduler's state for people who watch the experiment."""
         return type(self).__name__
+
+
+_CLASSES: Mapping[str, str] = {
+    "fifo": "FIFOScheduler",
+    "asha": "ASHAScheduler",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "pasha": "PASHAScheduler",
+    "moasha": "MOASHAScheduler",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+    "mf_pbt": "MFPopulationBasedTraining",
+    "resource_changing": "ResourceChangingScheduler",
+}
+
+
+def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
+    """Construct a scheduler by its short name, e.g. from a command line.
+
+    Args:
+        name: ``"fifo"``; ``"asha"``, ``"async_hyperband"`` or ``"asynchyperband"``, which are the
+            same; ``"pasha"``, ``"moasha"``, ``"hyperband"`` (or ``"hb_bohb"``),
+            ``"median_stopping_rule"`` (or ``"medianstopping"``), ``"pbt"``, ``"pbt_replay"``,
+            ``"pb2"``, ``"mf_pbt"`` or ``"resource_changing"``.
+        **kwargs: The arguments of its class.
+
+    Raises:
+        TypeError: If the scheduler has no such argument.
+        ValueError: If there is no such scheduler, or it refuses an argument's value.
+
+    Example:
+        >>> create_scheduler("asha", metric="loss", mode="min", max_t=10).debug_string()
+        'AsyncHyperBandScheduler: 0 stopped'
+
+    Departures:
+        Ray Tune drops arguments it does not know without a word.
+    """
+    # Only the one that is named is imported.
+    kind: type[Scheduler] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
+    return constructed_with(kind, kwargs)

@@ -1,4 +1,4 @@
-"""Schedulers with Ray Tune's signatures, and the adapter through which they run."""
+"""Adapter for schedulers with Ray Tune's signatures."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ _REMEDY: Final = "write it as a schedulers.Scheduler, which returns decisions in
 class TrialScheduler:
     """Base of schedulers that were written for Ray Tune.
 
-    A scheduler with these signatures, whether it derives from this class, from Ray Tune's or from none, is taken as it is by
-    ``TuneConfig(scheduler=...)``. New ones are better written as a `Scheduler`: it decides about several trials at once, keeps its state
-    through a restore without being told everything again, and gives reasons.
+    A scheduler with these signatures, whether it derives from this class, from Ray Tune's or from
+    none, is taken as it is by ``TuneConfig(scheduler=...)``. New ones are better written as a
+    `Scheduler`: it decides about several trials at once, keeps its state through a restore without
+    being told everything again, and gives reasons.
 
-    Of the controller, ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and ``pause_trial`` are there; of a trial
-    ``trial_id``, ``config`` and ``status``, which are not to be changed, ``last_result`` (the one before `result`), ``is_finished()`` and
-    ``has_checkpoint()``. A class that uses anything else of them is refused when it is given to `TuneConfig`, by method and name.
+    Of the controller, ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and
+    ``pause_trial`` are there; of a trial ``trial_id``, ``config`` and ``status``, which are not to
+    be changed, ``last_result`` (the one before `result`), ``is_finished()`` and
+    ``has_checkpoint()``. A class that uses anything else of them is refused when it is given to
+    `TuneConfig`, by method and name.
 
     Departures:
-        From Ray Tune: new trials start by themselves, in the order in which they were suggested; `choose_trial_to_run` is asked about
-        those that are paused, when a slot is free and no new trial is to come before one of them goes on. Unless it is overridden they
-        go on in their order. ``save`` and ``restore`` are never called: a restored scheduler is told everything again.
+        From Ray Tune: new trials start by themselves, in the order in which they were suggested;
+            `choose_trial_to_run` is asked about
+        those that are paused, when a slot is free and no new trial is to come before one of them
+        goes on. Unless it is overridden they go on in their order. ``save`` and ``restore`` are
+        never called: a restored scheduler is told everything again.
     """
 
     CONTINUE = "CONTINUE"
@@ -95,7 +100,8 @@ def adapted(scheduler: Any) -> Any:
     """Return a scheduler as the engine hosts it: one with Ray Tune's signatures in an adapter, anything else as it is.
 
     Raises:
-        TypeError: If it is a class, or one with Ray Tune's signatures that needs more than there is here.
+        TypeError: If it is a class, or one with Ray Tune's signatures that needs more than there is
+            here.
     """
     if isinstance(scheduler, type) and callable(getattr(scheduler, _RESULT, None)):
         name = scheduler.__name__
@@ -201,7 +207,8 @@ class TrialSchedulerAdapter(Scheduler):
                 pass
             case _:
                 raise ValueError(
-                    f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got {word!r}"
+                    f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got "
+                    f"{word!r}"
                 )
         return self._taken()
 
@@ -430,7 +437,8 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return
-    # A hook may call its arguments as it likes; a method of another name is understood where it uses Ray Tune's words.
+    # A hook may call its arguments as it likes; a method of another name is understood where it
+    # uses Ray Tune's words.
     given = list(inspect.signature(function).parameters)[1:]
     body = [
         inner

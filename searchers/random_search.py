@@ -34,7 +34,7 @@ class BasicVariantGenerator(Searcher):
         ValueError: If a number is negative; with the space, if a point does not fit it.
 
     Example:
-        >>> from searchers.space import grid_search, uniform
+        >>> from .space import grid_search, uniform
         >>> searcher = BasicVariantGenerator(points_to_evaluate=[{"lr": 0.5}])
         >>> searcher.set_search_properties(None, None, {"lr": uniform(0, 1), "depth": grid_search([2, 3])}, seed=0, num_samples=2)
         True

@@ -1,5 +1,6 @@
 """Successive halving: ASHA, PASHA, MOASHA and HyperBand.
 
-All of them compare trials of equal age at rungs, and go on with the best; what they share (rungs, brackets, the stopping and the promotion
-rule) stands here too. Schedulers that train a population are in `schedulers.population`.
+All of them compare trials at equal amounts of training (rungs) and continue the best. Rungs and the
+stopping and promotion rules that they share are here too. Population based training is in
+`schedulers.population`.
 """

@@ -1,17 +1,17 @@
-"""Asynchronous successive halving: at each rung only the best of those who got there go on."""
+"""ASHA: asynchronous successive halving, by stopping or by promotion."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+from schedulers.arguments import check_count, check_entry, plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.scheduler import TrialView
 
-from .arguments import check_count, check_entry, plain_number
-from .halving import HalvingScheduler, Plan, Report, RungRule
+from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule
 from .promotion_rule import Promoter
-from .rush_threshold import KnownGood
+from .rungs import KnownGood
 from .stopping_rule import Stopping
 
 _TYPES = ("auto", "promotion", "stopping")
@@ -21,65 +21,86 @@ _TYPES = ("auto", "promotion", "stopping")
 class AsyncHyperBandScheduler(HalvingScheduler):
     """ASHA: compares trials at geometrically spaced levels of training, and lets only the best of each level go on.
 
-    **Type "stopping".** Each trial is judged once at each level it reaches, against all that reached the level before it, its own value
-    included: it goes on while it is among the best ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise
-    (`rungs` says how ties and NaN count). Nobody ever waits for anybody: a trial is answered at once, and needs no checkpoint.
+    **Type "stopping".** Each trial is judged once at each level it reaches, against all that
+    reached the level before it, its own value included: it goes on while it is among the best
+    ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise (`rungs` says
+    how ties and NaN count). Nobody ever waits for anybody: a trial is answered at once, and needs
+    no checkpoint.
 
-    **Type "promotion".** Each trial pauses at each level it reaches, with its checkpoint. When a slot is free, the best paused trial among
-    the best ``floor(n / reduction_factor)`` of a level goes on to the next one, the highest level that has one first; where no level has
-    one, a new trial starts (`promotion` says how ties and NaN count). So a first verdict can be revised when more trials have come, and a
-    bad trial never trains on since it was early; but trials have to save and load. A paused trial that can never be among the best of its
-    level, whatever the trials to come will report, is stopped at once, so that its checkpoint can be deleted; that takes an experiment
-    whose number of trials is known. The best one of a level always keeps its checkpoint.
+    **Type "promotion".** Each trial pauses at each level it reaches, with its checkpoint. When a
+    slot is free, the best paused trial among the best ``floor(n / reduction_factor)`` of a level
+    goes on to the next one, the highest level that has one first; where no level has one, a new
+    trial starts (`promotion` says how ties and NaN count). So a first verdict can be revised when
+    more trials have come, and a bad trial never trains on since it was early; but trials have to
+    save and load. A paused trial that can never be among the best of its level, whatever the trials
+    to come will report, is stopped at once, so that its checkpoint can be deleted; that takes an
+    experiment whose number of trials is known. The best one of a level always keeps its checkpoint.
 
-    **How a promotion ends.** When no trial comes any more, nothing runs and nobody may be promoted, all that are paused are stopped. If
-    until then no trial has reached `max_t`, or an end of its own, above the best one of the highest level that has a paused one, that is
-    promoted first, as often as it takes: so two trials with a factor of three yield one full training, too. Where the search does not
-    end but waits for a trial to end, as with a limit on how many are unfinished, the last one of the lowest level is stopped to make room.
+    **How a promotion ends.** When no trial comes any more, nothing runs and nobody may be promoted,
+    all that are paused are stopped. If until then no trial has reached `max_t`, or an end of its
+    own, above the best one of the highest level that has a paused one, that is promoted first, as
+    often as it takes: so two trials with a factor of three yield one full training, too. Where the
+    search does not end but waits for a trial to end, as with a limit on how many are unfinished,
+    the last one of the lowest level is stopped to make room.
 
-    **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that reaches a level has a checkpoint by
-    then, and "stopping" otherwise; `remarks` say so.
+    **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that
+    reaches a level has a checkpoint by then, and "stopping" otherwise; `remarks` say so.
 
-    **When later trials are better.** A search that learns soon suggests nothing but good configurations, and which of them is the best,
-    their first results hardly tell: those who learn fastest lead. With `later_grace_period`, only scouts are compared from `grace_period`
-    on, so that the search has something to learn from soon: those that begin before `num_scouts` trials have got there. Those after them
-    are first compared at `later_grace_period`.
+    **When later trials are better.** A search that learns soon suggests nothing but good
+    configurations, and which of them is the best, their first results hardly tell: those who learn
+    fastest lead. With `later_grace_period`, only scouts are compared from `grace_period` on, so
+    that the search has something to learn from soon: those that begin before `num_scouts` trials
+    have got there. Those after them are first compared at `later_grace_period`.
 
-    **When trials report rarely.** A result is judged at the highest level at or below its ``time_attr``, if the trial has not been judged
-    at that level or above. Levels that it jumped over are skipped for good: a later value never gets onto a lower rung, where it would
-    raise the bar for younger trials. A value does count at a level that it has passed by less than the step to the next one, so let
-    all trials report equally often, best of all at the levels themselves.
+    **When trials report rarely.** A result is judged at the highest level at or below its
+    ``time_attr``, if the trial has not been judged at that level or above. Levels that it jumped
+    over are skipped for good: a later value never gets onto a lower rung, where it would raise the
+    bar for younger trials. A value does count at a level that it has passed by less than the step
+    to the next one, so let all trials report equally often, best of all at the levels themselves.
 
-    **When something is missing.** A result without ``time_attr``, or before `max_t` without the metric, decides nothing; `debug_string`
-    tells which was missing. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
-    A trial is promoted with none, and survives stopping with one only where it is alone at its first level.
+    **When something is missing.** A result without ``time_attr``, or before `max_t` without the
+    metric, decides nothing; `debug_string` tells which was missing. A metric that is there but
+    None, NaN or infinite, in whatever direction, counts as worst. A trial is promoted with none,
+    and survives stopping with one only where it is alone at its first level.
 
-    **Repeated results**, after a crash or a restore, are not recorded again; a trial that was told to stop or to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not recorded again; a trial that was told
+    to stop or to pause is told so again.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t` and `grace_period` are in its units.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+            and `grace_period` are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
         max_t: The highest level. No trial is compared there; it has simply trained enough.
         grace_period: The lowest level, between 1 and `max_t`; no trial is stopped before it.
-        reduction_factor: One trial in this many survives a level, and levels are this factor apart; more than 1.
-        brackets: How many brackets to spread the trials over, at least 1; of more than there are levels, as many are made as there are
-            levels. Bracket `b` starts at the level with number `b`, so that its trials get a longer grace period. Each trial is drawn
-            into a bracket with the probabilities that HyperBand's bracket sizes stand in, by the experiment's seed and the trial's name
-            alone.
-        stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train on.
+        reduction_factor: One trial in this many survives a level, and levels are this factor apart;
+            more than 1.
+        brackets: How many brackets to spread the trials over, at least 1; of more than there are
+            levels, as many are made as there are levels. Bracket `b` starts at the level with
+            number `b`, so that its trials get a longer grace period. Each trial is drawn into a
+            bracket with the probabilities that HyperBand's bracket sizes stand in, by the
+            experiment's seed and the trial's name alone.
+        stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
+            on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
-        num_threshold_candidates: How many of the first trials are known to be good, e.g. from earlier tasks (RUSH). At each level the best
-            value that one of them had there is a bar: a trial that is not known and worse than it goes no further.
-        cost_attr: Which entry of a result tells what the trial has cost so far, e.g. ``"time_total_s"``; only with ``type="promotion"``.
-            Then of each level as many of the best may be promoted as have cost together at most ``1 / reduction_factor`` of what all that
-            got there have cost, so that slow trials take no more than their share. A result without it decides nothing before `max_t`.
-        later_grace_period: Trials that are no scouts are compared from the first level on that is no lower than this, between
-            `grace_period` and `max_t`; None to compare all of them from `grace_period` on.
-        num_scouts: How many trials have to have got to `grace_period` before those that begin are no scouts any more.
+        num_threshold_candidates: How many of the first trials are known to be good, e.g. from
+            earlier tasks (RUSH). At each level the best value that one of them had there is a bar:
+            a trial that is not known and worse than it goes no further.
+        cost_attr: Which entry of a result tells what the trial has cost so far, e.g.
+            ``"time_total_s"``; only with ``type="promotion"``. Then of each level as many of the
+            best may be promoted as have cost together at most ``1 / reduction_factor`` of what all
+            that got there have cost, so that slow trials take no more than their share. A result
+            without it decides nothing before `max_t`.
+        later_grace_period: Trials that are no scouts are compared from the first level on that is
+            no lower than this, between `grace_period` and `max_t`; None to compare all of them from
+            `grace_period` on.
+        num_scouts: How many trials have to have got to `grace_period` before those that begin are
+            no scouts any more.
 
     Attributes:
-        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`, where they end.
+        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
+            `max_t`, where they end.
 
     Raises:
         TypeError: If a number is not a number.
@@ -91,18 +112,24 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         (1, 3, 9, 27, 81)
 
     Reference:
-        Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar. A System for Massively Parallel Hyperparameter Tuning.
-        MLSys 2020, arXiv 1810.05934, algorithm 2. Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel
-        Bandit-Based Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560. Known good trials: see `rush`.
+        Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar. A System for
+        Massively Parallel Hyperparameter Tuning. MLSys 2020, arXiv 1810.05934, algorithm 2.
+        Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel Bandit-Based
+        Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560. Known good trials: see
+        `rush`.
 
     Departures:
-        From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than paused; with "promotion" a short experiment
-        promotes its best trial to `max_t` in the end, trials that cannot be promoted are stopped early, and a free slot goes to the
-        highest level of all brackets instead of one drawn bracket; the first trials may have a grace period of their own. From Ray Tune,
-        which never promotes: no level is lost to rounding, and `max_t` is one; a trial is ranked with its own value, ties included, instead
-        of against an interpolated percentile of earlier ones; late values do not fill lower levels; NaN does not survive; brackets follow
-        HyperBand's sizes and the seed, and there are no more of them than levels; the value at a trial's end is not recorded once more;
-        what was recorded survives a restore; a missing metric or mode is refused before the first trial.
+        From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than
+            paused; with "promotion" a short experiment
+        promotes its best trial to `max_t` in the end, trials that cannot be promoted are stopped
+        early, and a free slot goes to the highest level of all brackets instead of one drawn
+        bracket; the first trials may have a grace period of their own. From Ray Tune, which never
+        promotes: no level is lost to rounding, and `max_t` is one; a trial is ranked with its own
+        value, ties included, instead of against an interpolated percentile of earlier ones; late
+        values do not fill lower levels; NaN does not survive; brackets follow HyperBand's sizes and
+        the seed, and there are no more of them than levels; the value at a trial's end is not
+        recorded once more; what was recorded survives a restore; a missing metric or mode is
+        refused before the first trial.
     """
 
     prefix = "asha"
@@ -215,7 +242,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: what was recorded would not compare.
+            ValueError: If it comes from a scheduler with other arguments: what was recorded would
+                not compare.
         """
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
@@ -238,7 +266,8 @@ ASHAScheduler = AsyncHyperBandScheduler
 """The short name of the same scheduler."""
 
 _PROMOTES = (
-    "ASHA pauses trials at its levels and promotes the best of them later, since trials save checkpoints; "
+    "ASHA pauses trials at its levels and promotes the best of them later, since trials save "
+    "checkpoints; "
     "ASHAScheduler(type='stopping') stops them instead, and never waits."
 )
 _STOPS = (
@@ -251,7 +280,8 @@ def _later_level(levels: Sequence[Number], later_grace_period: Any) -> Number:
     period = plain_number("later_grace_period", later_grace_period)
     if not levels[0] <= period <= levels[-1]:
         raise ValueError(
-            f"later_grace_period must be between grace_period={levels[0]} and max_t={levels[-1]}, got {period}; None takes grace_period"
+            f"later_grace_period must be between grace_period={levels[0]} and max_t={levels[-1]}, "
+            f"got {period}; None takes grace_period"
         )
     return next(level for level in levels if level >= period)
 
@@ -259,11 +289,13 @@ def _later_level(levels: Sequence[Number], later_grace_period: Any) -> Number:
 def _check_type(kind: str, cost_attr: str | None) -> None:
     if kind not in _TYPES:
         raise ValueError(
-            f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where trials save checkpoints"
+            f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where "
+            "trials save checkpoints"
         )
     if cost_attr is not None:
         check_entry("cost_attr", cost_attr, "None lets cost not count")
         if kind != "promotion":
             raise ValueError(
-                f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only type='promotion' counts cost"
+                f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only "
+                "type='promotion' counts cost"
             )

@@ -1,45 +1,59 @@
-"""MOASHA: successive halving for several metrics, which stops who is dominated by too many others of the same age."""
+"""MOASHA: asynchronous successive halving for several metrics at once.
+
+Trials on a rung are sorted into Pareto fronts, and within a front by how well they spread over it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
+from schedulers.arguments import check_entry
 from schedulers.decisions import Decision, Number, Reason, Resume, Stop
-from schedulers.metric_reader import strict
+from schedulers.metric import strict
 from schedulers.scheduler import MODES, ExperimentView, TrialView
 
-from .arguments import check_entry
-from .halving import HalvingScheduler, Plan, Report, RungRule, full_training
-from .pareto_rungs import FrontStanding, ParetoRungs
+from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule, full_training
 
 
 @final
 class MOASHAScheduler(HalvingScheduler):
     """Stops a trial at a level unless it is among the best ``ceil(n / reduction_factor)`` there in several metrics at once.
 
-    Trials at a level are sorted into fronts: the first are those that no other one dominates, i.e. equals or beats in every metric; the
-    second those that only the first dominate, and so on. Better fronts survive first. A front that does not fit in whole survives in the
-    order of an epsilon net: first the trial that is best in the first metric, then again and again the one that is farthest from those
-    before, so that what survives spreads over the trade-offs. Each trial is judged once at each level, and never waits.
+    Trials at a level are sorted into fronts: the first are those that no other one dominates, i.e.
+    equals or beats in every metric; the second those that only the first dominate, and so on.
+    Better fronts survive first. A front that does not fit in whole survives in the order of an
+    epsilon net: first the trial that is best in the first metric, then again and again the one that
+    is farthest from those before, so that what survives spreads over the trade-offs. Each trial is
+    judged once at each level, and never waits.
 
-    A trial with a metric that is None, NaN or infinite stands behind all others, whatever its other metrics are, and goes on only where
-    it is alone at its first level. A result without one of the metrics decides nothing before `max_t`; `debug_string` tells which was
-    missing. Rare and repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
+    A trial with a metric that is None, NaN or infinite stands behind all others, whatever its other
+    metrics are, and goes on only where it is alone at its first level. A result without one of the
+    metrics decides nothing before `max_t`; `debug_string` tells which was missing. Rare and
+    repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
 
     Args:
         metrics: What to compare, at least two flattened names; or these with the mode of each, e.g.
-            ``{"accuracy": "max", "latency": "min"}``. They are the scheduler's own: the metric of ``TuneConfig`` is not looked at.
-        modes: ``"min"`` or ``"max"`` for each metric, or one of them for all; None where `metrics` has them.
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t` and `grace_period` are in its units.
+            ``{"accuracy": "max", "latency": "min"}``. They are the scheduler's own: the metric of
+            ``TuneConfig`` is not looked at.
+        modes: ``"min"`` or ``"max"`` for each metric, or one of them for all; None where `metrics`
+            has them.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+            and `grace_period` are in its units.
         max_t: The highest level. No trial is compared there; it has simply trained enough.
         grace_period: The lowest level, between 1 and `max_t`; no trial is stopped before it.
-        reduction_factor: One trial in this many survives a level, and levels are this factor apart; more than 1.
+        reduction_factor: One trial in this many survives a level, and levels are this factor apart;
+            more than 1.
         brackets: How many brackets to spread the trials over; see `ASHAScheduler`.
-        stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train on.
+        stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
+            on.
 
     Attributes:
-        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`, where they end.
+        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
+            `max_t`, where they end.
 
     Raises:
         TypeError: If a number is not a number, or `metrics` are no names.
@@ -51,12 +65,14 @@ class MOASHAScheduler(HalvingScheduler):
         (1, 3, 9, 27)
 
     Reference:
-        Schmucker, Donini, Zafar, Salinas, Archambeau. Multi-Objective Asynchronous Successive Halving. 2021, arXiv 2106.12639;
-        non-dominated rank with epsilon nets (EpsNet).
+        Schmucker, Donini, Zafar, Salinas, Archambeau. Multi-Objective Asynchronous Successive
+        Halving. 2021, arXiv 2106.12639; non-dominated rank with epsilon nets (EpsNet).
 
     Departures:
-        From Syne Tune: metrics are scaled to their range in the front before distances are taken, so that their units do not matter; room
-        is rounded up and a missing or diverged metric dealt with as by `ASHAScheduler`; fronts are kept from report to report.
+        From Syne Tune: metrics are scaled to their range in the front before distances are taken,
+            so that their units do not matter; room
+        is rounded up and a missing or diverged metric dealt with as by `ASHAScheduler`; fronts are
+        kept from report to report.
     """
 
     prefix = "moasha"
@@ -226,7 +242,8 @@ def _paired(metrics: Any, modes: Any) -> dict[str, str]:
         names, chosen = list(metrics), list(metrics.values())
     elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
         raise TypeError(
-            f"metrics must be names, or names with modes, got {metrics!r}; e.g. {{'accuracy': 'max', 'latency': 'min'}}"
+            f"metrics must be names, or names with modes, got {metrics!r}; e.g. {{'accuracy': "
+            "'max', 'latency': 'min'}"
         )
     else:
         names = list(metrics)
@@ -240,9 +257,295 @@ def _check_pairs(names: Sequence[Any], chosen: Sequence[Any], modes: Any) -> Non
         check_entry("each of metrics", name, "e.g. 'accuracy'")
     if len(names) != len(set(names)) or len(names) < 2:  # noqa: PLR2004  (one metric is what ASHA is for)
         raise ValueError(
-            f"metrics must be at least two different names, got {list(names)}; for one metric there is ASHAScheduler"
+            f"metrics must be at least two different names, got {list(names)}; for one metric "
+            "there is ASHAScheduler"
         )
     if len(chosen) != len(names) or any(mode not in MODES for mode in chosen):
         raise ValueError(
-            f"modes must be 'min' or 'max' for each of {list(names)}, got {modes if modes is not None else list(chosen)!r}"
+            f"modes must be 'min' or 'max' for each of {list(names)}, got "
+            f"{modes if modes is not None else list(chosen)!r}"
         )
+
+
+Point = tuple[float, ...]
+"""What a trial has reached in each metric; less is better."""
+
+
+def dominates(one: Point, other: Point) -> bool:
+    """Return whether `one` is nowhere worse than `other` and somewhere better.
+
+    Example:
+        >>> dominates((1, 2), (1, 3)), dominates((1, 2), (2, 1)), dominates((1, 2), (1, 2))
+        (True, False, False)
+    """
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
+    """Yield the numbers of the points in an order in which each first few are spread well: next comes who is farthest from all before.
+
+    It begins with the point that is best in the first metric. Each metric is scaled to its range
+    first. Among equals the earlier comes first.
+
+    Args:
+        points: At least one.
+
+    Example:
+        >>> list(epsilon_net([(0, 9), (1, 8), (5, 5), (9, 0)]))
+        [0, 3, 2, 1]
+
+    Reference:
+        Clarkson. Nearest-Neighbor Searching and Metric Space Dimensions. 2006, section 3; as the
+        tie-breaking of MOASHA.
+    """
+    ranges = [
+        (min(column), (max(column) - min(column)) or 1.0) for column in zip(*points, strict=True)
+    ]
+    scaled = [
+        tuple((x - low) / width for x, (low, width) in zip(point, ranges, strict=True))
+        for point in points
+    ]
+    chosen = min(range(len(points)), key=lambda number: points[number][0])
+    distances = dict.fromkeys(range(len(points)), math.inf)
+    while True:
+        yield chosen
+        del distances[chosen]
+        if not distances:
+            return
+        for number, distance in distances.items():
+            distances[number] = min(distance, math.dist(scaled[number], scaled[chosen]))
+        chosen = max(distances, key=distances.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontStanding:
+    """How a trial stood on a rung at the moment it was recorded there.
+
+    Attributes:
+        level: The rung's level.
+        values: What it has reached; empty where a metric was not a finite number.
+        front: Number of its front; 1 for the trials that nobody dominates. The last one for what
+            was not a finite number.
+        num_better: How many trials stand in better fronts.
+        num_recorded: How many trials the rung held, this one included.
+        num_kept: How many of them survive.
+        position: Place in its front's epsilon net, from 1; at most one more than there was room
+            for, and 1 where room decided alone.
+        is_first: Whether it is the first rung that the trial has come to.
+    """
+
+    level: Number
+    values: Point
+    front: int
+    num_better: int
+    num_recorded: int
+    num_kept: int
+    position: int
+    is_first: bool = True
+
+    @property
+    def survives(self) -> bool:
+        """Whether the trial is good enough to go on."""
+        return self.num_better + self.position <= self.num_kept and (
+            self.is_first or bool(self.values)
+        )
+
+
+class _Rung:
+    """The points of one rung, sorted into fronts as they come."""
+
+    __slots__ = ("fronts", "num_invalid", "num_skipped", "points")
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.fronts: list[list[int]] = []
+        self.num_invalid = 0
+        self.num_skipped = 0
+
+    @property
+    def num_recorded(self) -> int:
+        return len(self.points) + self.num_invalid
+
+    def add(self, point: Point) -> int:
+        """Put the point into its front, push whom it dominates down, and return the number of its front."""
+        self.points.append(point)
+        place = number = self._front_for(point)
+        moving = [len(self.points) - 1]
+        # Whoever is pushed down lands in the next front; of that, only those can have to move that
+        # the arrivals dominate.
+        while moving:
+            if number == len(self.fronts):
+                self.fronts.append([])
+            staying, pushed = self._split(self.fronts[number], moving)
+            self.fronts[number] = sorted(staying + moving)
+            moving, number = pushed, number + 1
+        return place
+
+    def _front_for(self, point: Point) -> int:
+        # Who is dominated from a front is dominated from all better ones, too; so the first front
+        # that does not is its own.
+        low, high = 0, len(self.fronts)
+        while low < high:
+            middle = (low + high) // 2
+            if any(dominates(self.points[number], point) for number in self.fronts[middle]):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _split(self, front: Sequence[int], arrivals: Sequence[int]) -> tuple[list[int], list[int]]:
+        staying: list[int] = []
+        pushed: list[int] = []
+        for number in front:
+            is_dominated = any(
+                dominates(self.points[arrival], self.points[number]) for arrival in arrivals
+            )
+            (pushed if is_dominated else staying).append(number)
+        return staying, pushed
+
+    def position(self, front: int, room: int) -> int:
+        """Return the place of the last point in its front's epsilon net, as far as there is room; 1 where all or none fit."""
+        members = self.fronts[front]
+        if room <= 0 or room >= len(members):
+            return 1
+        own = members.index(len(self.points) - 1)
+        net = epsilon_net([self.points[number] for number in members])
+        return next(
+            (
+                place
+                for place, number in zip(range(1, room + 1), net, strict=False)
+                if number == own
+            ),
+            room + 1,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        points = [list(point) for point in self.points]
+        return {"points": points, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for point in state["points"]:
+            self.add(tuple(point))
+        self.num_invalid = int(state["num_invalid"])
+        self.num_skipped = int(state["num_skipped"])
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSummary:
+    """A rung as people want to see it.
+
+    Attributes:
+        level: The rung's level.
+        num_recorded: How many trials were compared on it.
+        num_skipped: How many trials jumped over it by reporting too rarely.
+        num_best: How many trials nobody dominates.
+    """
+
+    level: Number
+    num_recorded: int
+    num_skipped: int
+    num_best: int
+
+    def __str__(self) -> str:
+        """Return the summary in a few words, e.g. ``level 4: 7 recorded, 0 skipped, 2 not dominated``."""
+        return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, {self.num_best} not dominated"
+
+
+@final
+class ParetoRungs:
+    """The rungs of one bracket; what `rungs.Rungs` is for one metric, with the same rules for climbing and for what is no number.
+
+    Fronts are kept as trials come, so that recording a trial costs O(n) comparisons with those
+    there, and more only for those that change their front.
+
+    Args:
+        levels: Ascending amounts of training, at least one.
+        reduction_factor: One trial in this many survives a rung.
+
+    Example:
+        >>> rungs = ParetoRungs((1, 3), reduction_factor=2)
+        >>> rungs.record("a", level=1, values=(1.0, 2.0)).survives
+        True
+        >>> rungs.record("b", level=1, values=(2.0, 3.0))
+        FrontStanding(level=1, values=(2.0, 3.0), front=2, num_better=1, num_recorded=2, num_kept=1, position=1, is_first=True)
+    """
+
+    def __init__(self, levels: Sequence[Number], reduction_factor: Number) -> None:
+        self.levels = tuple(levels)
+        self._reduction_factor = reduction_factor
+        self._rungs = tuple(_Rung() for _ in self.levels)
+        self._highest: dict[str, int] = {}
+
+    def reached(self, time: Number) -> Number | None:
+        """Return the highest level at or below `time`, None below the lowest."""
+        index = bisect_right(self.levels, time) - 1
+        return self.levels[index] if index >= 0 else None
+
+    def record(self, trial_id: str, level: Number, values: Point) -> FrontStanding | None:
+        """Record a trial at a level, and every level below that it has not been at as skipped.
+
+        Args:
+            trial_id: The trial.
+            level: One of `levels`.
+            values: What it has reached, less being better; one that is not a finite number makes
+                the trial worse than all others.
+
+        Returns:
+            How it stands among all that were recorded there so far; None where it has been at this
+            level or a higher one before, and nothing is recorded.
+        """
+        index, before = self.levels.index(level), self._highest.get(trial_id, -1)
+        if index <= before:
+            return None
+        self._highest[trial_id] = index
+        for skipped in self._rungs[before + 1 : index]:
+            skipped.num_skipped += 1
+        return self._add(index, values, is_first=before < 0)
+
+    def _add(self, index: int, values: Point, *, is_first: bool) -> FrontStanding:
+        rung, level = self._rungs[index], self.levels[index]
+        if not all(map(math.isfinite, values)):
+            rung.num_invalid += 1
+            num_kept = self._num_kept(rung)
+            return FrontStanding(
+                level,
+                (),
+                len(rung.fronts) + 1,
+                rung.num_recorded - 1,
+                rung.num_recorded,
+                num_kept,
+                1,
+                is_first,
+            )
+        front = rung.add(values)
+        num_better, num_kept = sum(map(len, rung.fronts[:front])), self._num_kept(rung)
+        position = rung.position(front, num_kept - num_better)
+        return FrontStanding(
+            level, values, front + 1, num_better, rung.num_recorded, num_kept, position, is_first
+        )
+
+    def _num_kept(self, rung: _Rung) -> int:
+        return math.ceil(rung.num_recorded / self._reduction_factor)
+
+    def __iter__(self) -> Iterator[FrontSummary]:
+        """Yield a summary of each rung, lowest first."""
+        for level, rung in zip(self.levels, self._rungs, strict=True):
+            yield FrontSummary(
+                level,
+                rung.num_recorded,
+                rung.num_skipped,
+                len(rung.fronts[0]) if rung.fronts else 0,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything recorded, as JSON values."""
+        return {
+            "highest": dict(self._highest),
+            "rungs": [rung.state_dict() for rung in self._rungs],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned from rungs with the same levels."""
+        self._highest = dict(state["highest"])
+        for rung, saved in zip(self._rungs, state["rungs"], strict=True):
+            rung.load_state_dict(saved)

@@ -1,19 +1,19 @@
-"""PASHA: promotion up to a ceiling that rises only while the ranking of trials has not settled."""
+"""PASHA: ASHA by promotion up to a ceiling that rises while the ranking of trials is unstable."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, final
 
+from schedulers.arguments import plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.scheduler import TrialView
 
-from .arguments import plain_number
-from .halving import HalvingScheduler, Plan, Report, RungRule
+from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule
 from .promotion_rule import Promoter
-from .ranking_stability import crossing_distance, is_settled, percentile
-from .rush_threshold import KnownGood
+from .rungs import KnownGood
 
 _FIRST_CEILING = 1
 """Number of the first ceiling: of the two lowest levels the upper one, since rankings are compared from one level to the next."""
@@ -23,26 +23,35 @@ _FIRST_CEILING = 1
 class PASHAScheduler(HalvingScheduler):
     """Promotes trials as ASHA does, at first to the second level only, and one level further whenever the ranking there is not settled.
 
-    Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are promoted when a slot is free, as with
-    ``ASHAScheduler(type="promotion")``, but nobody above the *ceiling*. Each time a trial reaches the ceiling, the trials there are
-    ranked, and compared with how the same trials ranked one level lower. If one stands at a place that it did not hold there, nor
-    held within `epsilon`, the ceiling rises by a level. So training goes only as far as it takes to tell good from bad.
+    Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are
+    promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but nobody above the
+    *ceiling*. Each time a trial reaches the ceiling, the trials there are ranked, and compared with
+    how the same trials ranked one level lower. If one stands at a place that it did not hold there,
+    nor held within `epsilon`, the ceiling rises by a level. So training goes only as far as it
+    takes to tell good from bad.
 
-    The noise that `epsilon` stands for is measured: two trials at the ceiling whose curves have crossed and crossed back are as good as
-    each other; `epsilon` is the 90th percentile of how far apart such pairs are at the ceiling, 0 as long as there is none, and what it
-    was before until there is one at a new ceiling.
+    The noise that `epsilon` stands for is measured: two trials at the ceiling whose curves have
+    crossed and crossed back are as good as each other; `epsilon` is the 90th percentile of how far
+    apart such pairs are at the ceiling, 0 as long as there is none, and what it was before until
+    there is one at a new ceiling.
 
-    **What comes out** is a configuration, not a trained model: train the best one anew, with as much as you want to spend. No trial need
-    ever reach `max_t`. All trials have to save and load checkpoints. Everything else, rare and repeated reports, missing metrics and
-    how it ends, is as with ``ASHAScheduler(type="promotion")``; the last resort takes one trial to the ceiling instead of `max_t`.
+    **What comes out** is a configuration, not a trained model: train the best one anew, with as
+    much as you want to spend. No trial need ever reach `max_t`. All trials have to save and load
+    checkpoints. Everything else, rare and repeated reports, missing metrics and how it ends, is as
+    with ``ASHAScheduler(type="promotion")``; the last resort takes one trial to the ceiling instead
+    of `max_t`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t` and `grace_period` are in its units.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+            and `grace_period` are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        max_t: The highest level; the ceiling never rises above it, and trials that reach it are stopped.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        max_t: The highest level; the ceiling never rises above it, and trials that reach it are
+            stopped.
         grace_period: The lowest level, between 1 and `max_t`.
-        reduction_factor: One trial in this many is promoted from a level, and levels are this factor apart; more than 1.
+        reduction_factor: One trial in this many is promoted from a level, and levels are this
+            factor apart; more than 1.
         epsilon: Up to which difference values count as equal, at least 0; None to measure it.
 
     Attributes:
@@ -58,12 +67,15 @@ class PASHAScheduler(HalvingScheduler):
         ((1, 3, 9, 27, 81), 3)
 
     Reference:
-        Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with Progressive Resource Allocation.
+        Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with
+            Progressive Resource Allocation.
         ICLR 2023, arXiv 2207.06940, algorithm 1; sections 4.1 and 4.2 for ranking and noise.
 
     Departures:
-        The ranking is looked at when a trial reaches the ceiling instead of at each report: nothing that it depends on changes in between.
-        Curves count from their beginning. Whoever can never be promoted is stopped early, as with ASHA.
+        The ranking is looked at when a trial reaches the ceiling instead of at each report: nothing
+            that it depends on changes in between.
+        Curves count from their beginning. Whoever can never be promoted is stopped early, as with
+        ASHA.
     """
 
     prefix = "pasha"
@@ -157,7 +169,8 @@ class PASHAScheduler(HalvingScheduler):
         self._over = set()
 
     def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
-        # Curves of the trials at the ceiling are compared with those that will come there; others that are over will never get there.
+        # Curves of the trials at the ceiling are compared with those that will come there; others
+        # that are over will never get there.
         if trial_id in self._at_ceiling:
             self._over.add(trial_id)
         else:
@@ -182,7 +195,8 @@ class PASHAScheduler(HalvingScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: what was recorded would not compare.
+            ValueError: If it comes from a scheduler with other arguments: what was recorded would
+                not compare.
         """
         super().load_state_dict(state)
         self._epsilon = state["epsilon"]
@@ -200,3 +214,78 @@ class PASHAScheduler(HalvingScheduler):
     def debug_string(self) -> str:
         """Return how far trials may train now, and what `ASHAScheduler` tells."""
         return f"{super().debug_string()}; ceiling {self.ceiling:g}, epsilon {self._epsilon:.6g}"
+
+
+def is_settled(lower: Mapping[str, float], upper: Sequence[str], epsilon: float) -> bool:
+    """Return whether trials stand on the upper of two rungs as they stood on the lower, but for noise.
+
+    Whoever stands at a place of the upper ranking must have been, on the lower rung, within
+    `epsilon` of whoever stood at that place there, among those that are on both.
+
+    Args:
+        lower: Values on the lower rung by trial, the best first.
+        upper: Trials on the upper rung, the best first.
+        epsilon: Values that differ by no more count as equal.
+
+    Example:
+        >>> is_settled({"a": 0.1, "b": 0.2, "c": 0.9}, ["b", "a"], epsilon=0.0)
+        False
+        >>> is_settled({"a": 0.1, "b": 0.2, "c": 0.9}, ["b", "a"], epsilon=0.15)
+        True
+
+    Reference:
+        Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with
+            Progressive Resource Allocation.
+        ICLR 2023, arXiv 2207.06940, section 4.1 (soft ranking).
+    """
+    now = [trial_id for trial_id in upper if trial_id in lower]
+    on_both = set(now)
+    then = [trial_id for trial_id in lower if trial_id in on_both]
+    return all(
+        new == old or abs(lower[new] - lower[old]) <= epsilon
+        for new, old in zip(now, then, strict=True)
+    )
+
+
+def crossing_distance(
+    one: Mapping[float, float], other: Mapping[float, float], until: float
+) -> float | None:
+    """Return how far apart two curves end, if they cross and cross back; None if they do not.
+
+    Curves that change places and change back do so by noise: none of them is truly better by more
+    than what is between them.
+
+    Args:
+        one: Values of a trial by time.
+        other: Those of another one; only times that both have count.
+        until: The last time that counts.
+
+    Example:
+        >>> crossing_distance({1: 0.5, 2: 0.3, 3: 0.2}, {1: 0.4, 2: 0.4, 3: 0.1}, until=3)
+        0.1
+        >>> crossing_distance({1: 0.5, 2: 0.3, 3: 0.2}, {1: 0.4, 2: 0.4, 3: 0.3}, until=3) is None
+        True
+
+    Reference:
+        As `is_settled`, section 4.2: criss-crossing pairs.
+    """
+    differences = [
+        one[time] - other[time] for time in sorted(one.keys() & other.keys()) if time <= until
+    ]
+    signs = [math.copysign(1, difference) for difference in differences if difference]
+    num_crossings = sum(before != after for before, after in pairwise(signs))
+    return abs(differences[-1]) if num_crossings > 1 else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile, interpolated linearly between the two nearest values.
+
+    Example:
+        >>> percentile([4.0, 1.0, 2.0], 50), percentile([0.0, 1.0], 90)
+        (2.0, 0.9)
+    """
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -1,17 +1,21 @@
-"""Rungs: where trials of equal age are compared, the one idea that all of the successive-halving family share.
+"""Rungs: levels of training at which trials are compared.
 
-A *level* is an amount of training, counted in the scheduler's ``time_attr``. At each level hangs a *rung*: the values that trials had
-when they reached it. A trial stands well on a rung while it is among the best ``1 / reduction_factor`` of what is recorded there.
+A *level* is an amount of training, counted in the scheduler's ``time_attr``. Each level has a
+*rung*: the values that trials had when they reached the level. A trial survives a rung while it is
+among the best ``1 / reduction_factor`` of the values recorded there.
 
-Four choices, each of which changes results, are made here and nowhere else:
+Four choices that change results are made here:
 
-* **Levels are built by multiplication**, never by a logarithm: ``int(log(1000) / log(10))`` is 2, and a rung is gone.
-* **Room on a rung is rounded up**: of `n` values, its own included, the best ``ceil(n / reduction_factor)`` survive. So at least one
-  always does, and a short rung is lenient: the second best of five survives a factor of 4, as it would in synchronous halving.
-* **Equal values share the better rank.** Ties at the cutoff survive all, so that a coarse metric is not judged by order of arrival.
-* **A value that is not a number is worse than every number, and ties with nothing**: it ranks last of all that is there, also behind
-  earlier ones of its kind. A trial survives with it only alone on the first rung it comes to, as early results may not be defined yet;
-  on any later rung it has diverged.
+* **Levels are built by multiplication**, never by a logarithm: ``int(log(1000) / log(10))`` is 2,
+  which would lose a rung.
+* **The number of survivors is rounded up**: of `n` values, the new one included, the best
+  ``ceil(n / reduction_factor)`` survive. So at least one always does, and a short rung is lenient:
+  the second best of five survives a factor of 4, as in synchronous halving.
+* **Equal values share the better rank.** All values that tie at the cutoff survive, so that a
+  coarse metric is not judged by order of arrival.
+* **A value that is not a number is worse than every number, and ties with nothing**: it ranks last,
+  behind earlier ones of its kind. A trial survives with it only if it is alone on the first rung
+  it reaches, where results may not be defined yet; on any later rung it has diverged.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ def rung_levels(
     Args:
         grace_period: The lowest level, more than 0 and at most `max_t`.
         max_t: The highest level; always the last one, and exactly so.
-        reduction_factor: Ratio of one level to the next, more than 1; only the last step may be shorter.
+        reduction_factor: Ratio of one level to the next, more than 1; only the last step may be
+            shorter.
 
     Example:
         >>> rung_levels(1, 1000, 10)
@@ -44,7 +49,8 @@ def rung_levels(
     """
     levels: list[Number] = []
     level = grace_period
-    # A product of floats may miss max_t by a rounding error; that must not hang a second rung right beside the last one.
+    # A product of floats may miss max_t by a rounding error; that must not hang a second rung right
+    # beside the last one.
     while level < max_t and not math.isclose(level, max_t):
         levels.append(level)
         level *= reduction_factor
@@ -54,7 +60,8 @@ def rung_levels(
 def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...]:
     """Return how many trials HyperBand starts in each bracket; bracket `b` has its lowest rung at ``levels[b]``.
 
-    A bracket's budget is its size times its number of rungs times its lowest level, so these sizes give all about the same budget.
+    A bracket's budget is its size times its number of rungs times its lowest level, so these sizes
+    give all about the same budget.
 
     Args:
         levels: Ascending, the last one being a full training.
@@ -148,7 +155,8 @@ class RungSummary:
     Attributes:
         level: The rung's level.
         num_recorded: How many trials were compared on it.
-        num_skipped: How many trials jumped over it by reporting too rarely, and were never compared on it.
+        num_skipped: How many trials jumped over it by reporting too rarely, and were never compared
+            on it.
         cutoff: The worst value that survives now; NaN for an empty rung.
     """
 
@@ -166,9 +174,10 @@ class RungSummary:
 class Rungs:
     """The rungs of one bracket. Recording costs O(log n) comparisons in the number of values, and eight bytes each.
 
-    A trial climbs: it is recorded at most once per level and never below a level at which it has been. So results that are repeated or
-    arrive out of order after a crash change nothing, and a trial that reports rarely cannot put a late value on a low rung, where
-    it would be compared with younger trials; the rungs that it jumped over count it as skipped for good.
+    A trial climbs: it is recorded at most once per level and never below a level at which it has
+    been. So results that are repeated or arrive out of order after a crash change nothing, and a
+    trial that reports rarely cannot put a late value on a low rung, where it would be compared with
+    younger trials; the rungs that it jumped over count it as skipped for good.
 
     Args:
         levels: Ascending amounts of training, at least one; see `rung_levels`.
@@ -207,8 +216,8 @@ class Rungs:
             lowest: The level at which it was to be compared first; it has skipped none below.
 
         Returns:
-            How it stands among all that were recorded there so far; None where it has been at this level or a higher one before, and
-            nothing is recorded.
+            How it stands among all that were recorded there so far; None where it has been at this
+            level or a higher one before, and nothing is recorded.
 
         Raises:
             ValueError: If there is no such level.
@@ -227,7 +236,8 @@ class Rungs:
         index = bisect_left(self.levels, level)
         if index == len(self.levels) or self.levels[index] != level:
             raise ValueError(
-                f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one to record at"
+                f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one "
+                "to record at"
             )
         return index
 
@@ -265,3 +275,73 @@ class Rungs:
         self._highest = dict(state["highest"])
         for rung, saved in zip(self._rungs, state["rungs"], strict=True):
             rung.load_state_dict(saved)
+
+
+@final
+class KnownGood:
+    """The first trials of an experiment and the best values they had at each level.
+
+    Args:
+        num_trials: How many of the first trials are known to be good; 0 sets no bar.
+
+    Example:
+        >>> known_good = KnownGood(1)
+        >>> known_good.join("a"), known_good.join("b")
+        (None, None)
+        >>> known_good.record("a", level=1, value=0.5, mode="min")
+        >>> known_good.admits("b", level=1, value=0.6, mode="min"), known_good.admits("b", level=3, value=0.6, mode="min")
+        (False, True)
+
+    Reference:
+        Zappella, Salinas, Archambeau. A Resource-Efficient Method for Repeated HPO and NAS
+        Problems. AutoML workshop at ICML 2021, arXiv 2103.16111.
+
+    Departures:
+        Syne Tune takes trials for known whose number is small; here they are the first that were
+        added, whatever they are called. There a known trial sets the bar only while it goes on
+        itself, here always: it is what earlier tasks say can be reached.
+    """
+
+    def __init__(self, num_trials: int) -> None:
+        self._num_trials = num_trials
+        self._names: list[str] = []
+        self._thresholds: dict[Number, float] = {}
+
+    def join(self, trial_id: str) -> None:
+        """Take a new trial among the known ones, as long as there are too few."""
+        if len(self._names) < self._num_trials and trial_id not in self._names:
+            self._names.append(trial_id)
+
+    def record(self, trial_id: str, level: Number, value: float, mode: str) -> None:
+        """Raise the bar at a level to what a known trial has reached there; NaN and other trials raise none."""
+        if trial_id in self._names and not math.isnan(value):
+            best = min if mode == "min" else max
+            self._thresholds[level] = best(self._thresholds.get(level, value), value)
+
+    @property
+    def sets_bars(self) -> bool:
+        """Whether there is a bar at any level."""
+        return bool(self._thresholds)
+
+    def threshold(self, level: Number) -> float:
+        """Return the bar at a level, NaN where there is none."""
+        return self._thresholds.get(level, math.nan)
+
+    def admits(self, trial_id: str, level: Number, value: float, mode: str) -> bool:
+        """Return whether a trial may go on from a level: a known one always, another one if its value is no worse than the bar."""
+        bar = self._thresholds.get(level)
+        if bar is None or trial_id in self._names:
+            return True
+        return value <= bar if mode == "min" else value >= bar
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return names and bars, as JSON values."""
+        return {
+            "names": list(self._names),
+            "thresholds": [[level, bar] for level, bar in self._thresholds.items()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._names = list(state["names"])
+        self._thresholds = {level: bar for level, bar in state["thresholds"]}  # noqa: C416  (pairs come back as lists)

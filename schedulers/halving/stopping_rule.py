@@ -1,4 +1,4 @@
-"""The stopping rule of successive halving: a trial that is not good enough for its age is stopped, and nobody waits."""
+"""Stopping rule of successive halving: stop a trial at a rung unless it is among the best there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from schedulers.decisions import Decision, Number, Reason, Resume, Stop
-from schedulers.metric_reader import strict
+from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .halving import Plan, Report, RungRule, full_training
-from .rungs import Rungs, Standing
-from .rush_threshold import KnownGood
+from .halving_scheduler import Plan, Report, RungRule, full_training
+from .rungs import KnownGood, Rungs, Standing
 
 
 @final

@@ -1,5 +1,5 @@
-"""Population based training: PBT, MF-PBT, PB2, and the replay of a schedule that was found.
+"""Population based training: PBT, MF-PBT, PB2, and the replay of a recorded schedule.
 
-Members are compared at equal resource; the worst take over checkpoints of the best and vary their hyperparameters. What these schedulers
-share stands here too; schedulers that stop trials at rungs are in `schedulers.halving`.
+Members of a population are compared at equal resource; the worst take over checkpoints of the best
+and vary their hyperparameters. Schedulers that stop trials at rungs are in `schedulers.halving`.
 """

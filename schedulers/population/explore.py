@@ -1,4 +1,4 @@
-"""Explore, the step of population based training that varies hyperparameters: neighbours and fresh samples, never outside a domain."""
+"""Explore step of population based training: vary hyperparameters within their domains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, final
 
-from schedulers.halving.arguments import plain_number
+from schedulers.arguments import plain_number
 from searchers.space import (
     Categorical,
     Conditional,
@@ -38,24 +38,29 @@ class Explorer:
 
     What is done depends on how a hyperparameter may mutate:
 
-    * a **domain** of numbers: moved up or down on its own scale, by the part of the unit interval that a factor is away from 1 (1.2: up by
-      a fifth of the whole scale), stopping at the ends; integers and multiples of `q` move by one step at least;
-    * a **list or tuple**, or ``choice(..., ordered=True)``: its neighbour to the right where the factor is above 1, else to the left, at an
-      end the only one there is;
+    * a **domain** of numbers: moved up or down on its own scale, by the part of the unit interval
+      that a factor is away from 1 (1.2: up by a fifth of the whole scale), stopping at the ends;
+      integers and multiples of `q` move by one step at least;
+    * a **list or tuple**, or ``choice(..., ordered=True)``: its neighbour to the right where the
+      factor is above 1, else to the left, at an end the only one there is;
     * ``choice(...)``: any of its categories, since none is near another;
-    * a **function**: a number is multiplied by the factor, whole ones move by 1 at least; since no domain is known nothing limits it.
-      What is no number, or would not change, comes from calling the function. Chance of its own is not covered by the seed;
+    * a **function**: a number is multiplied by the factor, whole ones move by 1 at least; since no
+      domain is known nothing limits it. What is no number, or would not change, comes from calling
+      the function. Chance of its own is not covered by the seed;
     * ``sample_from(...)``: always computed anew, after all others;
     * a **dictionary**: each of its entries likewise.
 
-    With `resample_probability` a value is drawn afresh instead, as it always is where the configuration has none yet or one of a kind that
-    the domain does not know. Only dictionaries on the way to a mutated value are new; all other values are the same objects as before.
+    With `resample_probability` a value is drawn afresh instead, as it always is where the
+    configuration has none yet or one of a kind that the domain does not know. Only dictionaries on
+    the way to a mutated value are new; all other values are the same objects as before.
 
     Args:
-        mutations: How each hyperparameter may mutate, nested as in the configuration. What is not named is never changed.
+        mutations: How each hyperparameter may mutate, nested as in the configuration. What is not
+            named is never changed.
         resample_probability: How likely a value is drawn afresh, from 0 to 1.
         factors: Up and down: one of them, each equally likely, says how far a value moves.
-        custom_explore_fn: Called with the new configuration, in dictionaries and lists of its own, and returns the one to take.
+        custom_explore_fn: Called with the new configuration, in dictionaries and lists of its own,
+            and returns the one to take.
 
     Raises:
         TypeError: If a mutation is of no known kind.
@@ -69,8 +74,9 @@ class Explorer:
         (3, 5, True)
 
     Departures:
-        Ray Tune multiplies whatever is in a domain by 1.2 or 0.8, ``choice([16, 32])`` included, beyond the ends of the domain, never away
-        from 0, and by the same tiny step on a logarithmic scale; and a neighbour beyond the end of a list is the value itself.
+        Ray Tune multiplies whatever is in a domain by 1.2 or 0.8, ``choice([16, 32])`` included,
+        beyond the ends of the domain, never away from 0, and by the same tiny step on a logarithmic
+        scale; and a neighbour beyond the end of a list is the value itself.
     """
 
     def __init__(
@@ -113,7 +119,8 @@ class Explorer:
             if isinstance(gene, dict):
                 new[key] = self._mutated(gene, new.get(key), rng)
             elif not isinstance(gene, SampleFrom):
-                # Drawn in any case, so that what one hyperparameter needs does not shift the others' chance.
+                # Drawn in any case, so that what one hyperparameter needs does not shift the
+                # others' chance.
                 is_fresh, factor = (
                     bool(rng.random() < self._resample_probability),
                     self._factors[int(rng.integers(len(self._factors)))],
@@ -138,7 +145,8 @@ def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) 
     new = custom_explore_fn(copied(config))
     if not isinstance(new, Mapping):
         raise TypeError(
-            f"custom_explore_fn must return a configuration, got {new!r}; let it return the dictionary it was given"
+            f"custom_explore_fn must return a configuration, got {new!r}; let it return the "
+            "dictionary it was given"
         )
     return dict(new)
 
@@ -179,7 +187,8 @@ def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
 
 
 def _sampled_by(function: Callable[[], Any]) -> SampleFrom:
-    # A function of its own without parameters: with optional ones, `SampleFrom` would pass the configuration as the first of them.
+    # A function of its own without parameters: with optional ones, `SampleFrom` would pass the
+    # configuration as the first of them.
     def drawn() -> Any:
         return function()
 
@@ -230,7 +239,8 @@ def _scaled(function: Callable[[], Any], value: Any, factor: float) -> Any:
 def _parsed(mutations: Any, path: Path) -> _Tree:
     if not isinstance(mutations, Mapping):
         raise TypeError(
-            f"hyperparam_mutations must be a dictionary, got {mutations!r}; give each hyperparameter by name"
+            f"hyperparam_mutations must be a dictionary, got {mutations!r}; give each "
+            "hyperparameter by name"
         )
     return {key: _gene(spec, (*path, key)) for key, spec in mutations.items()}
 
@@ -238,7 +248,8 @@ def _parsed(mutations: Any, path: Path) -> _Tree:
 def _gene(spec: Any, path: Path) -> Any:
     if is_grid(spec):
         raise ValueError(
-            f"hyperparam_mutations must have no grid, got {spec!r} for {flat_name(path)!r}; give the list of values alone"
+            f"hyperparam_mutations must have no grid, got {spec!r} for {flat_name(path)!r}; give "
+            "the list of values alone"
         )
     if isinstance(spec, Mapping):
         return _parsed(spec, path)
@@ -246,12 +257,14 @@ def _gene(spec: Any, path: Path) -> Any:
         spec = choice(spec, ordered=True)
     if isinstance(spec, Conditional):
         raise ValueError(  # noqa: TRY004  (its type is known, it just cannot vary)
-            f"hyperparam_mutations must have no conditional space, got {spec!r} for {flat_name(path)!r}; name what is always there"
+            f"hyperparam_mutations must have no conditional space, got {spec!r} for "
+            f"{flat_name(path)!r}; name what is always there"
         )
     if isinstance(spec, Domain | SampleFrom) or callable(spec):
         return spec
     raise TypeError(
-        f"hyperparam_mutations must hold lists, domains such as uniform(0, 1), functions and dictionaries, got {spec!r} "
+        "hyperparam_mutations must hold lists, domains such as uniform(0, 1), functions and "
+        f"dictionaries, got {spec!r} "
         f"for {flat_name(path)!r}; leave out what is not to change"
     )
 
@@ -268,7 +281,8 @@ def _probability(value: Any) -> float:
     probability = plain_number("resample_probability", value)
     if not 0 <= probability <= 1:
         raise ValueError(
-            f"resample_probability must be between 0 and 1, got {value}; 0.25 draws one value in four afresh"
+            f"resample_probability must be between 0 and 1, got {value}; 0.25 draws one value in "
+            "four afresh"
         )
     return probability
 
@@ -281,7 +295,8 @@ def _checked_factors(factors: Any) -> tuple[float, ...]:
     checked = tuple(float(plain_number("perturbation_factors", factor)) for factor in factors)
     if not all(0 < factor < float("inf") for factor in checked):
         raise ValueError(
-            f"perturbation_factors must be more than 0 and finite, got {factors!r}; the default is (1.2, 0.8)"
+            f"perturbation_factors must be more than 0 and finite, got {factors!r}; the default is "
+            "(1.2, 0.8)"
         )
     return checked
 
@@ -294,7 +309,8 @@ def checked_explore(function: Any) -> CustomExplore | None:
     """
     if function is not None and not callable(function):
         raise TypeError(
-            f"custom_explore_fn must be a function or None, got {function!r}; it takes and returns a configuration"
+            f"custom_explore_fn must be a function or None, got {function!r}; it takes and returns "
+            "a configuration"
         )
     checked: CustomExplore | None = function
     return checked

@@ -1,17 +1,21 @@
-"""The members of a population, and how they are compared at equal resource.
+"""Members of a population, and how they are compared at equal resource.
 
-What a member has reached is kept as a curve of scores over time, where time is the scheduler's ``time_attr``. A curve belongs to the
-weights: whoever takes over a donor's weights takes over its curve as well, up to the checkpoint from which it goes on.
+The results of a member are kept as a curve of scores over time, where time is the scheduler's
+``time_attr``. A curve belongs to the weights: a member that takes over a donor's weights takes over
+its curve as well, up to the checkpoint from which it continues.
 
-Four choices, each of which changes results, are made here and nowhere else:
+Four choices that change results are made here:
 
-* **One step for all.** Members are compared at one step, the latest that all of them have reached; a curve that has no point there is read
-  between its two neighbours, along a straight line. So it does not matter who has reported last. Before a curve's first point counts
-  that point.
-* **Whoever lags far behind does not hold up the others**: a member is compared with those at most two intervals behind it, and with all
-  that are ahead. The one behind is compared in its own turn, at its own step.
-* **Inherited scores do not count.** A clone whose own results lie after the step says there only what its donor says, and is left out.
-* **What has diverged is worst.** A member whose latest score is not a number stands last whatever it was before, and never donates.
+* **All members are compared at one step**, the latest that all of them have reached; a curve
+  without a point there is interpolated linearly between its two neighbours, and before its first
+  point has the value of that point. So it does not matter which member has reported last.
+* **A member that lags far behind does not hold up the others**: a member is compared with those at
+  most two intervals behind it, and with all that are ahead. The one behind is compared in its own
+  turn, at its own step.
+* **Inherited scores do not count.** A clone whose own results lie after the step would only repeat
+  its donor's score there, and is left out.
+* **Diverged members are worst.** A member whose latest score is not a number ranks last whatever it
+  scored before, and never donates.
 """
 
 from __future__ import annotations
@@ -135,12 +139,14 @@ class Member:
         trial_id: The trial.
         number: How many joined before it.
         curve: What its weights have reached.
-        turn_time: When its last turn was, or where it was cloned after that; its interval counts from here.
+        turn_time: When its last turn was, or where it was cloned after that; its interval counts
+            from here.
         stride: How long its last interval has really been, since it ends with a result.
         num_turns: How many turns it has had.
         born: Time of the checkpoint from which it was cloned; minus infinity if it never was.
         given_up: How far the weights had been trained that it gave up for that.
-        distrusted: Its own checkpoints up to this index are of weights that it has given up; -1 for none.
+        distrusted: Its own checkpoints up to this index are of weights that it has given up; -1 for
+            none.
         paused_at: Time at which it was told to pause, None while it is to train.
         is_waiting: Whether it is paused for the others of its generation.
         awaited_donor: Who has yet to save before it can go on as a clone; None if nobody.
@@ -170,7 +176,8 @@ class Member:
     def is_further(self) -> bool:
         """Whether it has been trained for longer than what it gave up when it was cloned.
 
-        Only then may it be thrown back again: where checkpoints are rare, members would else take over each other's for ever.
+        Only then may it be thrown back again: where checkpoints are rare, members would else take
+        over each other's for ever.
         """
         return self.time > self.given_up
 
@@ -203,8 +210,10 @@ class Member:
 
         Args:
             donor: Whose.
-            iteration: ``training_iteration`` of the donor's checkpoint, None for one that has yet to be saved.
-            own_checkpoint: Index of its own latest checkpoint, whose weights it gives up; None without one.
+            iteration: ``training_iteration`` of the donor's checkpoint, None for one that has yet
+                to be saved.
+            own_checkpoint: Index of its own latest checkpoint, whose weights it gives up; None
+                without one.
             is_awaited: Whether the donor has yet to save.
         """
         if is_awaited:

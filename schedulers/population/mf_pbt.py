@@ -1,4 +1,4 @@
-"""Population based training at several frequencies, so that what pays at once does not drive out what pays in the end."""
+"""MF-PBT: population based training with sub-populations that evolve at different frequencies."""
 
 from __future__ import annotations
 
@@ -19,33 +19,44 @@ _QUARTERS = 4
 class MFPopulationBasedTraining(PopulationScheduler):
     """MF-PBT: equal sub-populations that evolve at different frequencies and lend each other their weights.
 
-    Trial number `i` belongs to sub-population ``i % len(frequencies)``. In each of its turns, or every tenth one where its frequency is
-    10, a member is ranked within its sub-population, at equal resource (see `population`):
+    Trial number `i` belongs to sub-population ``i % len(frequencies)``. In each of its turns, or
+    every tenth one where its frequency is 10, a member is ranked within its sub-population, at
+    equal resource (see `population`):
 
-    * in the **last quarter** it becomes a clone of the member at the same place in the first quarter, with varied hyperparameters;
-    * in the **third quarter** it takes the weights of one of the best members of all *other* sub-populations, the best for the best of
-      the quarter and so on, if that one ranks above it. From a slower sub-population (larger frequency) it takes the hyperparameters as
-      well; from a faster one it takes the weights alone, and goes on with the hyperparameters of the best of its own sub-population.
+    * in the **last quarter** it becomes a clone of the member at the same place in the first
+      quarter, with varied hyperparameters;
+    * in the **third quarter** it takes the weights of one of the best members of all *other*
+      sub-populations, the best for the best of the quarter and so on, if that one ranks above it.
+      From a slower sub-population (larger frequency) it takes the hyperparameters as well; from a
+      faster one it takes the weights alone, and goes on with the hyperparameters of the best of its
+      own sub-population.
 
-    The asymmetry is the point: fast sub-populations lend their weights but not their hyperparameters, which may pay only at first.
-    Recommended from 8 members up; `remarks` warn of fewer than 4 for each sub-population. A quarter is rounded down, to one at least.
+    The asymmetry is the point: fast sub-populations lend their weights but not their
+    hyperparameters, which may pay only at first. Recommended from 8 members up; `remarks` warn of
+    fewer than 4 for each sub-population. A quarter is rounded down, to one at least.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go on from a checkpoint as it stood there.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
+            on from a checkpoint as it stood there.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
+            more than 0.
         burn_in_period: No member is cloned before this time; at least 0.
-        hyperparam_mutations: How each hyperparameter may change, as in `PopulationBasedTraining`; None clones without varying
-            anything.
-        frequencies: After how many turns each sub-population evolves; whole numbers from 1 up, each larger than the one before.
-        resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0 to 1.
+        hyperparam_mutations: How each hyperparameter may change, as in `PopulationBasedTraining`;
+            None clones without varying anything.
+        frequencies: After how many turns each sub-population evolves; whole numbers from 1 up, each
+            larger than the one before.
+        resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0
+            to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale.
         custom_explore_fn: Takes the varied configuration and returns the one to go on with.
         log_config: Whether the engine shall log who took over what.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric; nothing is decided on those.
-        synch: Whether the members of a sub-population wait for each other where it evolves, and are compared all together; sub-populations
-            never wait for each other.
+        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+            nothing is decided on those.
+        synch: Whether the members of a sub-population wait for each other where it evolves, and are
+            compared all together; sub-populations never wait for each other.
 
     Attributes:
         frequencies: As given.
@@ -61,11 +72,13 @@ class MFPopulationBasedTraining(PopulationScheduler):
         (1, 10)
 
     Reference:
-        Doulazmi, Lehuger, Toromanoff and others. Multiple-Frequencies Population-Based Training. 2025, arXiv 2506.03225.
+        Doulazmi, Lehuger, Toromanoff and others. Multiple-Frequencies Population-Based Training.
+        2025, arXiv 2506.03225.
 
     Departures:
-        The paper evolves a sub-population at one moment; without `synch`, each member does in its own turn, by the ranking of that moment.
-        The paper runs 4 sub-populations at the frequencies 1, 10, 25 and 50; with few members, 2 are the default.
+        The paper evolves a sub-population at one moment; without `synch`, each member does in its
+        own turn, by the ranking of that moment. The paper runs 4 sub-populations at the frequencies
+        1, 10, 25 and 50; with few members, 2 are the default.
     """
 
     prefix: ClassVar[str] = "mf_pbt"
@@ -109,7 +122,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
         least = _QUARTERS * len(self.frequencies)
         if num_members < least:
             self._say(
-                f"sub-populations at the frequencies {self.frequencies} need {least} members, {_QUARTERS} each, to be ranked in quarters, "
+                f"sub-populations at the frequencies {self.frequencies} need {least} members, "
+                f"{_QUARTERS} each, to be ranked in quarters, "
                 f"got {num_members}; set num_samples to {least} or more, or give fewer frequencies"
             )
 
@@ -185,7 +199,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
 def _checked_frequencies(frequencies: Any) -> tuple[int, ...]:
     if isinstance(frequencies, str) or not isinstance(frequencies, Sequence) or not frequencies:
         raise TypeError(
-            f"frequencies must be a list of whole numbers, got {frequencies!r}; the default is (1, 10)"
+            f"frequencies must be a list of whole numbers, got {frequencies!r}; the default is (1, "
+            "10)"
         )
     for frequency in frequencies:
         if not isinstance(frequency, int) or isinstance(frequency, bool):

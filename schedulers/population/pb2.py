@@ -1,4 +1,4 @@
-"""Population based bandits: population based training in which a model of past intervals chooses the new hyperparameters."""
+"""PB2: population based training with hyperparameters chosen by a time-varying GP."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from .explore import (
     with_missing,
 )
 from .members import Member
-from .population_scheduler import PopulationScheduler
-from .slot_sharing import LIVE
+from .population_scheduler import LIVE, PopulationScheduler
 
 MAX_ROWS = 1000
 """How many of the latest intervals the model is fitted to."""
@@ -34,23 +33,32 @@ _MIN_ROWS = 3
 class PB2(PopulationScheduler):
     """PB2: like `PopulationBasedTraining`, but a Gaussian process says with which hyperparameters a clone goes on.
 
-    Of each interval of each member it is recorded what the hyperparameters were, and by how much the score got better. A clone gets the
-    hyperparameters with the largest upper confidence bound of that, given when and at which score it begins, less what the other members
-    are trying already. The first few clones, before there is anything to learn from, get random ones. Made for small populations.
+    Of each interval of each member it is recorded what the hyperparameters were, and by how much
+    the score got better. A clone gets the hyperparameters with the largest upper confidence bound
+    of that, given when and at which score it begins, less what the other members are trying
+    already. The first few clones, before there is anything to learn from, get random ones. Made for
+    small populations.
 
-    When members pause for each other, who may be a donor, and what happens when something is missing: see `PopulationScheduler`.
+    When members pause for each other, who may be a donor, and what happens when something is
+    missing: see `PopulationScheduler`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go on from a checkpoint as it stood there.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
+            on from a checkpoint as it stood there.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
-        hyperparam_bounds: ``[low, high]`` for each hyperparameter to be chosen, nested as in the configuration; both ends included. Whole
-            where the bounds are and the donor's value is whole. One that ``param_space`` lacks is sampled uniformly, as a float:
-            put ``randint`` there for a whole number.
-        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0, for none, to 0.5.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
+            more than 0.
+        hyperparam_bounds: ``[low, high]`` for each hyperparameter to be chosen, nested as in the
+            configuration; both ends included. Whole where the bounds are and the donor's value is
+            whole. One that ``param_space`` lacks is sampled uniformly, as a float: put ``randint``
+            there for a whole number.
+        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0,
+            for none, to 0.5.
         log_config: Whether the engine shall log who took over what.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric; nothing is decided on those.
+        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+            nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
         custom_explore_fn: Takes the new configuration and returns the one to go on with.
 
@@ -64,12 +72,14 @@ class PB2(PopulationScheduler):
         'PB2: 0 members, 0 clones, 0 told to wait; 0 intervals learnt from'
 
     Reference:
-        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits. NeurIPS 2020,
-        arXiv 2002.02518.
+        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with
+        Population-Based Bandits. NeurIPS 2020, arXiv 2002.02518.
 
     Departures:
-        From the paper, as from Ray Tune: the acquisition function is searched with 1000 random points and 300 around the best of them, all
-        at once, rather than by gradient steps from a few. From Ray Tune: everything that `PopulationBasedTraining` says but for exploring.
+        From the paper, as from Ray Tune: the acquisition function is searched with 1000 random
+            points and 300 around the best of them, all
+        at once, rather than by gradient steps from a few. From Ray Tune: everything that
+            `PopulationBasedTraining` says but for exploring.
     """
 
     prefix: ClassVar[str] = "pb2"
@@ -99,7 +109,8 @@ class PB2(PopulationScheduler):
         )
         if not hyperparam_bounds:
             raise ValueError(
-                f"hyperparam_bounds must name a hyperparameter, got {hyperparam_bounds!r}; give e.g. {{'lr': [1e-4, 1e-1]}}"
+                f"hyperparam_bounds must name a hyperparameter, got {hyperparam_bounds!r}; give "
+                "e.g. {'lr': [1e-4, 1e-1]}"
             )
         self._bounds = dict(_bounds(hyperparam_bounds, ()))
         self._custom_explore_fn = checked_explore(custom_explore_fn)
@@ -199,7 +210,8 @@ class PB2(PopulationScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler that measures otherwise or chooses other hyperparameters.
+            ValueError: If it comes from a scheduler that measures otherwise or chooses other
+                hyperparameters.
         """
         super().load_state_dict(state)
         self._rows = [list(row) for row in state["rows"]]
@@ -244,12 +256,14 @@ def _bounds(spec: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, _Bound]
             isinstance(end, int | float) and not isinstance(end, bool) for end in bound
         ):
             raise TypeError(
-                f"hyperparam_bounds must hold two numbers, got {bound!r} for {flat_name(here)!r}; give [low, high]"
+                f"hyperparam_bounds must hold two numbers, got {bound!r} for {flat_name(here)!r}; "
+                "give [low, high]"
             )
         low, high = bound
         if not (low < high and math.isfinite(high - low)):
             raise ValueError(
-                f"hyperparam_bounds must be finite, the lower one first, got {bound!r} for {flat_name(here)!r}; turn them round"
+                f"hyperparam_bounds must be finite, the lower one first, got {bound!r} for "
+                f"{flat_name(here)!r}; turn them round"
             )
         yield here, _Bound(low, high)
 
@@ -264,5 +278,6 @@ def _at(config: Any, path: Path) -> Any:
 def _check_installed() -> None:
     if find_spec("sklearn") is None:
         raise ImportError(
-            'PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo[sklearn]"'
+            "PB2 needs scikit-learn for its model; install it with: pip install "
+            '"tuner-hpo[sklearn]"'
         )

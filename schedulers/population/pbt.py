@@ -1,4 +1,4 @@
-"""Population based training: the worst members take over the weights of the best, and vary their hyperparameters."""
+"""PBT: the worst members clone the weights of the best and vary their hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,28 +16,38 @@ from .population_scheduler import PopulationScheduler
 class PopulationBasedTraining(PopulationScheduler):
     """PBT: all trials train at the same time, and at every interval the worst become varied clones of the best.
 
-    At its turn, a member among the worst `quantile_fraction` of the population (rounded up, half of it at most) takes over the latest
-    checkpoint of a random one of the best, with a variation of its hyperparameters (`Explorer`). So hyperparameters change while the
-    weights are trained: the result is a schedule rather than one configuration.
+    At its turn, a member among the worst `quantile_fraction` of the population (rounded up, half of
+    it at most) takes over the latest checkpoint of a random one of the best, with a variation of
+    its hyperparameters (`Explorer`). So hyperparameters change while the weights are trained: the
+    result is a schedule rather than one configuration.
 
-    Members are compared at equal resource (see `population`), equal scores in an order drawn from the seed. When members pause for each
-    other, who may be a donor, and what happens when something is missing: see `PopulationScheduler`.
+    Members are compared at equal resource (see `population`), equal scores in an order drawn from
+    the seed. When members pause for each other, who may be a donor, and what happens when something
+    is missing: see `PopulationScheduler`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go on from a checkpoint as it stood there.
+        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
+            on from a checkpoint as it stood there.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
+            more than 0.
         burn_in_period: No member is cloned before this time; at least 0.
-        hyperparam_mutations: How each hyperparameter may change: a domain such as ``loguniform(1e-4, 1e-1)``, a list of neighbours, a
-            function to draw from, or a dictionary of these, nested as in the configuration. One that ``param_space`` lacks is sampled
-            from this for each trial's first configuration.
-        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0, for none, to 0.5.
-        resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0 to 1.
-        perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale. Numbers without a domain are multiplied.
+        hyperparam_mutations: How each hyperparameter may change: a domain such as
+            ``loguniform(1e-4, 1e-1)``, a list of neighbours, a function to draw from, or a
+            dictionary of these, nested as in the configuration. One that ``param_space`` lacks is
+            sampled from this for each trial's first configuration.
+        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0,
+            for none, to 0.5.
+        resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0
+            to 1.
+        perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale. Numbers
+            without a domain are multiplied.
         custom_explore_fn: Takes the varied configuration and returns the one to go on with.
         log_config: Whether the engine shall log who took over what.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric; nothing is decided on those.
+        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+            nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
 
     Raises:
@@ -52,15 +62,19 @@ class PopulationBasedTraining(PopulationScheduler):
         'PopulationBasedTraining: 0 members, 0 clones, 0 told to wait'
 
     Reference:
-        Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando, Kavukcuoglu. Population
-        Based Training of Neural Networks. 2017, arXiv 1711.09846: algorithm 1 with truncation selection.
+        Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning,
+        Simonyan, Fernando, Kavukcuoglu. Population Based Training of Neural Networks. 2017, arXiv
+        1711.09846: algorithm 1 with truncation selection.
 
     Departures:
-        From the paper, as Ray Tune: who has just been cloned is judged again only by results of its own. From Ray Tune: scores are taken at
-        one step for all, where Ray takes everyone's latest, so that whoever reports last looks best; ties are drawn, rather than going to
-        the oldest; hyperparameters never leave their domains (`Explorer` tells all about that); trials that have ended stay donors; those
-        that fail keep nobody waiting; a donor without a checkpoint is told to save; members pause only where not all fit in at once; a
-        result without the metric is passed over rather than fatal, whatever `require_attrs`; all chance comes from the seed.
+        From the paper, as Ray Tune: who has just been cloned is judged again only by results of its
+            own. From Ray Tune: scores are taken at
+        one step for all, where Ray takes everyone's latest, so that whoever reports last looks
+        best; ties are drawn, rather than going to the oldest; hyperparameters never leave their
+        domains (`Explorer` tells all about that); trials that have ended stay donors; those that
+        fail keep nobody waiting; a donor without a checkpoint is told to save; members pause only
+        where not all fit in at once; a result without the metric is passed over rather than fatal,
+        whatever `require_attrs`; all chance comes from the seed.
     """
 
     prefix: ClassVar[str] = "pbt"
@@ -94,7 +108,8 @@ class PopulationBasedTraining(PopulationScheduler):
         )
         if not hyperparam_mutations and custom_explore_fn is None:
             raise ValueError(
-                f"hyperparam_mutations must name a hyperparameter, got {hyperparam_mutations!r}; say how it may change, e.g. "
+                f"hyperparam_mutations must name a hyperparameter, got {hyperparam_mutations!r}; "
+                "say how it may change, e.g. "
                 "{'lr': loguniform(1e-4, 1e-1)}, or give custom_explore_fn"
             )
         self._explorer = Explorer(

@@ -1,4 +1,4 @@
-"""What all schedulers that train a population have in common: turns, generations, slots that are shared, and clones."""
+"""Base class of schedulers that train a population: turns, generations, shared slots and clones."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from schedulers.arguments import check_names, plain_number
 from schedulers.decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
-from schedulers.halving.arguments import check_names, plain_number
-from schedulers.metric_mode import DirectedScheduler, require_direction
-from schedulers.metric_reader import Readings, strict
-from schedulers.scheduler import TrialView
+from schedulers.metric import DirectedScheduler, Readings, require_direction, strict
+from schedulers.scheduler import ExperimentView, TrialView
 
 from .members import Comparison, Member, Point, compare
-from .slot_sharing import LIVE, has_to_share
 
 _NO_CHECKPOINTS = "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
 _ALONE = (
@@ -46,32 +44,41 @@ class Plan:
 class PopulationScheduler(DirectedScheduler):
     """Gives each member of a population its turn after every interval, and lets a subclass decide who then becomes whose clone.
 
-    **Turns.** A member has its turn at the first result at least `perturbation_interval` after its last turn, or after the checkpoint from
-    which it was cloned. It is then asked to save, where trials save on demand, so that it can be a donor.
+    **Turns.** A member has its turn at the first result at least `perturbation_interval` after its
+    last turn, or after the checkpoint from which it was cloned. It is then asked to save, where
+    trials save on demand, so that it can be a donor.
 
-    **Slots that are shared.** If not all trials that are there or still to come fit in at once, a member pauses at each turn while another
-    one waits. New members come first; then the one that has trained least goes on, the oldest of equals. So nobody who waits is left
-    behind: meanwhile every other one trains at most one interval, and one result more, beyond where it or the waiting one stood when the
-    wait began, whichever is more. (A member that takes over later weights jumps, of course.)
+    **Slots that are shared.** If not all trials that are there or still to come fit in at once, a
+    member pauses at each turn while another one waits. New members come first; then the one that
+    has trained least goes on, the oldest of equals. So nobody who waits is left behind: meanwhile
+    every other one trains at most one interval, and one result more, beyond where it or the waiting
+    one stood when the wait began, whichever is more. (A member that takes over later weights jumps,
+    of course.)
 
-    **Generations.** With `synch`, members pause at the turn at which they may become clones, until all that are not over have come there;
-    then clones are decided upon, all at one step, and all go on. A member that ends or fails is waited for no longer.
+    **Generations.** With `synch`, members pause at the turn at which they may become clones, until
+    all that are not over have come there; then clones are decided upon, all at one step, and all go
+    on. A member that ends or fails is waited for no longer.
 
-    **Donors** are compared as `population` says, and need a checkpoint of the weights they have now. Members that have ended well stay in
-    the comparison as long as they have one; those that failed do not. A donor that has none, but is running and saves on demand, is told
-    to, and waited for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A donor's checkpoint may be older
-    than what is given up for it: a clone becomes one again only after it has been trained for longer than that.
+    **Donors** are compared as `population` says, and need a checkpoint of the weights they have
+    now. Members that have ended well stay in the comparison as long as they have one; those that
+    failed do not. A donor that has none, but is running and saves on demand, is told to, and waited
+    for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A donor's
+    checkpoint may be older than what is given up for it: a clone becomes one again only after it
+    has been trained for longer than that.
 
-    **When something is missing.** A result without ``time_attr`` or the metric decides nothing; `debug_string` tells which was missing, and
-    `remarks` as well with `require_attrs`. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
+    **When something is missing.** A result without ``time_attr`` or the metric decides nothing;
+    `debug_string` tells which was missing, and `remarks` as well with `require_attrs`. A metric
+    that is there but None, NaN or infinite, in whatever direction, counts as worst.
 
-    **Repeated results**, after a crash or a restore, are not judged again; a member that was told to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not judged again; a member that was told
+    to pause is told so again.
 
     Args:
         time_attr: Which entry of a result tells how long the trial has trained; must grow.
         metric: What to compare, by flattened name; None to take the experiment's.
         mode: ``"min"`` or ``"max"``; None to take the experiment's.
-        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
+            more than 0.
         burn_in_period: No member becomes a clone before this time.
         quantile_fraction: Which part of the population clones and is cloned, from 0 to 0.5.
         log_config: Whether the engine shall log who took over what.
@@ -79,7 +86,8 @@ class PopulationScheduler(DirectedScheduler):
         synch: Whether the population is compared in generations.
 
     Attributes:
-        needs_population: True: all trials are one population, so that no searcher may leave some of them for later.
+        needs_population: True: all trials are one population, so that no searcher may leave some of
+            them for later.
         log_config: As given.
 
     Raises:
@@ -163,7 +171,8 @@ class PopulationScheduler(DirectedScheduler):
         """
         if self.experiment.max_trials is None:
             raise ValueError(
-                "the size of the population must be known, got a search without end; set num_samples to the number of members"
+                "the size of the population must be known, got a search without end; set "
+                "num_samples to the number of members"
             )
         self._check_size(self.experiment.max_trials)
         self._member(trial)
@@ -216,7 +225,8 @@ class PopulationScheduler(DirectedScheduler):
         can_pause = self._can_pause()
         if has_evolution and not can_pause:
             self._say(_NO_CHECKPOINTS)
-            # Code that saves rarely may yet do so; where a second turn comes first, the engine ends what would be a random search.
+            # Code that saves rarely may yet do so; where a second turn comes first, the engine ends
+            # what would be a random search.
             return (
                 ()
                 if member.num_turns == 1
@@ -281,7 +291,8 @@ class PopulationScheduler(DirectedScheduler):
 
     def _finish(self, generations: Sequence[Sequence[Member]]) -> Sequence[Decision]:
         """Decide who becomes whose clone, and let all go on."""
-        # All are decided upon before one of them is a clone: who stands where must not depend on the order.
+        # All are decided upon before one of them is a clone: who stands where must not depend on
+        # the order.
         plans = [plan for generation in generations for plan in self._plans(generation)]
         targets = {plan.target for plan in plans}
         cloned = [
@@ -378,7 +389,8 @@ class PopulationScheduler(DirectedScheduler):
         score = self._readings.finite(result, str(self.metric))
         for name in sorted(self._readings.lacking - lacking) if self._require_attrs else ():
             self._say(
-                f"results must have a number under {name!r} for trials to be compared, got one without; report it every time"
+                f"results must have a number under {name!r} for trials to be compared, got one "
+                "without; report it every time"
             )
         if time is None or not math.isfinite(time) or score is None:
             return None
@@ -406,7 +418,8 @@ class PopulationScheduler(DirectedScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler that measures otherwise: what was recorded would not compare.
+            ValueError: If it comes from a scheduler that measures otherwise: what was recorded
+                would not compare.
         """
         self._check_settings(state)
         self._seed = state["seed"]
@@ -426,7 +439,10 @@ class PopulationScheduler(DirectedScheduler):
         """Return how large the population is, how many clones there were, who waits, and which entries results lacked."""
         num_waiting = sum(member.paused_at is not None for member in self._members.values())
         parts = [
-            f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, {num_waiting} told to wait"
+            (
+                f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, "
+                f"{num_waiting} told to wait"
+            )
         ]
         return "; ".join([*parts, *([str(self._readings)] if self._readings.lacking else [])])
 
@@ -459,13 +475,51 @@ def comparison_numbers(
 def _check_ranges(interval: Number, burn_in: Number, fraction: Number) -> None:
     if not 0 < interval < math.inf:
         raise ValueError(
-            f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted in time_attr units"
+            f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted "
+            "in time_attr units"
         )
     if not 0 <= burn_in < math.inf:
         raise ValueError(
-            f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in time_attr units"
+            f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in "
+            "time_attr units"
         )
     if not 0 <= fraction <= 0.5:  # noqa: PLR2004  (the best and the worst half)
         raise ValueError(
-            f"quantile_fraction must be between 0 and 0.5, got {fraction}; 0.25 lets the worst quarter clone the best"
+            f"quantile_fraction must be between 0 and 0.5, got {fraction}; 0.25 lets the worst "
+            "quarter clone the best"
         )
+
+
+LIVE = ("PENDING", "RUNNING", "PAUSED")
+"""Statuses of trials that are not over."""
+
+
+def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
+    """Return whether somebody waits for a slot, and not all trials that are there or still to come fit in at once.
+
+    Trials to come are taken to need what this one needs. An experiment that does not tell what
+    trials can occupy is taken to be full.
+
+    Args:
+        trial: The trial that might make room.
+        experiment: The experiment.
+    """
+    live = [other for other in experiment.trials.values() if other.status in LIVE]
+    num_to_come = (
+        0
+        if experiment.no_more_trials
+        else max(0, (experiment.max_trials or 0) - len(experiment.trials))
+    )
+    if not num_to_come and all(
+        other.status == "RUNNING" or other.trial_id == trial.trial_id for other in live
+    ):
+        return False
+    demand: dict[str, float] = {}
+    for resources in (*(other.resources for other in live), *[trial.resources] * num_to_come):
+        for name, amount in resources.items():
+            demand[name] = demand.get(name, 0.0) + amount
+    supply = experiment.resources
+    # Tenths do not add up to 1 in binary.
+    return not supply or any(
+        amount > supply.get(name, 0.0) + 1e-9 for name, amount in demand.items()
+    )

@@ -1,4 +1,4 @@
-"""Replays the schedule of hyperparameters that population based training has found, in one new trial."""
+"""Replay of one member's schedule that population based training has recorded."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ class Change:
 class PopulationBasedTrainingReplay(Scheduler):
     """Trains one trial with the hyperparameters that a member of a population had, and its ancestors before it.
 
-    The policy is the list of exploits that led to a member, as population based training logs it: one line each, with the name of the
-    member and of its donor, their iterations, and the configurations before and after. It is read from its end: an entry belongs to the
-    schedule if its member is the donor of the entry after it.
+    The policy is the list of exploits that led to a member, as population based training logs it:
+    one line each, with the name of the member and of its donor, their iterations, and the
+    configurations before and after. It is read from its end: an entry belongs to the schedule if
+    its member is the donor of the entry after it.
 
-    The trial has to begin with `config`. After the first result at or past the iteration of a change it is saved, and goes on from there
-    with the new configuration; of several changes that one result has passed, the last counts. A trial that cannot save on demand is paused
-    with its next checkpoint for that, and may so repeat iterations.
+    The trial has to begin with `config`. After the first result at or past the iteration of a
+    change it is saved, and goes on from there with the new configuration; of several changes that
+    one result has passed, the last counts. A trial that cannot save on demand is paused with its
+    next checkpoint for that, and may so repeat iterations.
 
     Args:
-        policy_file: Path of a ``pbt_policy_*.txt`` with a JSON list per line, which is read here and never again; or the lines
-            themselves, as text or as lists.
+        policy_file: Path of a ``pbt_policy_*.txt`` with a JSON list per line, which is read here
+            and never again; or the lines themselves, as text or as lists.
 
     Attributes:
         config: The first configuration; give it as ``param_space``.
@@ -58,8 +60,10 @@ class PopulationBasedTrainingReplay(Scheduler):
         ({'lr': 0.1}, [(10, {'lr': 0.2}), (18, {'lr': 0.4})])
 
     Departures:
-        From Ray Tune: a trial whose configuration is not `config` is not given another one, but a remark says so; lines may be given
-        without a file; changes that one result has passed together are not spread over the next results.
+        From Ray Tune: a trial whose configuration is not `config` is not given another one, but a
+            remark says so; lines may be given
+        without a file; changes that one result has passed together are not spread over the next
+        results.
     """
 
     changes_trials: ClassVar[bool] = True
@@ -69,7 +73,8 @@ class PopulationBasedTrainingReplay(Scheduler):
         chain = _chain(steps)
         if not chain:
             raise ValueError(
-                f"policy_file must hold a line such as {_LINE}, got none; a member that never became a clone has no policy"
+                f"policy_file must hold a line such as {_LINE}, got none; a member that never "
+                "became a clone has no policy"
             )
         self.config: Mapping[str, Any] = chain[0].donor_config
         self.changes = tuple(Change(step.donor_iteration, step.new_config) for step in chain)
@@ -86,13 +91,17 @@ class PopulationBasedTrainingReplay(Scheduler):
         """
         if self._trial_id not in (None, trial.trial_id):
             raise ValueError(
-                f"a replay must have one trial only, got {self._trial_id} and {trial.trial_id}; set num_samples to 1"
+                f"a replay must have one trial only, got {self._trial_id} and {trial.trial_id}; "
+                "set num_samples to 1"
             )
         self._trial_id = trial.trial_id
         if not _is_equal(trial.config, self.config):
             self.remarks = [
                 *self.remarks,
-                "the trial does not begin with the configuration that is replayed; set param_space to replay.config",
+                (
+                    "the trial does not begin with the configuration that is replayed; set param_space "
+                    "to replay.config"
+                ),
             ]
         return ()
 
@@ -181,7 +190,8 @@ class PopulationBasedTrainingReplay(Scheduler):
         if state["num_changes"] != len(self.changes):
             num, num_saved = len(self.changes), state["num_changes"]
             raise ValueError(
-                f"state must come from a schedule of {num} changes, got one of {num_saved}; give the same policy_file"
+                f"state must come from a schedule of {num} changes, got one of {num_saved}; give "
+                "the same policy_file"
             )
         self._num_made, self._made_at = state["num_made"], state["made_at"]
         self._is_pausing, self._trial_id = state["is_pausing"], state["trial_id"]
@@ -205,9 +215,11 @@ def _lines(policy_file: Any) -> Iterable[Any]:
         return policy_file
     if not isinstance(policy_file, str) and not hasattr(policy_file, "__fspath__"):
         raise TypeError(
-            f"policy_file must be a path or a list of lines, got {policy_file!r}; give the path of a pbt_policy_*.txt"
+            f"policy_file must be a path or a list of lines, got {policy_file!r}; give the path of "
+            "a pbt_policy_*.txt"
         )
-    # The only file that a scheduler ever reads, since Ray Tune gives it by name; what was read is kept, and nothing else depends on it.
+    # The only file that a scheduler ever reads, since Ray Tune gives it by name; what was read is
+    # kept, and nothing else depends on it.
     with open(policy_file, encoding="utf-8") as file:  # noqa: PTH123  (schedulers know no paths)
         return [line for line in file if line.strip()]
 

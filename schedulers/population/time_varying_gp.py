@@ -1,7 +1,8 @@
-"""A Gaussian process over hyperparameters whose knowledge fades with time, and the choice of what to try next. Needs scikit-learn.
+"""Time-varying Gaussian process over hyperparameters, and the choice of what to try next.
 
-Rows are ``[time, score, *hyperparameters]``: when an interval began, in intervals; what the score was then; and with what it was trained,
-each hyperparameter between 0 and 1.
+Rows are ``[time, score, *hyperparameters]``: when an interval began, counted in intervals; the
+score at that time; and the hyperparameters it was trained with, each scaled to 0 to 1. Needs
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _MAX_GAIN = 2.0
 class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scikit-learn has no types
     """Similarity of rows: a Gaussian of their distance, less the longer they lie apart in time.
 
-    ``k(x, y) = exp(-|x - y|^2 / (2 length_scale^2)) * (1 - fading)^(|t - t'| / 2)``, where `t` is the first column and `x` all others.
+    ``k(x, y) = exp(-|x - y|^2 / (2 length_scale^2)) * (1 - fading)^(|t - t'| / 2)``, where `t` is
+    the first column and `x` all others.
 
     Args:
         length_scale: Distance at which rows are hardly similar any more.
@@ -46,8 +48,9 @@ class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scik
         fading_bounds: Between which values the fading is fitted.
 
     Reference:
-        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits. NeurIPS 2020,
-        arXiv 2002.02518. The time-varying part: Bogunovic, Scarlett, Cevher. Time-Varying Gaussian Process Bandit Optimization. 2016.
+        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with
+        Population-Based Bandits. NeurIPS 2020, arXiv 2002.02518. The time-varying part: Bogunovic,
+        Scarlett, Cevher. Time-Varying Gaussian Process Bandit Optimization. 2016.
     """
 
     def __init__(
@@ -91,7 +94,8 @@ class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scik
 
 
 def _squared_distances(points: Array, others: Array) -> Array:
-    # By the binomial formula: one product of matrices instead of a third dimension; rounding may leave a little less than 0.
+    # By the binomial formula: one product of matrices instead of a third dimension; rounding may
+    # leave a little less than 0.
     products = (points**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * points @ others.T
     distances: Array = np.maximum(products, 0.0)
     return distances
@@ -110,13 +114,15 @@ def propose(
         rows: What has been tried.
         gains: By how much the score got better for it; larger is better.
         now: ``[time, score]`` from which the next interval begins.
-        busy: Rows that are being tried at the moment: nothing is known of their gain, but less is to be learnt beside them.
+        busy: Rows that are being tried at the moment: nothing is known of their gain, but less is
+            to be learnt beside them.
         rng: Source of chance.
 
     Returns:
         Each hyperparameter, between 0 and 1.
     """
-    # One thread: sums come out the same however many cores there are, and small matrices are faster.
+    # One thread: sums come out the same however many cores there are, and small matrices are
+    # faster.
     with threadpool_limits(1):
         return _proposed(
             np.asarray(rows, dtype=float),
@@ -133,7 +139,8 @@ def _proposed(
     scale = _score_scale(tried[:, 1])
     inputs, target = _scaled(tried, scale), _standardised(gains)
     mean = _fitted(FadingKernel() + WhiteKernel(0.1, (1e-3, 1.0)), inputs, target)
-    # What is observed does not change how sure the process is, so that zeros will do for what is not known yet.
+    # What is observed does not change how sure the process is, so that zeros will do for what is
+    # not known yet.
     all_inputs = np.vstack([inputs, _scaled(busy, scale)]) if len(busy) else inputs
     spread = _fitted(
         mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True

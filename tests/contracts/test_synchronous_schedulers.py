@@ -3,8 +3,11 @@
 from schedulers import ASHAScheduler
 from schedulers.halving.hyperband import HyperBandScheduler
 from schedulers.median import MedianStoppingRule
-from schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob
-from schedulers.resource_changing import ResourceChangingScheduler
+from schedulers.resource_changing import (
+    DistributeResources,
+    DistributeResourcesToTopJob,
+    ResourceChangingScheduler,
+)
 from tuner.testing.scheduler_contract import SchedulerContract
 
 

@@ -6,8 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Pause, Reason, Resume, Stop
-from schedulers.halving.brackets import Band, BracketPlan, num_places
-from schedulers.halving.hyperband import HyperBandForBOHB, HyperBandScheduler
+from schedulers.halving.hyperband import (
+    Band,
+    BracketPlan,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    num_places,
+)
 from tests.schedulers.small_world import Stub, StubExperiment, World
 
 NAN = math.nan

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.decisions import Reason, Stop
-from schedulers.halving.moasha import MOASHAScheduler
-from schedulers.halving.pareto_rungs import ParetoRungs, dominates, epsilon_net
+from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, dominates, epsilon_net
 from tests.schedulers.play import Actor
 
 NAN = math.nan

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers.halving.pasha import PASHAScheduler
-from schedulers.halving.ranking_stability import crossing_distance, is_settled, percentile
+from schedulers.halving.pasha import PASHAScheduler, crossing_distance, is_settled, percentile
 from tests.schedulers.play import Actor, Play, Stage
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Resume
 from schedulers.halving.asha import ASHAScheduler
-from schedulers.halving.promotion_rungs import PromotionRungs
+from schedulers.halving.promotion_rule import PromotionRungs
 from tests.schedulers.play import Play
 
 NAN = math.nan

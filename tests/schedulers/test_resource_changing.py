@@ -17,13 +17,13 @@ from schedulers import (
     Stop,
 )
 from schedulers.halving.hyperband import HyperBandScheduler
-from schedulers.resource_allocation import (
+from schedulers.resource_changing import (
     DistributeResources,
     DistributeResourcesToTopJob,
     ResourceAllocation,
+    ResourceChangingScheduler,
     misfit,
 )
-from schedulers.resource_changing import ResourceChangingScheduler
 from tests.schedulers.small_world import Stub, StubExperiment, World
 
 WHY = Reason("test")

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from schedulers.halving.asha import ASHAScheduler
-from schedulers.halving.rush_threshold import KnownGood
+from schedulers.halving.rungs import KnownGood
 from tests.schedulers.play import Actor, Play, Stage
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import schedulers
 from schedulers.decisions import Reason
-from schedulers.metric_reader import as_float
+from schedulers.metric import as_float
 from schedulers.scheduler import Scheduler
 from tuner.core.events import Outcome
 from tuner.core.result import TRAINING_ITERATION, flatten

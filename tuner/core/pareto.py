@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from schedulers.halving.pareto_rungs import Point, dominates
+from schedulers.halving.moasha import Point, dominates
 
 from .trial import Trial
 

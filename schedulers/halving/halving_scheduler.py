@@ -1,4 +1,4 @@
-"""What the successive-halving family has in common: levels, brackets, and a verdict that is given once."""
+"""Base class of the asynchronous halving schedulers, and the interface of their rung rules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from schedulers.arguments import check_names, check_ranges, checked_brackets, plain_number
 from schedulers.decisions import Decision, Number, Reason, Stop
-from schedulers.metric_mode import DirectedScheduler
-from schedulers.metric_reader import Readings
+from schedulers.metric import DirectedScheduler, Readings
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .arguments import check_names, check_ranges, checked_brackets, plain_number
 from .rungs import bracket_sizes, rung_levels
 
 
@@ -46,10 +45,13 @@ class Report:
         trial_id: Who reported.
         bracket: The trial's bracket.
         time: How long it has trained.
-        value: What it has reached, NaN where that is not a finite number; None where the result does not tell.
+        value: What it has reached, NaN where that is not a finite number; None where the result
+            does not tell.
         cost: What it has cost so far; 0 where cost does not count.
-        values: What it has reached in several metrics, turned so that less is better; None where there is one metric, or one is missing.
-        lowest: The level at which it is compared for the first time; it passes those below without a stop.
+        values: What it has reached in several metrics, turned so that less is better; None where
+            there is one metric, or one is missing.
+        lowest: The level at which it is compared for the first time; it passes those below without
+            a stop.
     """
 
     trial_id: str
@@ -111,7 +113,8 @@ class HalvingScheduler(DirectedScheduler):
 
     Attributes:
         prefix: What the names of its reasons begin with.
-        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`.
+        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
+            `max_t`.
     """
 
     prefix: ClassVar[str]
@@ -158,8 +161,10 @@ class HalvingScheduler(DirectedScheduler):
     def _remark_on_brackets(self, brackets: int) -> str:
         levels = ", ".join(f"{level:g}" for level in self.levels)
         return (
-            f"{type(self).__name__}(brackets={brackets}) makes {self._num_brackets} brackets, as each begins one level later than the one "
-            f"before and the levels are {levels}; a smaller grace_period or reduction_factor makes more"
+            f"{type(self).__name__}(brackets={brackets}) makes {self._num_brackets} brackets, as "
+            "each begins one level later than the one "
+            f"before and the levels are {levels}; a smaller grace_period or reduction_factor makes "
+            "more"
         )
 
     def _direction(self) -> str:
@@ -244,7 +249,8 @@ class HalvingScheduler(DirectedScheduler):
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other levels, or another metric or mode: what was recorded would not compare.
+            ValueError: If it comes from a scheduler with other levels, or another metric or mode:
+                what was recorded would not compare.
         """
         self._check_settings(state)
         self._seed = state["seed"]

@@ -1,4 +1,4 @@
-"""What the constructors of the successive-halving family accept, and how they refuse the rest."""
+"""Validation of constructor arguments that several schedulers share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from schedulers.decisions import Number
-from schedulers.scheduler import MODES
+from .decisions import Number
+from .scheduler import MODES
 
 
 def plain_number(name: str, value: Any) -> Number:
@@ -38,11 +38,13 @@ def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) 
         )
     if not 1 <= grace_period <= max_t:
         raise ValueError(
-            f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted in time_attr units"
+            f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted "
+            "in time_attr units"
         )
     if not 1 < reduction_factor < math.inf:
         raise ValueError(
-            f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many survives a level"
+            f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial "
+            "in so many survives a level"
         )
 
 
@@ -86,7 +88,8 @@ def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
         raise TypeError(f"brackets must be a whole number, got {brackets!r}")
     if brackets < 1:
         raise ValueError(
-            f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest level on"
+            f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest "
+            "level on"
         )
     return min(brackets, len(levels))
 
