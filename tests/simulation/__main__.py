@@ -15,12 +15,11 @@ import json
 import sys
 import time
 
-from .campaign import report_of, run_campaign
+from .campaign import OPTIONS, report_of, run_campaign
 from .fault_injection import Fault
 from .invariants import Violation
-from .run import play
+from .run import run_scenario
 from .scenario import Scenario, scenario
-from .shrinking import OPTIONS
 
 _LARGE = 6_000
 """In so many experiments everything has to occur that can."""
@@ -69,7 +68,7 @@ def _changed(drawn: Scenario, options: argparse.Namespace) -> Scenario:
 def _replay(single: Scenario) -> int:
     print(single)
     try:
-        print(play(single, check_every=1))
+        print(run_scenario(single, check_every=1))
     except Violation as violation:
         print(f"FAILED {violation}")
         return 1

@@ -15,13 +15,13 @@ import orjson
 from schedulers.decisions import Exploit
 from tuner.core.trial import checkpoint_directory_name
 
-GHOST = "is_ghost"
+STALE = "is_ghost"
 """Metric by which the bystander knows a message that comes from an attempt which is over."""
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
 
-class Report(NamedTuple):
+class ReportKey(NamedTuple):
     """One report of one attempt."""
 
     trial_id: str
@@ -29,9 +29,9 @@ class Report(NamedTuple):
     iteration: int
 
 
-def report_of(record: Mapping[str, Any]) -> Report:
+def report_of(record: Mapping[str, Any]) -> ReportKey:
     """Return the report that a journal's record of a result tells of."""
-    return Report(record["id"], record["a"], record["m"]["training_iteration"])
+    return ReportKey(record["id"], record["a"], record["m"]["training_iteration"])
 
 
 class Transcript(NamedTuple):
@@ -45,12 +45,12 @@ class Transcript(NamedTuple):
     records: list[dict[str, Any]]
     problem: str
 
-    def reports(self) -> set[Report]:
+    def reports(self) -> set[ReportKey]:
         """Return the reports that it holds."""
         return {report_of(record) for record in self.records if record["k"] == "result"}
 
 
-class Reader:
+class JournalParser:
     """Reads a journal with as little code as possible, none of it the engine's, and remembers lines that it has read before."""
 
     __slots__ = ("_known",)
@@ -103,7 +103,7 @@ class Reader:
 
 
 @dataclass(slots=True)
-class Ledger:
+class AcknowledgementLog:
     """The bystander's book.
 
     Attributes:
@@ -126,9 +126,9 @@ class Ledger:
         reader: Who reads the journal.
     """
 
-    acknowledged: list[Report] = field(default_factory=list)
+    acknowledged: list[ReportKey] = field(default_factory=list)
     num_safe: int = 0
-    written: set[Report] = field(default_factory=set)
+    written: set[ReportKey] = field(default_factory=set)
     values: dict[tuple[str, int], float] = field(default_factory=dict)
     values_by_config: dict[tuple[str, int, str], float] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Ledger:
     failed_saves: set[str] = field(default_factory=set)
     given_up_by_user: set[str] = field(default_factory=set)
     has_forks: bool = False
-    reader: Reader = field(default_factory=Reader)
+    reader: JournalParser = field(default_factory=JournalParser)
 
     def note_exploit(self, exploit: Exploit) -> None:
         """Write down with which configuration a trial is to go on."""

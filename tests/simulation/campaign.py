@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from tuner.driver.run import rare_garbage_collection
 
 from .coverage import UNDISTURBED, counted_transitions, expected
+from .fault_injection import Fault
 from .invariants import Violation
-from .run import play
+from .run import run_scenario
 from .scenario import Scenario, scenario
-from .shrinking import command, shrink, violation_of
+
+_SMALLEST: Final = {"num_trials": 1, "num_iterations": 1, "num_slots": 1, "num_faults": 0}
+"""Numbers of a scenario that are made smaller, with the smallest that makes sense."""
+OPTIONS: Final = {
+    "num_trials": "--trials",
+    "num_iterations": "--iterations",
+    "num_slots": "--slots",
+    "num_faults": "--faults",
+}
+"""How they are called on the command line."""
 
 
 @dataclass(slots=True)
@@ -100,15 +113,15 @@ def run_campaign(
 def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
     campaign.num_experiments += 1
     try:
-        story = play(drawn)
+        run = run_scenario(drawn)
     except Violation as violation:
         campaign.failing = shrink(drawn, violation) if shrinks else drawn
         campaign.violation = (violation_of(campaign.failing) if shrinks else None) or violation
         return
-    campaign.num_drivers += story.num_drivers
-    campaign.num_turns += story.num_turns
-    campaign.num_records += story.num_records
-    campaign.seen.update(story.seen)
+    campaign.num_drivers += run.num_drivers
+    campaign.num_turns += run.num_turns
+    campaign.num_records += run.num_records
+    campaign.seen.update(run.seen)
 
 
 def report_of(campaign: Campaign) -> str:
@@ -117,3 +130,60 @@ def report_of(campaign: Campaign) -> str:
     if campaign.failing and campaign.violation:
         lines += [f"FAILED {campaign.violation}", f"replay with: {command(campaign.failing)}"]
     return "\n".join(lines)
+
+
+def violation_of(candidate: Scenario) -> Violation | None:
+    """Return how a scenario breaks a promise; None if it does not."""
+    try:
+        run_scenario(candidate)
+    except Violation as violation:
+        return violation
+    return None
+
+
+def shrink(
+    failing: Scenario,
+    violation: Violation,
+    breaks: Callable[[Scenario], Violation | None] = violation_of,
+) -> Scenario:
+    """Return a scenario that breaks the same promise with fewer trials, fewer reports and fewer kinds of trouble.
+
+    Args:
+        failing: The scenario.
+        violation: How it fails.
+        breaks: Tells how another one does.
+    """
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for candidate in _smaller(failing):
+            other = breaks(candidate)
+            if other is not None and other.invariant == violation.invariant:
+                failing, is_smaller = candidate, True
+                break
+    return failing
+
+
+def _smaller(failing: Scenario) -> Iterator[Scenario]:
+    for fault in Fault:
+        if fault not in failing.without:
+            yield dataclasses.replace(failing, without=failing.without | {fault})
+    for name, smallest in _SMALLEST.items():
+        size = getattr(failing, name)
+        for smaller in sorted({smallest, size // 2, size - 1}):
+            if smallest <= smaller < size:
+                yield dataclasses.replace(failing, **{name: smaller})
+
+
+def command(shrunk: Scenario) -> str:
+    """Return the command that replays a scenario which was drawn by its number and then changed."""
+    drawn = shrunk if shrunk.scheduler == "given" else scenario(shrunk.seed)
+    parts = [f"python -m tests.simulation --seed {shrunk.seed}"]
+    parts += [
+        f"{option} {getattr(shrunk, name)}"
+        for name, option in OPTIONS.items()
+        if getattr(shrunk, name) != getattr(drawn, name)
+    ]
+    if without := shrunk.without - drawn.without:
+        parts.append(f"--without {','.join(sorted(without))}")
+    return " ".join(parts)

@@ -56,7 +56,7 @@ def counted_transitions(seen: Counter[str]) -> Iterator[None]:
         yield
 
 
-NEVER: Final = frozenset(
+UNREACHED: Final = frozenset(
     {
         "trial: ERROR revive",  # needs a user who asks for failed trials to be tried again
         "trial: PAUSED revive",  # needs a user who asks for a trial to begin anew
@@ -76,7 +76,7 @@ def expected() -> set[str]:
         *(f"worker: {state} {move}" for state, move in lifecycle.WORKER_TABLE),
         *(f"exit: {verdict} {outcome}" for verdict, outcome in lifecycle.EXIT_MOVES),
     }
-    return (transitions - NEVER) | {f"fault: {fault}" for fault in Fault} | set(RECOVERIES)
+    return (transitions - UNREACHED) | {f"fault: {fault}" for fault in Fault} | set(RECOVERIES)
 
 
 RECOVERIES: Final = (

@@ -11,7 +11,7 @@ from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.trial import ReportReply, Status, TerminationReason, Trial, WorkerState
 
-from .environment import World
+from .environment import Environment
 from .invariants import require
 
 _TO_BE: Final = " to be"
@@ -52,7 +52,7 @@ def _aim(trial: Trial) -> tuple[str, int | None]:
     return (trial.exploit.donor_id, trial.exploit.checkpoint) if trial.exploit else ("", None)
 
 
-def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
+def no_trial_waits_for_an_existing_checkpoint(experiment: Experiment) -> None:
     """I9: a trial waits for another one's checkpoint only as long as there is none, or another one is about to come.
 
     Who was told to leave may save before it does, and gives what it has when it is gone.
@@ -92,13 +92,13 @@ def _is_about_to_save(donor: Trial) -> bool:
     )
 
 
-def clones_are_as_decided(world: World, start: StartWorker) -> None:
+def exploits_start_as_decided(env: Environment, start: StartWorker) -> None:
     """I6: a clone trains with the configuration that its scheduler has chosen, and from its own checkpoint once it has one."""
-    trial = world.experiment.trial_table[start.trial_id] if world.experiment else None
+    trial = env.experiment.trial_table[start.trial_id] if env.experiment else None
     if trial is None or not trial.grafts:
         return
     latest = trial.grafts[-1]
-    wanted = world.ledger.exploits.get((trial.trial_id, str(latest.reason)), [])
+    wanted = env.ack_log.exploits.get((trial.trial_id, str(latest.reason)), [])
     require(
         "I6",
         start.config in wanted,
@@ -122,15 +122,15 @@ def clones_are_as_decided(world: World, start: StartWorker) -> None:
     )
 
 
-def note_the_paused(world: World) -> None:
+def record_paused_trials(env: Environment) -> None:
     """Write down who lies paused at the end of a turn."""
-    paused = world.experiment.trial_table.paused.values() if world.experiment else ()
-    world.ledger.paused = {trial.trial_id: trial.attempt for trial in paused if trial.source}
+    paused = env.experiment.trial_table.paused.values() if env.experiment else ()
+    env.ack_log.paused = {trial.trial_id: trial.attempt for trial in paused if trial.source}
 
 
-def the_paused_outlast_an_interruption(world: World, trial: Trial) -> None:
+def paused_trials_survive_an_interruption(env: Environment, trial: Trial) -> None:
     """I20: who lies paused when all are interrupted stays so, and does not go on by itself when the experiment does."""
-    was_paused = world.ledger.paused.get(trial.trial_id) == trial.attempt
+    was_paused = env.ack_log.paused.get(trial.trial_id) == trial.attempt
     require(
         "I20",
         trial.ending is not TerminationReason.INTERRUPTED or not was_paused,
@@ -139,7 +139,7 @@ def the_paused_outlast_an_interruption(world: World, trial: Trial) -> None:
     )
 
 
-def nobody_is_left_to_the_engine(world: World, experiment: Experiment) -> None:
+def paused_trials_are_resumed(env: Environment, experiment: Experiment) -> None:
     """I9: the engine ends no paused trial whose scheduler has a word for it; those given by users may have none."""
     for trial in experiment.trials:
         is_left = (
@@ -148,5 +148,5 @@ def nobody_is_left_to_the_engine(world: World, experiment: Experiment) -> None:
             and trial.reason.rule == "idle"
         )
         require(
-            "I9", world.scenario.scheduler == "given" or not is_left, "%s was never resumed", trial
+            "I9", env.scenario.scheduler == "given" or not is_left, "%s was never resumed", trial
         )

@@ -37,13 +37,13 @@ from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
 
 from . import invariants
-from .environment import World
+from .environment import Environment
+from .faulty_executor import DelayedCaller, FaultyExecutor
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
-from .probes import Bystander, Deleting, WatchedLog
+from .probes import DeletionProbe, LogProbe, NoticeProbe
 from .scenario import METRIC, MODE
-from .simulated_user import Hand
-from .virtual_log_files import RECENT_S, Logs
-from .virtual_workers import SlowCaller, Workers
+from .simulated_user import SimulatedUser
+from .virtual_log_files import RECENT_S, VirtualLogFiles
 
 _SPACE = {"x": uniform(0.1, 1.0)}
 _REQUEST = {"cpu": 1.0}
@@ -52,40 +52,40 @@ _RETRY_S = 3.0
 
 
 @final
-class Session:
+class DriverProcess:
     """The life of one driver over what lies on the world's disk.
 
     Args:
-        world: The world.
-        before: The `portrait` of what the driver before has left in memory, where the journal must hold the same; None otherwise.
+        env: The world.
+        before: The `comparable_state` of what the driver before has left in memory, where the journal must hold the same; None otherwise.
 
     Attributes:
         experiment: What it drives.
         scheduler: Who judges.
     """
 
-    def __init__(self, world: World, before: dict[str, Any] | None = None) -> None:
+    def __init__(self, env: Environment, before: dict[str, Any] | None = None) -> None:
         """Prepare fresh plug-ins, as a user's script does when it is run again."""
-        scenario = world.scenario
-        self._world = world
+        scenario = env.scenario
+        self._env = env
         self._before = before
         self._has_ended = False
-        self.scheduler = FragileScheduler(scenario.make_scheduler(), world.fate)
+        self.scheduler = FragileScheduler(scenario.make_scheduler(), env.faults)
         self.scheduler.inner.set_search_properties(METRIC, MODE, seed=scenario.seed)
-        searcher = FragileSearcher(scenario.make_searcher(), world.fate)
+        searcher = FragileSearcher(scenario.make_searcher(), env.faults)
         searcher.inner.set_search_properties(
             METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials
         )
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
         proposer = Proposer(searcher, _SPACE, lambda _: _REQUEST)
         self._state = State(
-            self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(world.directory))
+            self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(env.directory))
         )
 
     @property
     def is_over(self) -> bool:
         """Whether the driver has come to the end, and nothing is left to be continued."""
-        trials, scenario = self.experiment.trials, self._world.scenario
+        trials, scenario = self.experiment.trials, self._env.scenario
         num_sampled = len(trials) - self.experiment.trial_table.num_forked
         is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None
         why = self.experiment.stop_reason
@@ -95,108 +95,106 @@ class Session:
 
     def live(self) -> None:
         """Open, rebuild and drive on, to the end or to whatever comes before it."""
-        world, scenario = self._world, self._world.scenario
-        tail, past = (START, self._replayed()) if world.session == 1 else self._taken_up()
+        env, scenario = self._env, self._env.scenario
+        tail, past = (START, self._replayed()) if env.driver_number == 1 else self._restored()
         self._check_restored()
         journal = Journal(
-            world.directory,
+            env.directory,
             tail,
             sync=scenario.durability,
             segment_bytes=scenario.segment_bytes,
             has_syncer=False,
-            disk=world.disk,
-            on_segment=world.note_segment,
+            disk=env.disk,
+            on_segment=env.note_segment,
             look_period_s=0.0,
         )
-        deleting = Deleting(world, journal)
-        with journal, CheckpointDeleter(journal, deleting.discard) as cleaner:
-            world.declare(journal.epoch)
-            world.experiment, world.journal = self.experiment, journal
-            deleting.cleaner = cleaner
-            self._drive(journal, deleting, past)
+        deletions = DeletionProbe(env, journal)
+        with journal, CheckpointDeleter(journal, deletions.discard) as cleaner:
+            env.declare(journal.epoch)
+            env.experiment, env.journal = self.experiment, journal
+            deletions.cleaner = cleaner
+            self._drive(journal, deletions, past)
         self._has_ended = True
 
-    def _taken_up(self) -> tuple[Any, Replayed]:
-        world = self._world
-        mark, disk, now = world.mark(), world.disk, world.boot_id
-        tail, lacks = completeness.checked_end(world.directory, mark, disk=disk, now=now)
-        newest = snapshot_files.load_newest(world.directory, disk)
+    def _restored(self) -> tuple[Any, Replayed]:
+        env = self._env
+        mark, disk, now = env.mark(), env.disk, env.boot_id
+        tail, lacks = completeness.checked_end(env.directory, mark, disk=disk, now=now)
+        newest = snapshot_files.load_newest(env.directory, disk)
         if newest is None:
             past = self._replayed()
         else:
-            world.seen["restored from a snapshot"] += 1
-            past = self._replayed(
-                newest.last_sequence, take_up(newest, self._state, world.directory)
-            )
+            env.seen["restored from a snapshot"] += 1
+            past = self._replayed(newest.last_sequence, take_up(newest, self._state, env.directory))
         lacks += completeness.settled(
-            world.directory, mark, self.experiment.trials, tail, disk=disk, now=now
+            env.directory, mark, self.experiment.trials, tail, disk=disk, now=now
         )
         known = {trial.trial_id: Known.of(trial) for trial in self.experiment.trials}
         ahead = completeness.compared(
-            world.checkpoints.witnesses(), known, has_segment=tail.epoch > 0
+            env.checkpoints.witnesses(), known, has_segment=tail.epoch > 0
         )
         if not all(mark.allows(lack.lost_s, now) for lack in ahead):
-            raise completeness.incomplete(world.directory, ahead, tail)
-        world.seen["journal lacked what a power cut had taken"] += bool(lacks or ahead)
-        tail = recover(world.directory, disk=disk)
+            raise completeness.incomplete(env.directory, ahead, tail)
+        env.seen["journal lacked what a power cut had taken"] += bool(lacks or ahead)
+        tail = recover(env.directory, disk=disk)
         return tail._replace(epoch=max(tail.epoch, mark.epoch)), past
 
     def _replayed(self, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
         return replay(
-            self._world.directory,
+            self._env.directory,
             self.experiment,
             self._state.proposer,
             after=after,
             elapsed_s=elapsed_s,
             recent_s=RECENT_S,
-            disk=self._world.disk,
+            disk=self._env.disk,
         )
 
     def _check_restored(self) -> None:
         """Hold the rebuilt state to what was known before."""
-        world = self._world
+        env = self._env
         invariants.transitions_are_legal(self.experiment)
-        invariants.scheduler_facts_are_kept(world, self.scheduler)
-        invariants.checkpoints_in_need_are_there(world, self.experiment)
-        world.checkpoints.sweep(self.experiment.trials)
+        invariants.rungs_are_complete(env, self.scheduler)
+        invariants.needed_checkpoints_exist(env, self.experiment)
+        env.checkpoints.sweep(self.experiment.trials)
 
     def _check_restarted(self) -> None:
         """Hold the state with which this driver begins to the one in which the driver before it would have begun again."""
         if self._before is not None:
-            self._world.seen["state compared with its fold"] += 1
-            invariants.fold_gives_the_state(
-                self._before, invariants.portrait(self.experiment, self.scheduler)
+            self._env.seen["state compared with its fold"] += 1
+            invariants.replay_restores_the_state(
+                self._before, invariants.comparable_state(self.experiment, self.scheduler)
             )
 
-    def _drive(self, journal: Journal, deleting: Deleting, past: Replayed) -> None:
-        world = self._world
-        workers = Workers(world)
-        storage_retry = StorageRetry(_RETRY_S, clock=workers.clock, sleep=world.sleep)
+    def _drive(self, journal: Journal, deletions: DeletionProbe, past: Replayed) -> None:
+        env = self._env
+        workers = FaultyExecutor(env)
+        storage_retry = StorageRetry(_RETRY_S, clock=workers.clock, sleep=env.sleep)
         log = JournalLog(
-            journal, deleting.cleaner, configs=self._state.configs, storage_retry=storage_retry
+            journal, deletions.cleaner, configs=self._state.configs, storage_retry=storage_retry
         )
-        loggers = world.logs.begin_session() if world.logs else ()
+        loggers = env.logs.start_driver() if env.logs else ()
         callbacks = CallbackList(
-            [Bystander(world), FragileCallback(world.fate, world.step), *loggers]
+            [NoticeProbe(env), FragileCallback(env.faults, env.step), *loggers]
         )
-        caller = SlowCaller(world, workers) if world.scenario.is_search_slow else None
+        caller = DelayedCaller(env, workers) if env.scenario.is_search_slow else None
         suggestions = SuggestionQueue(self._state.proposer, caller, workers.wake)
         observers = EventDispatch(
-            suggestions, callbacks, self.experiment.trials, world.directory, METRIC
+            suggestions, callbacks, self.experiment.trials, env.directory, METRIC
         )
         driver = Driver(
             self.experiment,
             workers,
-            WatchedLog(log, world, self._check_restarted),
+            LogProbe(log, env, self._check_restarted),
             suggestions,
             observers,
-            deleting,
-            find_damage=world.checkpoints.find_damage,
+            deletions,
+            find_damage=env.checkpoints.find_damage,
             at_rest=lambda at_s: self._perhaps_take_snapshot(log, suggestions, at_s),
             elapsed_s=past.elapsed_s,
             tick_s=None,
             control=RequestHandler(
-                self.experiment, self._state.proposer, [Hand(world, self.experiment)]
+                self.experiment, self._state.proposer, [SimulatedUser(env, self.experiment)]
             ),
         )
 
@@ -204,36 +202,36 @@ class Session:
             log.ask_to_stop(request)
             driver.request_stop(request)
 
-        world.request_stop = request_stop
+        env.request_stop = request_stop
         first: list[Event] = (
-            [ResumeConfig().event(world.scenario.settings())] if world.session > 1 else []
+            [ResumeConfig().event(env.scenario.settings())] if env.driver_number > 1 else []
         )
         try:
-            if world.logs:
-                self._begin_logs(world.logs, observers, past)
+            if env.logs:
+                self._begin_logs(env.logs, observers, past)
             driver.run(first)
             log.close(driver.elapsed_s)
         finally:
             suggestions.close()
-            workers.perish()
-            if world.logs and not world.fate.is_dead:
-                world.step()
-                world.logs.close()
+            workers.kill_all()
+            if env.logs and not env.faults.is_dead:
+                env.step()
+                env.logs.close()
 
-    def _begin_logs(self, logs: Logs, observers: EventDispatch, past: Replayed) -> None:
+    def _begin_logs(self, logs: VirtualLogFiles, observers: EventDispatch, past: Replayed) -> None:
         observers.begin_experiment(mode=MODE, space=_SPACE)
-        if self._world.session > 1:
+        if self._env.driver_number > 1:
             trials = self.experiment.trials
-            logs.mend(trials, invariants.table_of(trials, self._world.read_journal()), past.recent)
+            logs.mend(trials, invariants.table_of(trials, self._env.read_journal()), past.recent)
 
     def _perhaps_take_snapshot(
         self, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float
     ) -> None:
-        world = self._world
-        if world.chance.random() >= _SNAPSHOT_RATE or not self._state.experiment.trials:
+        env = self._env
+        if env.rng.random() >= _SNAPSHOT_RATE or not self._state.experiment.trials:
             return
         if suggestions.is_answering or not suggestions.settle(0.0):
-            world.seen["snapshot put off for the searcher"] += 1
+            env.seen["snapshot put off for the searcher"] += 1
             return
         with contextlib.suppress(StorageError):
             log.settle()
@@ -243,13 +241,13 @@ class Session:
             state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
             snapshot_files.write(
-                world.directory,
+                env.directory,
                 state,
                 log.journal.last_sequence,
-                sync=world.scenario.durability != "process",
-                disk=world.disk,
+                sync=env.scenario.durability != "process",
+                disk=env.disk,
             )
-            world.seen["snapshot taken"] += 1
+            env.seen["snapshot taken"] += 1
 
 
 def is_interrupted(trial: Any) -> bool:

@@ -14,25 +14,25 @@ from tuner.journal.completeness import Mark
 from tuner.journal.writer import Journal
 from tuner.storage.layout import journal_directory
 
-from .acknowledgement_log import Ledger, Transcript
-from .fault_injection import DriverDied, Fate, Fault, Occasion
+from .acknowledgement_log import AcknowledgementLog, Transcript
+from .fault_injection import DriverKilled, Fault, FaultInjector, FaultPoint
 from .scenario import Scenario
 from .virtual_checkpoints import VirtualCheckpoints
 from .virtual_disk import VirtualDisk
-from .virtual_log_files import Logs
+from .virtual_log_files import VirtualLogFiles
 
-_NOWHERE: Final = Path("/virtual/experiment")
+_DIRECTORY: Final = Path("/virtual/experiment")
 TICK_S: Final = 0.005
 """Time passes in such steps, so that things happen at the same moment now and then."""
 _SYNC_TICKS: Final = 10
-_NUM_WISHES: Final = 12
-_MISCHIEFS_BETWEEN: Final = 8
+_NUM_REQUESTS: Final = 12
+_NUM_IDLE_POINTS: Final = 8
 """Occasions for mischief while no driver lives."""
-_POWERFUL: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
+_SIGNALS: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
 
 
 @final
-class World:
+class Environment:
     """Everything around the engine, and what is known about the engine from outside.
 
     Args:
@@ -42,13 +42,13 @@ class World:
     Attributes:
         scenario: What is simulated.
         check_every: See above.
-        chance: The generator of all that happens by chance.
-        fate: What goes wrong.
+        rng: The generator of all that happens by chance.
+        faults: What goes wrong.
         disk: Where the journal lies.
         checkpoints: Where the checkpoints lie.
         logs: The log files, None where nobody writes any.
         directory: The experiment's; only log files lie there on a real disk.
-        ledger: The bystander's book.
+        ack_log: The bystander's book.
         seen: What has occurred, for the counters.
         now: Ticks since the beginning.
         wall_offset_s: How far the wall clock is off.
@@ -64,32 +64,34 @@ class World:
         journal: The living driver's.
         request_stop: The living driver's.
         whims: The generator of what the user wants.
-        num_wishes_left: How often the user will still want something.
+        num_requests_left: How often the user will still want something.
     """
 
     def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
         """Create a world in which nothing has happened yet."""
         self.scenario = scenario
         self.check_every = check_every
-        self.chance = scenario.chance("world")
-        self.fate = Fate(self.chance, scenario.mean_gaps, scenario.without, scenario.num_strikes)
-        self.ledger = Ledger()
-        self.disk = VirtualDisk(self.fate, self.chance, self.step, self.ledger.take_written)
-        self.checkpoints = VirtualCheckpoints(self.chance)
+        self.rng = scenario.rng("world")
+        self.faults = FaultInjector(
+            self.rng, scenario.mean_gaps, scenario.without, scenario.num_faults
+        )
+        self.ack_log = AcknowledgementLog()
+        self.disk = VirtualDisk(self.faults, self.rng, self.step, self.ack_log.take_written)
+        self.checkpoints = VirtualCheckpoints(self.rng)
         self.seen: Counter[str] = Counter()
-        self.logs = Logs(scenario.chance("logs"), self.seen) if scenario.has_logs else None
-        self.directory = self.logs.directory if self.logs else _NOWHERE
+        self.logs = VirtualLogFiles(scenario.rng("logs"), self.seen) if scenario.has_logs else None
+        self.directory = self.logs.directory if self.logs else _DIRECTORY
         self._journal_directory = journal_directory(self.directory)
         self.now = 0
         self.wall_offset_s = 0.0
-        self.session = self.session_began = 0
+        self.driver_number = self.driver_began = 0
         self.active = self.lost = self.num_turns = 0
         self.experiment: Experiment | None = None
         self.journal: Journal | None = None
         self.request_stop: Callable[[StopRequested], None] | None = None
         self.is_dirty = False
-        self.whims = scenario.chance("whims")
-        self.num_wishes_left = _NUM_WISHES
+        self.whims = scenario.rng("whims")
+        self.num_requests_left = _NUM_REQUESTS
         self.declared = Mark()
         self.noted = (0, 0)
         self.num_power_cuts = 0
@@ -100,15 +102,15 @@ class World:
         """Let the driver die, or hear a signal, here; called wherever something leaves it.
 
         Raises:
-            DriverDied: If it dies, or has died before.
+            DriverKilled: If it dies, or has died before.
         """
-        if self.fate.is_dead:
-            raise DriverDied
-        fault = self.fate.strike(Occasion.STEP)
+        if self.faults.is_dead:
+            raise DriverKilled
+        fault = self.faults.draw(FaultPoint.STEP)
         if fault is None:
             return
-        if fault not in _POWERFUL:
-            raise self.fate.die(is_power_out=fault is Fault.POWER_CUT)
+        if fault not in _SIGNALS:
+            raise self.faults.die(is_power_out=fault is Fault.POWER_CUT)
         if self.request_stop:
             self.request_stop(
                 StopRequested(f"signal.{fault}", is_urgent=fault is Fault.URGENT_SIGNAL)
@@ -122,25 +124,25 @@ class World:
             and self.now - self._synced_at >= _SYNC_TICKS
         ):
             self._sync(self.journal)
-        if self.checkpoints.doomed:
-            self.checkpoints.delete_doomed()
+        if self.checkpoints.to_delete:
+            self.checkpoints.delete_superseded()
         if self.logs:
             self.logs.rest(self.now)
-        self._suffer_mischief()
+        self._tamper()
 
-    def _suffer_mischief(self) -> None:
-        match self.fate.strike(Occasion.REST):
+    def _tamper(self) -> None:
+        match self.faults.draw(FaultPoint.WAIT):
             case None:
                 pass
             case Fault.JOURNAL_MOVED:
                 if self.experiment:
                     self.disk.move_away(self._journal_directory)
             case Fault.CLOCK_JUMP:
-                self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
+                self.wall_offset_s += self.rng.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
                 live = self.experiment.trial_table.live.values() if self.experiment else ()
                 spared = {name for trial in live for name in (trial.trial_id, trial.source_id)}
-                self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
+                self.checkpoints.tamper(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 
     def _sync(self, journal: Journal) -> None:
         self._synced_at = self.now
@@ -150,23 +152,23 @@ class World:
             self.disk.is_safe(self._journal_directory)
             or self.read_platter().records == self.read_journal().records
         ):
-            self.ledger.num_safe = len(self.ledger.acknowledged)
+            self.ack_log.num_safe = len(self.ack_log.acknowledged)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass while the storage refuses."""
         self.step()
         self.now += max(round(seconds / TICK_S), 1)
 
-    def begin_session(self) -> None:
+    def start_driver(self) -> None:
         """Let another driver live."""
-        self.fate.live_again()
+        self.faults.revive()
         self.disk.put_back()
-        self.session += 1
-        self.session_began = self.now
+        self.driver_number += 1
+        self.driver_began = self.now
         self._synced_at = self.now
         self.experiment = self.journal = self.request_stop = None
         self.is_dirty = False
-        self.ledger.paused = {}
+        self.ack_log.paused = {}
 
     def note_segment(self, epoch: int, segment: int) -> None:
         """Take down in the lock that a segment has been begun."""
@@ -188,33 +190,33 @@ class World:
         epoch, segment = self.noted
         return replace(self.declared, epoch=max(self.declared.epoch, epoch), segment=segment)
 
-    def end_session(self) -> Transcript:
+    def end_driver(self) -> Transcript:
         """Take note that no driver lives any more, and return what it has left."""
-        self.active += self.now - self.session_began
-        if self.fate.is_power_out:
+        self.active += self.now - self.driver_began
+        if self.faults.is_power_out:
             self.disk.lose_power()
             self.num_power_cuts += 1
             self.noted = self._noted_before  # nobody syncs the lock
         else:
             self.disk.crash()
-        if self.logs and self.fate.is_dead:
-            self.logs.die(is_power_out=self.fate.is_power_out)
-        if not self.fate.is_dead:  # who ends in good order deletes what it may
-            self.checkpoints.delete_doomed()
-        self.checkpoints.doomed = []
+        if self.logs and self.faults.is_dead:
+            self.logs.die(is_power_out=self.faults.is_power_out)
+        if not self.faults.is_dead:  # who ends in good order deletes what it may
+            self.checkpoints.delete_superseded()
+        self.checkpoints.to_delete = []
         self.experiment = None
-        for _ in range(_MISCHIEFS_BETWEEN):
-            self._suffer_mischief()
+        for _ in range(_NUM_IDLE_POINTS):
+            self._tamper()
         left = self.read_journal()
         self.lost = (
             self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
         )
-        self.now += self.chance.randint(0, 1000)
+        self.now += self.rng.randint(0, 1000)
         return left
 
     def read_journal(self) -> Transcript:
         """Return what the journal holds, as a bystander reads it."""
-        return self.ledger.reader.transcript(self.journal_files())
+        return self.ack_log.reader.transcript(self.journal_files())
 
     def journal_files(self) -> dict[str, bytes]:
         """Return the journal's files, as a bystander sees them."""
@@ -222,7 +224,7 @@ class World:
 
     def read_platter(self) -> Transcript:
         """Return what the journal would hold if the power failed in the worst way."""
-        return self.ledger.reader.transcript(self.disk.safe_contents(self._journal_directory))
+        return self.ack_log.reader.transcript(self.disk.safe_contents(self._journal_directory))
 
     def close(self) -> None:
         """Leave nothing of it on the real disk."""
@@ -231,7 +233,7 @@ class World:
 
     def budget_used_s(self) -> float:
         """Return how long drivers have lived, as far as the living one can know."""
-        return (self.active - self.lost + self.now - self.session_began) * TICK_S
+        return (self.active - self.lost + self.now - self.driver_began) * TICK_S
 
     def value_of(self, trial_id: str, config: Mapping[str, Any], num_steps: int) -> float:
         """Return what a trial's training comes to after so many steps; nothing else plays a part."""

@@ -9,11 +9,11 @@ from random import Random
 from typing import Final, final
 
 
-class DriverDied(BaseException):
+class DriverKilled(BaseException):
     """The driver's process is gone: nothing that it does afterwards, in a ``finally`` say, has any effect."""
 
 
-class PluginBroke(Exception):
+class PluginError(Exception):
     """A scheduler or a searcher has raised."""
 
 
@@ -55,7 +55,7 @@ class Fault(enum.StrEnum):
     SEARCHER_RAISES = "searcher-raises"
 
 
-class Occasion(enum.IntEnum):
+class FaultPoint(enum.IntEnum):
     """When something can go wrong."""
 
     STEP = 0
@@ -66,46 +66,46 @@ class Occasion(enum.IntEnum):
     REPORT = 4
     START = 5
     SAVE = 6
-    LEAVE = 7
-    REST = 8
+    EXIT = 7
+    WAIT = 8
     """The driver waits."""
-    NOTICE = 9
-    JUDGEMENT = 10
-    SUGGESTION = 11
+    CALLBACK = 9
+    SCHEDULER = 10
+    SEARCHER = 11
 
 
-FAULTS_AT: Final[Mapping[Occasion, tuple[Fault, ...]]] = {
-    Occasion.STEP: (Fault.DRIVER_DIES, Fault.DRIVER_DIES, Fault.POWER_CUT, Fault.SIGNAL, Fault.URGENT_SIGNAL),
-    Occasion.WRITE: (Fault.DISK_FULL, Fault.WRITE_ERROR),
-    Occasion.SYNC: (Fault.SYNC_ERROR, Fault.POWER_CUT_IN_SYNC),
-    Occasion.RENAME: (Fault.RENAME_ERROR,),
-    Occasion.REPORT: (
+FAULTS_AT: Final[Mapping[FaultPoint, tuple[Fault, ...]]] = {
+    FaultPoint.STEP: (Fault.DRIVER_DIES, Fault.DRIVER_DIES, Fault.POWER_CUT, Fault.SIGNAL, Fault.URGENT_SIGNAL),
+    FaultPoint.WRITE: (Fault.DISK_FULL, Fault.WRITE_ERROR),
+    FaultPoint.SYNC: (Fault.SYNC_ERROR, Fault.POWER_CUT_IN_SYNC),
+    FaultPoint.RENAME: (Fault.RENAME_ERROR,),
+    FaultPoint.REPORT: (
         Fault.WORKER_CRASHES, Fault.WORKER_CRASHES_BEHIND_REPORT, Fault.WORKER_CRASHES_IN_CHECKPOINT, Fault.WORKER_CRASHES_BEHIND_RENAME,
         Fault.WORKER_LOST, Fault.WORKER_HANGS, Fault.WORKER_SLOW, Fault.STALE_MESSAGE, Fault.MALFORMED_FRAME,
     ),
-    Occasion.START: (Fault.START_FAILS, Fault.START_HANGS),
-    Occasion.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS, Fault.SAVE_RAISES),
-    Occasion.LEAVE: (Fault.STOP_IGNORED, Fault.CRASH_WHILE_STOPPING),
-    Occasion.REST: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP, Fault.JOURNAL_MOVED),
-    Occasion.NOTICE: (Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT),
-    Occasion.JUDGEMENT: (Fault.SCHEDULER_RAISES,),
-    Occasion.SUGGESTION: (Fault.SEARCHER_RAISES,),
+    FaultPoint.START: (Fault.START_FAILS, Fault.START_HANGS),
+    FaultPoint.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS, Fault.SAVE_RAISES),
+    FaultPoint.EXIT: (Fault.STOP_IGNORED, Fault.CRASH_WHILE_STOPPING),
+    FaultPoint.WAIT: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP, Fault.JOURNAL_MOVED),
+    FaultPoint.CALLBACK: (Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT),
+    FaultPoint.SCHEDULER: (Fault.SCHEDULER_RAISES,),
+    FaultPoint.SEARCHER: (Fault.SEARCHER_RAISES,),
 }  # fmt: skip
 """Which faults each occasion can bring; one that is named twice is twice as likely."""
 
-MEAN_GAPS: Final[Mapping[Occasion, tuple[int, int]]] = {
-    Occasion.STEP: (250, 60),
-    Occasion.WRITE: (200, 40),
-    Occasion.SYNC: (80, 15),
-    Occasion.RENAME: (30, 8),
-    Occasion.REPORT: (50, 10),
-    Occasion.START: (20, 5),
-    Occasion.SAVE: (8, 3),
-    Occasion.LEAVE: (10, 3),
-    Occasion.REST: (80, 20),
-    Occasion.NOTICE: (80, 15),
-    Occasion.JUDGEMENT: (150, 40),
-    Occasion.SUGGESTION: (40, 10),
+MEAN_GAPS: Final[Mapping[FaultPoint, tuple[int, int]]] = {
+    FaultPoint.STEP: (250, 60),
+    FaultPoint.WRITE: (200, 40),
+    FaultPoint.SYNC: (80, 15),
+    FaultPoint.RENAME: (30, 8),
+    FaultPoint.REPORT: (50, 10),
+    FaultPoint.START: (20, 5),
+    FaultPoint.SAVE: (8, 3),
+    FaultPoint.EXIT: (10, 3),
+    FaultPoint.WAIT: (80, 20),
+    FaultPoint.CALLBACK: (80, 15),
+    FaultPoint.SCHEDULER: (150, 40),
+    FaultPoint.SEARCHER: (40, 10),
 }
 """After how many occasions something goes wrong on average, where that is rare and where it is often."""
 
@@ -113,67 +113,67 @@ _NEVER: Final = 1 << 60
 
 
 @final
-class Fate:
+class FaultInjector:
     """Counts occasions down to the next misfortune.
 
     Args:
-        chance: The world's generator.
+        rng: The world's generator.
         mean_gaps: After how many occasions of each kind something goes wrong on average; those that are left out are safe.
         without: Faults that never occur.
-        num_strikes: How many misfortunes there may be in all, so that every story comes to an end.
+        num_faults: How many misfortunes there may be in all, so that every story comes to an end.
 
     Attributes:
-        struck: How often each fault has occurred.
+        injected: How often each fault has occurred.
         is_dead: Whether the driver's process is gone.
         is_power_out: Whether it went with the power.
     """
 
     def __init__(
         self,
-        chance: Random,
-        mean_gaps: Mapping[Occasion, int],
+        rng: Random,
+        mean_gaps: Mapping[FaultPoint, int],
         without: Collection[Fault],
-        num_strikes: int,
+        num_faults: int,
     ) -> None:
         """Draw when something first goes wrong."""
-        self._chance = chance
+        self._rng = rng
         self._mean_gaps = mean_gaps
         self._faults = {
-            occasion: [fault for fault in FAULTS_AT[occasion] if fault not in without]
-            for occasion in mean_gaps
+            point: [fault for fault in FAULTS_AT[point] if fault not in without]
+            for point in mean_gaps
         }
-        self._left = [_NEVER] * len(Occasion)
-        self._num_left = num_strikes
-        self.struck: Counter[Fault] = Counter()
+        self._left = [_NEVER] * len(FaultPoint)
+        self._num_left = num_faults
+        self.injected: Counter[Fault] = Counter()
         self.is_dead = self.is_power_out = False
-        for occasion in sorted(mean_gaps):
-            self._rearm(occasion)
+        for point in sorted(mean_gaps):
+            self._rearm(point)
 
-    def _rearm(self, occasion: Occasion) -> None:
-        if self._faults[occasion]:
-            self._left[occasion] = 1 + int(self._chance.expovariate(1 / self._mean_gaps[occasion]))
+    def _rearm(self, point: FaultPoint) -> None:
+        if self._faults[point]:
+            self._left[point] = 1 + int(self._rng.expovariate(1 / self._mean_gaps[point]))
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing will go wrong any more."""
         return self._num_left <= 0
 
-    def strike(self, occasion: Occasion) -> Fault | None:
+    def draw(self, point: FaultPoint) -> Fault | None:
         """Return what goes wrong at this occasion; None, mostly, for nothing."""
-        left = self._left[occasion] = self._left[occasion] - 1
+        left = self._left[point] = self._left[point] - 1
         if left or self._num_left <= 0:
             return None
-        self._rearm(occasion)
+        self._rearm(point)
         self._num_left -= 1
-        fault = self._chance.choice(self._faults[occasion])
-        self.struck[fault] += 1
+        fault = self._rng.choice(self._faults[point])
+        self.injected[fault] += 1
         return fault
 
-    def die(self, *, is_power_out: bool) -> DriverDied:
+    def die(self, *, is_power_out: bool) -> DriverKilled:
         """Let the driver die here and now; the caller raises what is returned."""
         self.is_dead, self.is_power_out = True, is_power_out
-        return DriverDied("power cut" if is_power_out else "killed")
+        return DriverKilled("power cut" if is_power_out else "killed")
 
-    def live_again(self) -> None:
+    def revive(self) -> None:
         """Let another driver live."""
         self.is_dead = self.is_power_out = False

@@ -1,13 +1,13 @@
-"""What must hold whatever goes wrong, one function for each promise; the first line of each says what it is.
+"""The invariants that hold whatever fails, one function each; its first line states the invariant.
 
-Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16
-in full at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
-I19 is in `log_file_invariants`, and asked at the end of those experiments that write log files.
+When they are checked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could
+be violated; I3, I11, I12, I13 and I16 in full at every few turns; I1, I6, I7 and I14 after each
+crash and restore; I2, I6, I7, I9, I14, I16, I17 and I20 at the end. I19 is in
+`log_file_invariants`, and checked at the end of the experiments that write log files.
 
-What this simulation does *not* see: I18, the share of time that persistence takes, since its experiments last seconds, of which the pace of
-snapshots knows nothing; ``tests/properties/test_persistence_share.py`` holds the real snapshots, their clock and the accountant to it in
-virtual time. Nor snapshots as such, of which I7 has to hold as well: `portrait` is where to compare one; nor the lock, which the system's
-kernel keeps.
+Not checked here: I18, the share of time that persistence takes, since simulated experiments last
+seconds; ``tests/properties/test_persistence_share.py`` checks it in virtual time. Nor the lock,
+which is kept by the kernel.
 """
 
 from __future__ import annotations
@@ -15,26 +15,34 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from random import Random
+from typing import Any, Final, cast, final
 
 from schedulers import ASHAScheduler, Scheduler
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
 from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.errors import DamagedJournal
+from tuner.journal.completeness import checked_end
 from tuner.journal.rows import History, MemoryRows, histories_of
+from tuner.storage.disk import Disk
+from tuner.storage.layout import JOURNAL
 
-from .acknowledgement_log import GHOST, Report, Transcript
-from .environment import TICK_S, World
+from .acknowledgement_log import STALE, ReportKey, Transcript
+from .environment import TICK_S, Environment
 from .fault_injection import Fault
 from .plugins import FragileScheduler
 
+_LOSS_RATE: Final = 0.2
+"""How often a segment is taken away between two drivers."""
 MAX_TURNS: Final = 5_000
 """Far more than any experiment takes that comes to an end."""
-_LITTERING: Final = frozenset(
+_LEAVING_CHECKPOINTS: Final = frozenset(
     {Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED}
 )
-_NOT_PORTRAYED: Final = {
+_NOT_COMPARED: Final = {
     "__weakref__",
     "config",
     "last_result",
@@ -43,7 +51,7 @@ _NOT_PORTRAYED: Final = {
     "summary",
     "trainable_name",
 }
-_PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_PORTRAYED)
+_COMPARED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_COMPARED)
 
 
 class Violation(AssertionError):
@@ -71,19 +79,19 @@ def require(invariant: str, holds: object, what: str, *about: object) -> None:
         raise Violation(invariant, what % about)
 
 
-def acknowledged_results_survive(world: World, left: Transcript) -> None:
+def acknowledged_results_survive(env: Environment, left: Transcript) -> None:
     """I1: an acknowledged result is in what a driver leaves; after a power cut, as far as durability promises, and never with a hole."""
-    surviving, ledger = left.reports(), world.ledger
-    if not world.fate.is_power_out:
-        for report in ledger.acknowledged:
+    surviving, ack_log = left.reports(), env.ack_log
+    if not env.faults.is_power_out:
+        for report in ack_log.acknowledged:
             require(
                 "I1", report in surviving, "%s was acknowledged and is not in the journal", report
             )
         return
     num_promised = (
-        len(ledger.acknowledged) if world.scenario.durability == "strict" else ledger.num_safe
+        len(ack_log.acknowledged) if env.scenario.durability == "strict" else ack_log.num_safe
     )
-    kept = [report in surviving for report in ledger.acknowledged]
+    kept = [report in surviving for report in ack_log.acknowledged]
     require("I1", all(kept[:num_promised]), "a power cut has cost more than it may")
     require(
         "I1",
@@ -117,7 +125,7 @@ def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
     reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in trials}
     branches: dict[str, list[int]] = {trial.trial_id: [] for trial in trials}
     for record in left.records:
-        if record["k"] == "result" and GHOST not in record["m"]:
+        if record["k"] == "result" and STALE not in record["m"]:
             reported[record["id"]].append(record["m"])
             branches[record["id"]].append(
                 histories.get(record["id"], History()).branch_of(record["a"])
@@ -143,7 +151,7 @@ def transitions_are_legal(experiment: Experiment) -> None:
         raise Violation("I3", str(broken) or "the experiment's own check failed") from broken
 
 
-def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, int]) -> None:
+def one_worker_per_trial(env: Environment, start: StartWorker, live: Mapping[str, int]) -> None:
     """I4: at most one live worker per trial, and no more than there are slots; each attempt has a number of its own."""
     require(
         "I4",
@@ -154,16 +162,16 @@ def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, in
     )
     require(
         "I4",
-        len(live) < world.scenario.num_slots,
+        len(live) < env.scenario.num_slots,
         "%s workers live when %s is started",
         len(live),
         start.trial_id,
     )
 
 
-def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
+def starts_from_a_good_checkpoint(env: Environment, start: StartWorker) -> None:
     """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
-    trial = _experiment(world).trial_table[start.trial_id]
+    trial = _experiment(env).trial_table[start.trial_id]
     recorded = trial.checkpoints
     if start.source_id == start.trial_id and trial.graft is None:
         latest = trial.source if trial.grafts else recorded[-1] if recorded else None
@@ -171,7 +179,7 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
             "I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded
         )
     else:
-        donor = _experiment(world).trial_table[start.source_id]
+        donor = _experiment(env).trial_table[start.source_id]
         require(
             "I5",
             start.checkpoint in donor.checkpoints,
@@ -193,16 +201,16 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
         start.next_checkpoint,
     )
     if start.checkpoint:
-        checkpoint_is_readable(world, start)
-    if world.scenario.num_to_keep is None and not trial.grafts:
-        _is_latest(world, start)
+        checkpoint_is_readable(env, start)
+    if env.scenario.num_to_keep is None and not trial.grafts:
+        _is_latest(env, start)
 
 
-def _is_latest(world: World, start: StartWorker) -> None:
+def _is_latest(env: Environment, start: StartWorker) -> None:
     known = [
         name
-        for name in world.checkpoints.intact(start.trial_id)
-        if (start.trial_id, name) in world.ledger.saved
+        for name in env.checkpoints.intact(start.trial_id)
+        if (start.trial_id, name) in env.ack_log.saved
     ]
     latest = start.checkpoint.directory if start.checkpoint else None
     require(
@@ -215,11 +223,11 @@ def _is_latest(world: World, start: StartWorker) -> None:
     )
 
 
-def checkpoint_is_readable(world: World, start: StartWorker) -> None:
+def checkpoint_is_readable(env: Environment, start: StartWorker) -> None:
     """I5: what a worker is told to load is there, whole, and of the iteration that it is told."""
     if start.checkpoint is None:
         return
-    saved = world.checkpoints.find(start.source_id, start.checkpoint)
+    saved = env.checkpoints.find(start.source_id, start.checkpoint)
     if saved is None:
         raise Violation(
             "I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there"
@@ -234,36 +242,36 @@ def checkpoint_is_readable(world: World, start: StartWorker) -> None:
     )
     require(
         "I5",
-        saved.num_steps * world.scenario.stride == start.checkpoint.iteration,
+        saved.num_steps * env.scenario.stride == start.checkpoint.iteration,
         "%s holds %s steps",
         start.checkpoint,
         saved.num_steps,
     )
 
 
-def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
+def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
     """I6: each trial stands on each milestone at most once, with the value that it reported, and none is forgotten."""
     inner = scheduler.inner if isinstance(scheduler, FragileScheduler) else scheduler
-    if not isinstance(inner, ASHAScheduler) or not world.ledger.told:
+    if not isinstance(inner, ASHAScheduler) or not env.ack_log.told:
         return
-    state, ledger = inner.state_dict(), world.ledger
-    if ledger.has_forks:
+    state, ack_log = inner.state_dict(), env.ack_log
+    if ack_log.has_forks:
         return  # a fork begins beyond levels that it never stood on
     if (
         state["settings"]["time_attr"] != "training_iteration"
         or len(state["brackets"]) != 1
-        or world.scenario.stride > 1
+        or env.scenario.stride > 1
     ):
         return
     [bracket] = state["brackets"]
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
         owed = Counter(
-            ledger.values[trial_id, int(level)]
-            for trial_id, told in ledger.told.items()
+            ack_log.values[trial_id, int(level)]
+            for trial_id, told in ack_log.told.items()
             if told >= level
         )
         known = Counter(
-            value for (_, iteration), value in ledger.values.items() if iteration == level
+            value for (_, iteration), value in ack_log.values.items() if iteration == level
         )
         # Where trials are only stopped, values are kept in their order; where they are promoted, with their trials.
         has_promotions = "recorded" in rung
@@ -295,10 +303,10 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
         )
 
 
-def portrait(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
+def comparable_state(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
     """Return all that a restart has to bring back, as values that compare."""
     trials = [
-        {name: repr(getattr(trial, name)) for name in _PORTRAYED} | _last(trial)
+        {name: repr(getattr(trial, name)) for name in _COMPARED} | _last(trial)
         for trial in experiment.trials
     ]
     board = (experiment.best.trial and experiment.best.trial.trial_id, repr(experiment.best.value))
@@ -326,7 +334,7 @@ def _last(trial: Trial) -> dict[str, Any]:
     }
 
 
-def fold_gives_the_state(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def replay_restores_the_state(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """I7: the fold of the journal is the state that was in memory."""
     for name, value in before.items():
         if after[name] != value:
@@ -344,38 +352,40 @@ def _difference(before: Any, after: Any) -> str:
     return f"{before} and is {after}"
 
 
-def told_by_the_living(trial: Trial, result: Mapping[str, Any]) -> None:
+def results_come_from_live_attempts(trial: Trial, result: Mapping[str, Any]) -> None:
     """I8: only the current attempt of a RUNNING trial adds results."""
     require(
         "I8",
-        GHOST not in result,
+        STALE not in result,
         "a message of an attempt that is over was taken for a result of %s",
         trial,
     )
     require("I8", trial.status is Status.RUNNING, "a result was added to %s", trial)
 
 
-def takes_no_more_turns_than_needed(world: World) -> None:
+def turns_are_bounded(env: Environment) -> None:
     """I9: when misfortune ceases, all trials come to an end within a bounded number of turns."""
-    require("I9", world.num_turns < MAX_TURNS, "the experiment does not come to an end")
+    require("I9", env.num_turns < MAX_TURNS, "the experiment does not come to an end")
 
 
-def values_never_change(world: World, report: Report, config: str, value: float) -> None:
+def training_is_deterministic(
+    env: Environment, report: ReportKey, config: str, value: float
+) -> None:
     """I10: a deterministic training never reports another value when it repeats an iteration with the same configuration."""
-    world.ledger.values.setdefault((report.trial_id, report.iteration), value)
-    known = world.ledger.values_by_config.setdefault(
+    env.ack_log.values.setdefault((report.trial_id, report.iteration), value)
+    known = env.ack_log.values_by_config.setdefault(
         (report.trial_id, report.iteration, config), value
     )
     require("I10", known == value, "%s gave %s before and gives %s now", report, known, value)
 
 
-def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
+def needed_checkpoints_exist(env: Environment, experiment: Experiment) -> None:
     """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
     for trial in experiment.trials:
         for checkpoint in trial.checkpoints:
-            is_there = world.checkpoints.find(
+            is_there = env.checkpoints.find(
                 trial.trial_id, checkpoint
-            ) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
+            ) or env.checkpoints.is_tampered(trial.trial_id, checkpoint)
             require("I11", is_there, "%s of %s was deleted", checkpoint.directory, trial)
 
 
@@ -385,11 +395,11 @@ def pauses_have_checkpoints(experiment: Experiment) -> None:
         require("I11", trial.source or trial.exploit, "%s is paused without a checkpoint", trial)
 
 
-def only_own_failures_are_charged(world: World, trial: Trial) -> None:
+def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
     """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
-    ledger, limit = world.ledger, world.scenario.max_failures
-    num_own = ledger.own_failures[trial.trial_id]
-    has_failed_to_save = trial.trial_id in ledger.failed_saves
+    ack_log, limit = env.ack_log, env.scenario.max_failures
+    num_own = ack_log.own_failures[trial.trial_id]
+    has_failed_to_save = trial.trial_id in ack_log.failed_saves
     num_unpausable = (
         sum(failure.kind == "CannotPause" for failure in trial.failures)
         if has_failed_to_save
@@ -405,7 +415,7 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     )
     require(
         "I12",
-        len(trial.failures) <= ledger.all_failures[trial.trial_id] + num_unpausable,
+        len(trial.failures) <= ack_log.all_failures[trial.trial_id] + num_unpausable,
         "%s is charged with %s",
         trial,
         trial.failures,
@@ -418,7 +428,7 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
         trial.num_failures,
         limit,
     )
-    if trial.status is Status.ERROR and trial.trial_id not in ledger.given_up_by_user:
+    if trial.status is Status.ERROR and trial.trial_id not in ack_log.given_up_by_user:
         require(
             "I12",
             0 <= limit < trial.num_failures,
@@ -429,20 +439,20 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
         )
 
 
-def failed_saves_are_charged(world: World, unsaved: Iterable[tuple[Trial, int]]) -> None:
+def failed_saves_are_charged(env: Environment, unsaved: Iterable[tuple[Trial, int]]) -> None:
     """I12: training code that cannot save itself has failed, unless it was to go on from another trial's checkpoint.
 
     Args:
-        world: What is simulated.
+        env: What is simulated.
         unsaved: Trials to which that has happened in the last turn, with how often they had failed before.
     """
-    exploiters = {trial_id for trial_id, _ in world.ledger.exploits}
+    exploiters = {trial_id for trial_id, _ in env.ack_log.exploits}
     for trial, num_failures in unsaved:
         is_charged = trial.num_failures > num_failures or trial.trial_id in exploiters
         require("I12", is_charged, "%s could not save itself, and is not charged with it", trial)
 
 
-def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:
+def running_trials_match_workers(experiment: Experiment, live: Mapping[str, int]) -> None:
     """I13: RUNNING trials are the live workers, attempt by attempt."""
     running = {
         trial.trial_id: trial.attempt
@@ -461,24 +471,24 @@ def journal_is_in_order(left: Transcript) -> None:
     require("I14", len(begun) == len(set(begun)), "two drivers wrote in the same epoch: %s", begun)
 
 
-def written_before_acted(world: World, what: object) -> None:
+def written_before_acted(env: Environment, what: object) -> None:
     """I15: there is no effect outside before its record is written."""
-    require("I15", not world.is_dirty, "%s happens before its record is written", what)
+    require("I15", not env.is_dirty, "%s happens before its record is written", what)
 
 
-def answered_reports_are_written(world: World, report: Report) -> None:
+def answered_reports_are_written(env: Environment, report: ReportKey) -> None:
     """I15: a report is answered only when the disk has taken it."""
     require(
         "I15",
-        report in world.ledger.written,
+        report in env.ack_log.written,
         "%s is answered and nothing of it was written",
         report,
     )
 
 
-def synced_before_destroyed(world: World, sequence: int) -> None:
+def synced_before_destroyed(env: Environment, sequence: int) -> None:
     """I15: nothing is deleted before the record that makes it dispensable is synced."""
-    num_safe = len(world.read_platter().records)
+    num_safe = len(env.read_platter().records)
     require(
         "I15",
         sequence <= num_safe,
@@ -488,9 +498,9 @@ def synced_before_destroyed(world: World, sequence: int) -> None:
     )
 
 
-def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
+def retention_is_kept(env: Environment, experiment: Experiment) -> None:
     """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
-    limit = world.scenario.num_to_keep
+    limit = env.scenario.num_to_keep
     for trial in experiment.trials:
         require(
             "I16",
@@ -502,7 +512,7 @@ def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
         if limit:
             num, allowed = (
                 len(trial.checkpoints),
-                limit + world.scenario.is_scored + len(trial.leased),
+                limit + env.scenario.is_scored + len(trial.leased),
             )
             require(
                 "I16",
@@ -514,13 +524,13 @@ def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
             )
 
 
-def nothing_superseded_is_left(world: World, experiment: Experiment) -> None:
+def superseded_checkpoints_are_deleted(env: Environment, experiment: Experiment) -> None:
     """I16: what is no longer needed is deleted; only a death may leave something behind, for the next open to sweep."""
-    if world.session > 1 or world.fate.struck.keys() & _LITTERING:
+    if env.driver_number > 1 or env.faults.injected.keys() & _LEAVING_CHECKPOINTS:
         return
     for trial in experiment.trials:
         kept = [checkpoint.directory for checkpoint in trial.checkpoints]
-        there = world.checkpoints.intact(trial.trial_id)
+        there = env.checkpoints.intact(trial.trial_id)
         require("I16", there == kept, "of %s there is %s, it counts on %s", trial, there, kept)
 
 
@@ -539,7 +549,7 @@ def outcome(experiment: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-def deaths_change_nothing(
+def crashes_change_no_outcome(
     undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]
 ) -> None:
     """I17: without trouble of their own, trials come to the same whether or not drivers die meanwhile."""
@@ -549,23 +559,23 @@ def deaths_change_nothing(
         )
 
 
-def budget_is_kept(world: World, start: StartWorker) -> None:
+def budget_is_kept(env: Environment, start: StartWorker) -> None:
     """I20: the time budget holds across restarts, and nothing is started once it is used up."""
-    budget_s = world.scenario.time_budget_s
+    budget_s = env.scenario.time_budget_s
     if (
-        budget_s is not None and not world.disk.num_refusals
+        budget_s is not None and not env.disk.num_refusals
     ):  # what was decided in time may have had to wait for the disk
         require(
             "I20",
-            world.budget_used_s() <= budget_s + TICK_S,
+            env.budget_used_s() <= budget_s + TICK_S,
             "%s starts after the time budget",
             start.trial_id,
         )
 
 
-def the_dead_rest(world: World, start: StartWorker) -> None:
+def finished_trials_stay_finished(env: Environment, start: StartWorker) -> None:
     """I20: nothing happens to a trial after its end, and who was told to stop for good is not started again."""
-    ending = world.ledger.over.get(start.trial_id)
+    ending = env.ack_log.over.get(start.trial_id)
     require(
         "I20",
         ending in {None, TerminationReason.INTERRUPTED},
@@ -573,8 +583,10 @@ def the_dead_rest(world: World, start: StartWorker) -> None:
         start.trial_id,
         ending,
     )
-    was_interrupted = world.fate.struck[Fault.SIGNAL] + world.fate.struck[Fault.URGENT_SIGNAL] > 0
-    is_discarded = start.trial_id in world.ledger.discarded
+    was_interrupted = (
+        env.faults.injected[Fault.SIGNAL] + env.faults.injected[Fault.URGENT_SIGNAL] > 0
+    )
+    is_discarded = start.trial_id in env.ack_log.discarded
     require(
         "I20",
         was_interrupted or not is_discarded,
@@ -583,13 +595,13 @@ def the_dead_rest(world: World, start: StartWorker) -> None:
     )
 
 
-def all_samples_are_used(world: World, experiment: Experiment) -> None:
+def all_samples_are_used(env: Environment, experiment: Experiment) -> None:
     """I20: there are as many trials as were asked for, unless time was up."""
     num, wanted = (
         len(experiment.trials) - experiment.trial_table.num_forked,
-        world.scenario.num_trials,
+        env.scenario.num_trials,
     )
-    is_cut_short = world.scenario.time_budget_s is not None
+    is_cut_short = env.scenario.time_budget_s is not None
     require(
         "I20",
         num == wanted or (is_cut_short and num < wanted),
@@ -610,7 +622,63 @@ def all_samples_are_used(world: World, experiment: Experiment) -> None:
     )
 
 
-def _experiment(world: World) -> Experiment:
-    if world.experiment is None:
+def _experiment(env: Environment) -> Experiment:
+    if env.experiment is None:
         raise Violation("I15", "something happens without an experiment")
-    return world.experiment
+    return env.experiment
+
+
+@final
+class _JournalFiles:
+    """The journal's directory as the next driver finds it, to be read only.
+
+    Args:
+        files: Its files by their names.
+    """
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def names(self, directory: Path) -> list[str]:
+        """See `Disk.names`."""
+        return list(self._files) if directory.name == JOURNAL else []
+
+    def read(self, path: Path) -> bytes:
+        """See `Disk.read`."""
+        return self._files[path.name]
+
+
+def lost_segments_are_detected(env: Environment, rng: Random) -> None:
+    """I14: whoever finds the journal without its newest segment, or without any, refuses it.
+
+    Args:
+        env: The world, in which no driver lives.
+        rng: The generator of what is lost.
+    """
+    mark, files = env.mark(), env.journal_files()
+    segments = sorted(name for name in files if name.endswith(".log"))
+    may_be_lost = env.scenario.durability == "process" and mark.boot_id != env.boot_id
+    if not segments or not mark.epoch or rng.random() >= _LOSS_RATE or may_be_lost:
+        return
+    newest = segments[-1]
+    header, *earlier = (
+        env.ack_log.reader.record(files[name].partition(b"\n")[0]) for name in segments[:-3:-1]
+    )
+    is_first = not (header and earlier and earlier[0]) or earlier[0]["e"] < header["e"]
+    # Before it was noted nothing had been written to it that stands nowhere else.
+    is_noted = header is not None and (
+        mark.segment == header["first"] or (mark.epoch == header["e"] and is_first)
+    )
+    how = rng.choice(("removed", "emptied", "zeroed")) if is_noted else "all removed"
+    if how == "all removed":
+        files = {}
+    elif how == "removed":
+        del files[newest]
+    else:
+        files[newest] = bytes(len(files[newest])) if how == "zeroed" else b""
+    try:
+        checked_end(env.directory, mark, disk=cast("Disk", _JournalFiles(files)), now=env.boot_id)
+    except DamagedJournal:
+        env.seen["journal without a segment refused"] += 1
+    else:
+        require("I14", False, f"{newest} was {how}, and that is not missed")

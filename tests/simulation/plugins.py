@@ -23,13 +23,13 @@ from searchers import Searcher
 from tuner.callbacks.callback import Callback
 from tuner.core.result import SHOULD_CHECKPOINT
 
-from .fault_injection import Fate, Fault, Occasion, PluginBroke
+from .fault_injection import Fault, FaultInjector, FaultPoint, PluginError
 
 _BROKEN = "injected"
 
 
 @final
-class Relay(Scheduler):
+class LapScheduler(Scheduler):
     """Lets trials run in laps: each is paused after a lap, and the worst with it; the best go on, and the worst is stopped now and then.
 
     Smaller losses are better. It asks for a checkpoint in the middle of every second lap.
@@ -86,20 +86,20 @@ class Relay(Scheduler):
 
 
 @final
-class Whims(Scheduler):
+class RandomScheduler(Scheduler):
     """Decides by chance about any trial that it has heard of, a certain number of times, and then lets all go on.
 
     No sound scheduler would do what it does; the engine has to get through it all the same.
 
     Args:
         seed: What its chance follows from, together with how often it has been told of a result.
-        num_whims: How often it decides anything.
+        num_decisions: How often it decides anything.
     """
 
-    def __init__(self, seed: int, num_whims: int) -> None:
+    def __init__(self, seed: int, num_decisions: int) -> None:
         """Know of no trial yet."""
         self._seed = seed
-        self._num_left = num_whims
+        self._num_left = num_decisions
         self._num_told = 0
         self._known: list[str] = []
 
@@ -113,35 +113,33 @@ class Whims(Scheduler):
         self._num_told += 1
         if not self._num_left:
             return ()
-        chance = Random(f"{self._seed}/{self._num_told}")  # noqa: S311  (no secret)
-        if chance.random() < 0.5:
+        rng = Random(f"{self._seed}/{self._num_told}")  # noqa: S311  (no secret)
+        if rng.random() < 0.5:
             return ()
         self._num_left -= 1
-        chosen = chance.choice((trial.trial_id, trial.trial_id, chance.choice(self._known)))
+        chosen = rng.choice((trial.trial_id, trial.trial_id, rng.choice(self._known)))
         return [
             decision
-            for _ in range(chance.choice((1, 1, 2)))
-            for decision in self._whim(chosen, chance)
+            for _ in range(rng.choice((1, 1, 2)))
+            for decision in self._random_decisions(chosen, rng)
         ]
 
-    def _whim(self, trial_id: str, chance: Random) -> Sequence[Decision]:
-        reason = Reason("whim", {"told": self._num_told, "number": chance.random()})
-        resume, save = Resume(trial_id, reason), Save(chance.choice(self._known), reason)
-        match chance.choice(
+    def _random_decisions(self, trial_id: str, rng: Random) -> Sequence[Decision]:
+        reason = Reason("whim", {"told": self._num_told, "number": rng.random()})
+        resume, save = Resume(trial_id, reason), Save(rng.choice(self._known), reason)
+        match rng.choice(
             ("exploit", "exploit", "exploit", "pause", "pause", "resume", "resize", "save", "stop")
         ):
             case "exploit":
-                donor = self.experiment.trials[
-                    chance.choice((save.trial_id, chance.choice(self._known)))
-                ]
-                index = chance.choice((None, None, donor.checkpoint_index, 0))
+                donor = self.experiment.trials[rng.choice((save.trial_id, rng.choice(self._known)))]
+                index = rng.choice((None, None, donor.checkpoint_index, 0))
                 exploit = Exploit(
-                    trial_id, donor.trial_id, {"x": chance.uniform(0.1, 1.0)}, reason, index
+                    trial_id, donor.trial_id, {"x": rng.uniform(0.1, 1.0)}, reason, index
                 )
                 return [
-                    *chance.choice(([], [save], [Save(donor.trial_id, reason)])),
+                    *rng.choice(([], [save], [Save(donor.trial_id, reason)])),
                     exploit,
-                    *chance.choice(([], [resume])),
+                    *rng.choice(([], [resume])),
                 ]
             case "pause":
                 return [Pause(trial_id, reason)]
@@ -151,7 +149,7 @@ class Whims(Scheduler):
                 return [
                     Resize(
                         trial_id,
-                        {"cpu": chance.choice((1.0, self.experiment.resources["cpu"]))},
+                        {"cpu": rng.choice((1.0, self.experiment.resources["cpu"]))},
                         reason,
                     )
                 ]
@@ -183,7 +181,7 @@ class FragileScheduler(Scheduler):
 
     Args:
         scheduler: The other one, with its search properties.
-        fate: When it raises.
+        faults: When it raises.
 
     Attributes:
         inner: The other one.
@@ -191,11 +189,11 @@ class FragileScheduler(Scheduler):
         has_raised: Whether it has raised, so that what it was asked about is half done.
     """
 
-    def __init__(self, scheduler: Scheduler, fate: Fate) -> None:
+    def __init__(self, scheduler: Scheduler, faults: FaultInjector) -> None:
         """Stand before a scheduler."""
         self.inner = scheduler
         self.metric, self.mode = scheduler.metric, scheduler.mode
-        self._fate = fate
+        self._faults = faults
         self.is_calm = self.has_raised = False
 
     @property
@@ -207,10 +205,10 @@ class FragileScheduler(Scheduler):
     def experiment(self, experiment: ExperimentView) -> None:
         self.inner.experiment = experiment
 
-    def _judge(self) -> None:
-        if not self.is_calm and self._fate.strike(Occasion.JUDGEMENT):
+    def _maybe_raise(self) -> None:
+        if not self.is_calm and self._faults.draw(FaultPoint.SCHEDULER):
             self.has_raised = True
-            raise PluginBroke(_BROKEN)
+            raise PluginError(_BROKEN)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Pass it on."""
@@ -218,14 +216,14 @@ class FragileScheduler(Scheduler):
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pass it on, or raise."""
-        self._judge()
+        self._maybe_raise()
         return self.inner.on_trial_result(trial, result)
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
         """Pass it on, or raise."""
-        self._judge()
+        self._maybe_raise()
         return self.inner.on_trial_complete(trial, result)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
@@ -251,18 +249,18 @@ class FragileSearcher(Searcher):
 
     Args:
         searcher: The other one, with its search properties.
-        fate: When it raises.
+        faults: When it raises.
     """
 
-    def __init__(self, searcher: Searcher, fate: Fate) -> None:
+    def __init__(self, searcher: Searcher, faults: FaultInjector) -> None:
         """Stand before a searcher."""
         self.inner = searcher
-        self._fate = fate
+        self._faults = faults
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Pass it on, or raise."""
-        if self._fate.strike(Occasion.SUGGESTION):
-            raise PluginBroke(_BROKEN)
+        if self._faults.draw(FaultPoint.SEARCHER):
+            raise PluginError(_BROKEN)
         return self.inner.suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -293,13 +291,13 @@ class FragileCallback(Callback):
     """Asks for a checkpoint now and then, and raises once in a while.
 
     Args:
-        fate: When.
-        step: Called with each hook; may raise `DriverDied`.
+        faults: When.
+        step: Called with each hook; may raise `DriverKilled`.
     """
 
-    def __init__(self, fate: Fate, step: Callable[[], None]) -> None:
+    def __init__(self, faults: FaultInjector, step: Callable[[], None]) -> None:
         """Wait for the first result."""
-        self._fate = fate
+        self._faults = faults
         self._step = step
 
     def on_trial_result(
@@ -307,7 +305,7 @@ class FragileCallback(Callback):
     ) -> None:
         """Ask for a checkpoint, raise, or do nothing."""
         self._step()
-        match self._fate.strike(Occasion.NOTICE):
+        match self._faults.draw(FaultPoint.CALLBACK):
             case Fault.CALLBACK_RAISES:
                 raise ValueError(_BROKEN)
             case Fault.CALLBACK_WANTS_CHECKPOINT:

@@ -17,16 +17,16 @@ from tuner.driver.journal_log import JournalLog
 from tuner.journal.writer import Journal
 
 from . import cross_trial_invariants, invariants
-from .environment import World
+from .environment import Environment
 
 
 @final
-class WatchedLog:
+class LogProbe:
     """Passes everything on to the journal's log, and lets look at the state once a driver has taken over."""
 
-    def __init__(self, log: JournalLog, world: World, on_restart: Callable[[], None]) -> None:
+    def __init__(self, log: JournalLog, env: Environment, on_restart: Callable[[], None]) -> None:
         self._log = log
-        self._world = world
+        self._env = env
         self._on_restart = on_restart
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
@@ -35,29 +35,29 @@ class WatchedLog:
             self._on_restart()
         if isinstance(event, TrialForked):
             why = Reason(USER_FORK, {"checkpoint": event.checkpoint})
-            self._world.ledger.has_forks = True
-            self._world.ledger.note_exploit(
+            self._env.ack_log.has_forks = True
+            self._env.ack_log.note_exploit(
                 Exploit(event.trial_id, event.donor_id, event.changes, why, event.checkpoint)
             )
         for said in recorded:
             if isinstance(said.decision, Exploit):
-                self._world.ledger.note_exploit(said.decision)
+                self._env.ack_log.note_exploit(said.decision)
         # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
         if not (
             isinstance(event, CheckpointRequested)
             or (isinstance(event, TurnEnded) and event.is_routine)
         ):
-            self._world.is_dirty = True
+            self._env.is_dirty = True
         self._log.append(event, at_s, recorded)
 
     def flush(self) -> None:
         """See `EventLog.flush`."""
         self._log.flush()
-        self._world.is_dirty = False
+        self._env.is_dirty = False
 
 
 @final
-class Deleting:
+class DeletionProbe:
     """Hands checkpoints to the cleaner, and sees to it that it waits until that is safe.
 
     Attributes:
@@ -66,50 +66,50 @@ class Deleting:
 
     cleaner: CheckpointDeleter
 
-    def __init__(self, world: World, journal: Journal) -> None:
-        self._world = world
+    def __init__(self, env: Environment, journal: Journal) -> None:
+        self._env = env
         self._journal = journal
         self._dispensable_by: dict[Path, int] = {}
 
     def __call__(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
         """Have a checkpoint deleted as soon as that is safe."""
-        self._world.step()
-        invariants.written_before_acted(self._world, checkpoint)
-        path = self._world.directory.joinpath(trial_id, checkpoint.directory)
+        self._env.step()
+        invariants.written_before_acted(self._env, checkpoint)
+        path = self._env.directory.joinpath(trial_id, checkpoint.directory)
         self._dispensable_by[path] = self._journal.last_sequence
         self.cleaner.delete(path)
 
     def discard(self, path: Path) -> None:
         """Take what the cleaner lets go."""
         sequence = self._dispensable_by[path]
-        if self._world.scenario.durability != "process" and sequence % self._world.check_every == 0:
-            invariants.synced_before_destroyed(self._world, sequence)
-        self._world.checkpoints.doomed.append(path)
+        if self._env.scenario.durability != "process" and sequence % self._env.check_every == 0:
+            invariants.synced_before_destroyed(self._env, sequence)
+        self._env.checkpoints.to_delete.append(path)
 
 
 @final
-class Bystander(Callback):
+class NoticeProbe(Callback):
     """Writes down what observers are told, and holds it to what the world knows."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, env: Environment) -> None:
+        self._env = env
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """Hear of a result."""
-        ledger = self._world.ledger
-        invariants.told_by_the_living(trial, result)
-        ledger.told[trial.trial_id] = max(
-            result["training_iteration"], ledger.told.get(trial.trial_id, 0)
+        ack_log = self._env.ack_log
+        invariants.results_come_from_live_attempts(trial, result)
+        ack_log.told[trial.trial_id] = max(
+            result["training_iteration"], ack_log.told.get(trial.trial_id, 0)
         )
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Hear of a trial's end."""
-        cross_trial_invariants.the_paused_outlast_an_interruption(self._world, trial)
+        cross_trial_invariants.paused_trials_survive_an_interruption(self._env, trial)
         if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
-            self._world.ledger.over[trial.trial_id] = str(trial.ending)
+            self._env.ack_log.over[trial.trial_id] = str(trial.ending)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Hear of a trial's failure."""
-        self._world.ledger.over[trial.trial_id] = str(trial.ending)
+        self._env.ack_log.over[trial.trial_id] = str(trial.ending)

@@ -15,12 +15,12 @@ from tuner.errors import DamagedJournal, StorageError, StorageLost
 from tuner.spec.config import ResumeConfig
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import cross_trial_invariants, invariants, log_file_invariants, lost_segments
+from . import cross_trial_invariants, invariants, log_file_invariants
 from .acknowledgement_log import Transcript
 from .coverage import UNDISTURBED
-from .driver_process import Session, is_interrupted
-from .environment import World
-from .fault_injection import DriverDied, Fault, PluginBroke
+from .driver_process import DriverProcess, is_interrupted
+from .environment import Environment
+from .fault_injection import DriverKilled, Fault, PluginError
 from .invariants import Violation
 from .scenario import Scenario
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("tuner")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class SimulatedRun:
     """What a simulated experiment came to.
 
     Attributes:
@@ -51,7 +51,7 @@ class Story:
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
+def silent_log() -> Iterator[None]:
     """Keep to itself what the engine says of the trouble that it is put to."""
     was_disabled, _log.disabled = _log.disabled, True
     try:
@@ -62,7 +62,7 @@ def silence() -> Iterator[None]:
         _log.disabled = was_disabled
 
 
-def play(scenario: Scenario, check_every: int = 8) -> Story:
+def run_scenario(scenario: Scenario, check_every: int = 8) -> SimulatedRun:
     """Simulate an experiment and check every invariant.
 
     Args:
@@ -72,130 +72,130 @@ def play(scenario: Scenario, check_every: int = 8) -> Story:
     Raises:
         Violation: If the engine breaks a promise, or raises what it must not raise.
     """
-    with silence():
+    with silent_log():
         try:
-            return _play(scenario, check_every)
+            return _run(scenario, check_every)
         except Violation:
             raise
         except Exception as defect:
             raise Violation("defect", f"{type(defect).__name__}: {defect}") from defect
 
 
-def _play(scenario: Scenario, check_every: int) -> Story:
-    with contextlib.closing(World(scenario, check_every)) as world:
-        return _lived_through(world)
+def _run(scenario: Scenario, check_every: int) -> SimulatedRun:
+    with contextlib.closing(Environment(scenario, check_every)) as env:
+        return _run_drivers(env)
 
 
-def _lived_through(world: World) -> Story:
+def _run_drivers(env: Environment) -> SimulatedRun:
     before: dict[str, Any] | None = None
-    chance = world.scenario.chance("losses")
-    num_visits = 1 + (
-        world.scenario.seed % 8 == 0
+    rng = env.scenario.rng("losses")
+    num_runs_left = 1 + (
+        env.scenario.seed % 8 == 0
     )  # a finished experiment is opened once more now and then
-    while num_visits:
-        invariants.require("I9", world.session < _MAX_SESSIONS, "no driver gets to the end")
-        world.begin_session()
-        session = Session(world, before)
-        is_known = _live(session, world)
-        left = world.end_session()
-        _check_left(world, left)
-        lost_segments.a_lost_segment_is_missed(world, chance)
-        num_visits -= session.is_over
-        before = _as_restarted(session, world) if is_known and num_visits else None
-    return _end(world, session, left)
+    while num_runs_left:
+        invariants.require("I9", env.driver_number < _MAX_SESSIONS, "no driver gets to the end")
+        env.start_driver()
+        driver = DriverProcess(env, before)
+        is_known = _run_driver(driver, env)
+        left = env.end_driver()
+        _check_journal(env, left)
+        invariants.lost_segments_are_detected(env, rng)
+        num_runs_left -= driver.is_over
+        before = _state_after_restart(driver, env) if is_known and num_runs_left else None
+    return _finish(env, driver, left)
 
 
-def _live(session: Session, world: World) -> bool:
+def _run_driver(driver: DriverProcess, env: Environment) -> bool:
     """Let a driver live; return whether what it has in memory is what the journal must give back."""
-    num_refusals = world.disk.num_refusals
+    num_refusals = env.disk.num_refusals
     try:
-        session.live()
-    except DriverDied:
-        if session.scheduler.has_raised:
+        driver.live()
+    except DriverKilled:
+        if driver.scheduler.has_raised:
             return False
-        world.seen["killed again before anything was written"] += world.journal is None
-    except PluginBroke:
-        world.seen["plug-in raised, driver gave up"] += 1
+        env.seen["killed again before anything was written"] += env.journal is None
+    except PluginError:
+        env.seen["plug-in raised, driver gave up"] += 1
         return False
     except StorageLost as loss:
-        invariants.require("I9", world.disk.put_back(), "%s, though it was not", loss)
-        world.seen["journal moved away, driver gave up"] += 1
+        invariants.require("I9", env.disk.put_back(), "%s, though it was not", loss)
+        env.seen["journal moved away, driver gave up"] += 1
         return False
     except DamagedJournal as damage:
         raise Violation("I14", str(damage)) from damage
-    except StorageError as refusal:
-        if world.disk.num_refusals == num_refusals:
-            raise Violation("I9", f"refused for no reason: {refusal}") from refusal
-        world.seen["disk refused, driver gave up"] += 1
+    except StorageError as error:
+        if env.disk.num_refusals == num_refusals:
+            raise Violation("I9", f"refused for no reason: {error}") from error
+        env.seen["disk refused, driver gave up"] += 1
     invariants.require(
         "I15",
-        not world.disk.put_back() or world.fate.is_dead,
+        not env.disk.put_back() or env.faults.is_dead,
         "the journal was moved away, and its driver has gone on",
     )
-    journal = world.journal
+    journal = env.journal
     return (
         journal is not None
         and journal.written_sequence == journal.last_sequence
-        and not world.fate.is_power_out
+        and not env.faults.is_power_out
     )
 
 
-def _as_restarted(session: Session, world: World) -> dict[str, Any]:
+def _state_after_restart(driver: DriverProcess, env: Environment) -> dict[str, Any]:
     """Return the state in which a driver would begin that remembers all that this one has seen."""
-    experiment = session.experiment
-    world.seen["interrupted and resumed"] += any(map(is_interrupted, experiment.trials))
-    world.seen["opened by a driver that found nothing to do"] += session.is_over
-    session.scheduler.is_calm = True
-    experiment.handle(ResumeConfig().event(world.scenario.settings()), _LATE_S)
-    return invariants.portrait(experiment, session.scheduler)
+    experiment = driver.experiment
+    env.seen["interrupted and resumed"] += any(map(is_interrupted, experiment.trials))
+    env.seen["opened by a driver that found nothing to do"] += driver.is_over
+    driver.scheduler.is_calm = True
+    experiment.handle(ResumeConfig().event(env.scenario.settings()), _LATE_S)
+    return invariants.comparable_state(experiment, driver.scheduler)
 
 
-def _check_left(world: World, left: Transcript) -> None:
+def _check_journal(env: Environment, left: Transcript) -> None:
     invariants.journal_is_in_order(left)
-    invariants.acknowledged_results_survive(world, left)
-    if world.fate.is_power_out:
-        world.ledger.forget_all_but(left)
+    invariants.acknowledged_results_survive(env, left)
+    if env.faults.is_power_out:
+        env.ack_log.forget_all_but(left)
 
 
-def _is_comparable(world: World) -> bool:
+def _has_comparable_outcome(env: Environment) -> bool:
     """Return whether an undisturbed run has to come to the same.
 
     A trial that is interrupted by a signal saves first, and population-based training clones from the latest checkpoint.
     """
-    struck = world.fate.struck
-    has_extra_checkpoints = struck[Fault.SIGNAL] + struck[Fault.URGENT_SIGNAL] > 0
-    return world.scenario.is_comparable and not (
-        has_extra_checkpoints and world.scenario.scheduler == "pbt"
+    injected = env.faults.injected
+    has_extra_checkpoints = injected[Fault.SIGNAL] + injected[Fault.URGENT_SIGNAL] > 0
+    return env.scenario.is_comparable and not (
+        has_extra_checkpoints and env.scenario.scheduler == "pbt"
     )
 
 
-def _end(world: World, session: Session, left: Transcript) -> Story:
-    experiment = session.experiment
+def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> SimulatedRun:
+    experiment = driver.experiment
     invariants.transitions_are_legal(experiment)
-    invariants.all_samples_are_used(world, experiment)
-    invariants.rows_are_whole(experiment, left, world.scenario.stride)
-    if world.logs:
-        world.seen["log files compared with the table"] += 1
+    invariants.all_samples_are_used(env, experiment)
+    invariants.rows_are_whole(experiment, left, env.scenario.stride)
+    if env.logs:
+        env.seen["log files compared with the table"] += 1
         table = invariants.table_of(experiment.trials, left)
         log_file_invariants.log_files_are_the_table(
-            world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard
+            env.directory, experiment.trials, table, has_tensorboard=env.logs.has_tensorboard
         )
-    invariants.scheduler_facts_are_kept(world, session.scheduler)
-    invariants.nothing_superseded_is_left(world, experiment)
+    invariants.rungs_are_complete(env, driver.scheduler)
+    invariants.superseded_checkpoints_are_deleted(env, experiment)
     cross_trial_invariants.leases_have_readers(experiment)
-    cross_trial_invariants.nobody_is_left_to_the_engine(world, experiment)
+    cross_trial_invariants.paused_trials_are_resumed(env, experiment)
     outcome = invariants.outcome(experiment)
-    if world.scenario.num_strikes and _is_comparable(world):
-        world.seen[UNDISTURBED] += 1
-        invariants.deaths_change_nothing(
-            _play(world.scenario.without_trouble(), world.check_every).outcome, outcome
+    if env.scenario.num_faults and _has_comparable_outcome(env):
+        env.seen[UNDISTURBED] += 1
+        invariants.crashes_change_no_outcome(
+            _run(env.scenario.without_trouble(), env.check_every).outcome, outcome
         )
-    world.seen.update({f"fault: {fault}": num for fault, num in world.fate.struck.items()})
-    world.seen.update(world.disk.seen)
+    env.seen.update({f"fault: {fault}": num for fault, num in env.faults.injected.items()})
+    env.seen.update(env.disk.seen)
     digest = hashlib.sha256()
-    for name, data in sorted(world.journal_files().items()):
+    for name, data in sorted(env.journal_files().items()):
         if not name.startswith(STAGING_PREFIX):  # such names are drawn from the system's chance
             digest.update(name.encode() + b"\0" + data)
-    return Story(
-        world.session, world.num_turns, len(left.records), digest.hexdigest(), outcome, world.seen
+    return SimulatedRun(
+        env.driver_number, env.num_turns, len(left.records), digest.hexdigest(), outcome, env.seen
     )

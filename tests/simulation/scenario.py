@@ -14,8 +14,8 @@ from searchers.space import uniform
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 
-from .fault_injection import MEAN_GAPS, Fault, Occasion
-from .plugins import Relay, Whims
+from .fault_injection import MEAN_GAPS, Fault, FaultPoint
+from .plugins import LapScheduler, RandomScheduler
 
 SchedulerFactory = Callable[[], Scheduler]
 """Makes a fresh scheduler without metric and mode; trials report ``loss`` (smaller is better) at each ``training_iteration``."""
@@ -23,7 +23,9 @@ SchedulerFactory = Callable[[], Scheduler]
 METRIC: Final = "loss"
 MODE: Final = "min"
 
-_DRIVER_ONLY: Final = frozenset({Occasion.STEP, Occasion.RENAME, Occasion.SYNC, Occasion.WRITE})
+_DRIVER_ONLY: Final = frozenset(
+    {FaultPoint.STEP, FaultPoint.RENAME, FaultPoint.SYNC, FaultPoint.WRITE}
+)
 
 _LOGS_EVERY: Final = 7
 """In each of so many experiments log files are written, which costs half as much again."""
@@ -55,10 +57,10 @@ class Scenario:
         report_timeout_s: How long a trial may be silent.
         time_budget_s: How long the experiment may run.
         segment_bytes: Size from which on the journal begins another segment.
-        num_strikes: How many misfortunes there may be in all.
+        num_faults: How many misfortunes there may be in all.
         mean_gaps: After how many occasions of each kind something goes wrong on average.
         has_logs: Whether log files are written, on a real disk.
-        wishes_every: After how many turns the user takes a trial in hand on average; 0 for never.
+        requests_every: After how many turns the user takes a trial in hand on average; 0 for never.
         without: Faults that are switched off.
         is_search_slow: Whether the searcher is called beside the driver, and takes its time.
         max_pending: How many trials are suggested before there is a slot for them.
@@ -81,10 +83,10 @@ class Scenario:
     report_timeout_s: float | None
     time_budget_s: float | None
     segment_bytes: int
-    num_strikes: int
-    mean_gaps: Mapping[Occasion, int]
+    num_faults: int
+    mean_gaps: Mapping[FaultPoint, int]
     has_logs: bool = False
-    wishes_every: int = 0
+    requests_every: int = 0
     without: frozenset[Fault] = frozenset()
     is_search_slow: bool = False
     max_pending: int = 0
@@ -102,14 +104,14 @@ class Scenario:
         """
         is_undisturbed = (
             self.time_budget_s is None
-            and not self.wishes_every
+            and not self.requests_every
             and set(self.mean_gaps) <= _DRIVER_ONLY
         )
-        return self.scheduler != "whims" and self.num_slots == 1 and is_undisturbed
+        return self.scheduler != "random" and self.num_slots == 1 and is_undisturbed
 
     def without_trouble(self) -> Scenario:
         """Return the same experiment in a world in which nothing goes wrong."""
-        return dataclasses.replace(self, num_strikes=0)
+        return dataclasses.replace(self, num_faults=0)
 
     def make_searcher(self) -> Searcher:
         """Return a fresh searcher."""
@@ -139,7 +141,7 @@ class Scenario:
             max_pending=self.max_pending,
         )
 
-    def chance(self, purpose: str) -> Random:
+    def rng(self, purpose: str) -> Random:
         """Return a generator of its own for one purpose."""
         return Random(  # noqa: S311  (no secret)
             int.from_bytes(
@@ -148,20 +150,20 @@ class Scenario:
         )
 
 
-def _asha(chance: Random) -> SchedulerFactory:
-    factor = chance.choice((2, 3, 4))
-    max_t = chance.choice((4, 9, 27))
+def _asha(rng: Random) -> SchedulerFactory:
+    factor = rng.choice((2, 3, 4))
+    max_t = rng.choice((4, 9, 27))
     return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor, type="stopping")
 
 
-def _promotion(chance: Random) -> SchedulerFactory:
-    factor = chance.choice((2, 3))
-    max_t = chance.choice((4, 9))
+def _promotion(rng: Random) -> SchedulerFactory:
+    factor = rng.choice((2, 3))
+    max_t = rng.choice((4, 9))
     return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor, type="promotion")
 
 
-def _pbt(chance: Random) -> SchedulerFactory:
-    interval, synch = chance.choice((1, 2, 3)), chance.random() < 0.3
+def _pbt(rng: Random) -> SchedulerFactory:
+    interval, synch = rng.choice((1, 2, 3)), rng.random() < 0.3
     return lambda: PopulationBasedTraining(
         "training_iteration",
         perturbation_interval=interval,
@@ -170,27 +172,27 @@ def _pbt(chance: Random) -> SchedulerFactory:
     )
 
 
-def _relay(chance: Random) -> SchedulerFactory:
-    lap = chance.choice((2, 3, 4, 5))
-    return lambda: Relay(lap)
+def _laps(rng: Random) -> SchedulerFactory:
+    lap = rng.choice((2, 3, 4, 5))
+    return lambda: LapScheduler(lap)
 
 
-def _whims(chance: Random) -> SchedulerFactory:
-    seed, num_whims = chance.randrange(10**6), chance.choice((3, 10, 30))
-    return lambda: Whims(seed, num_whims)
+def _random(rng: Random) -> SchedulerFactory:
+    seed, num_decisions = rng.randrange(10**6), rng.choice((3, 10, 30))
+    return lambda: RandomScheduler(seed, num_decisions)
 
 
 SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
     "fifo": lambda _: FIFOScheduler,
     "asha": _asha,
-    "relay": _relay,
+    "laps": _laps,
     "promotion": _promotion,
     "pbt": _pbt,
-    "whims": _whims,
+    "random": _random,
 }
 """By name, what draws a factory of a scheduler."""
 
-_DRAWN: Final = ("fifo", "asha", "relay", "promotion", "pbt", "whims", "whims", "whims")
+_DRAWN: Final = ("fifo", "asha", "laps", "promotion", "pbt", "random", "random", "random")
 """What most can go wrong with is drawn most: of trials that wait for each other's checkpoints, few wait when a misfortune strikes."""
 
 
@@ -201,55 +203,55 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         seed: The number.
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
-    chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(_DRAWN) if scheduler is None else scheduler
-    make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
-    can_save = name not in {"fifo", "asha"} or chance.random() < 0.5
-    is_calm_worker = chance.random() < 0.12
-    has_timeout = chance.random() < 0.8
-    durability = chance.choice(("group", "group", "strict", "process"))
-    num_trials, num_iterations = _size(chance)
-    gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
+    rng = Random(seed)  # noqa: S311  (no secret)
+    name = rng.choice(_DRAWN) if scheduler is None else scheduler
+    make_scheduler = SCHEDULERS[name](rng) if isinstance(name, str) else name
+    can_save = name not in {"fifo", "asha"} or rng.random() < 0.5
+    is_calm_worker = rng.random() < 0.12
+    has_timeout = rng.random() < 0.8
+    durability = rng.choice(("group", "group", "strict", "process"))
+    num_trials, num_iterations = _size(rng)
+    gaps = _mean_gaps(rng, _DRIVER_ONLY if is_calm_worker else frozenset(FaultPoint))
     return Scenario(
         seed=seed,
         make_scheduler=make_scheduler,
         scheduler=name if isinstance(name, str) else "given",
-        is_limited=chance.random() < 0.2,
+        is_limited=rng.random() < 0.2,
         num_trials=num_trials,
         num_iterations=num_iterations,
-        num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
+        num_slots=1 if is_calm_worker else rng.choice((1, 2, 2, 3, 4)),
         durability=durability,
-        checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
+        checkpoint_every=rng.choice((0, 1, 1, 2, 3, 5)),
         can_save_on_demand=can_save,
-        saves_at_end=can_save and chance.random() < 0.5,
-        num_to_keep=chance.choice((None, 1, 1, 2)),
-        is_scored=chance.random() < 0.3,
-        max_failures=chance.choice((0, 1, 3, -1)),
+        saves_at_end=can_save and rng.random() < 0.5,
+        num_to_keep=rng.choice((None, 1, 1, 2)),
+        is_scored=rng.random() < 0.3,
+        max_failures=rng.choice((0, 1, 3, -1)),
         report_timeout_s=3.0 if has_timeout else None,
-        time_budget_s=None if is_calm_worker else chance.choice((None, None, None, 1.0)),
-        segment_bytes=chance.choice((1 << 30, 1 << 30, 2_000)),
-        num_strikes=chance.choice((1, 1, 2, 3, 10)),
+        time_budget_s=None if is_calm_worker else rng.choice((None, None, None, 1.0)),
+        segment_bytes=rng.choice((1 << 30, 1 << 30, 2_000)),
+        num_faults=rng.choice((1, 1, 2, 3, 10)),
         mean_gaps=gaps,
         has_logs=seed % _LOGS_EVERY == _LOGS_EVERY // 2,
-        wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
+        requests_every=0 if is_calm_worker else rng.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS)
         | (_POWER_CUTS if durability == "process" else frozenset()),
-        is_search_slow=chance.random() < 0.5,
-        max_pending=chance.choice((0, 0, 1, 4, 16)),
+        is_search_slow=rng.random() < 0.5,
+        max_pending=rng.choice((0, 0, 1, 4, 16)),
     )
 
 
-def _size(chance: Random) -> tuple[int, int]:
+def _size(rng: Random) -> tuple[int, int]:
     """Draw how many trials there are, and how often each reports: mostly few, since most defects show in a small experiment."""
-    rank = chance.random()
+    rank = rng.random()
     if rank < 0.85:
-        return chance.choice((2, 2, 2, 3)), chance.choice((3, 4, 5, 6))
+        return rng.choice((2, 2, 2, 3)), rng.choice((3, 4, 5, 6))
     if rank < 0.965:
-        return chance.choice((2, 3, 4)), chance.choice((6, 8, 10))
-    return chance.choice((2, 8)), chance.choice((6, 20))
+        return rng.choice((2, 3, 4)), rng.choice((6, 8, 10))
+    return rng.choice((2, 8)), rng.choice((6, 20))
 
 
-def _mean_gaps(chance: Random, occasions: frozenset[Occasion]) -> dict[Occasion, int]:
+def _mean_gaps(rng: Random, points: frozenset[FaultPoint]) -> dict[FaultPoint, int]:
     """Draw for each occasion whether something goes wrong never, rarely or often."""
-    drawn = {occasion: chance.choice((0, 0, *MEAN_GAPS[occasion])) for occasion in Occasion}
-    return {occasion: gap for occasion, gap in drawn.items() if gap and occasion in occasions}
+    drawn = {point: rng.choice((0, 0, *MEAN_GAPS[point])) for point in FaultPoint}
+    return {point: gap for point, gap in drawn.items() if gap and point in points}

@@ -9,7 +9,7 @@ from tests.simulation import invariants, log_file_invariants
 from tests.simulation.campaign import run_campaign
 from tests.simulation.coverage import RECOVERIES
 from tests.simulation.fault_injection import Fault
-from tests.simulation.run import play
+from tests.simulation.run import run_scenario
 from tests.simulation.scenario import scenario
 
 NUM_EXPERIMENTS = 500
@@ -46,20 +46,20 @@ def test_nearly_every_transition_has_been_made(campaign):
 
 @pytest.mark.parametrize("seed", range(0, 200, 10))
 def test_the_same_seed_leaves_the_same_journal(seed):
-    first, second = play(scenario(seed)), play(scenario(seed), check_every=1)
+    first, second = run_scenario(scenario(seed)), run_scenario(scenario(seed), check_every=1)
     assert first.fingerprint == second.fingerprint
     assert (first.num_drivers, first.outcome) == (second.num_drivers, second.outcome)
 
 
 def test_other_seeds_leave_other_journals():
-    assert len({play(scenario(seed)).fingerprint for seed in range(20)}) == 20
+    assert len({run_scenario(scenario(seed)).fingerprint for seed in range(20)}) == 20
 
 
 def test_without_trouble_one_driver_is_enough():
     for seed in range(1, 8):
-        story = play(scenario(seed).without_trouble())
-        assert story.num_drivers == 1
-        assert not any(name.startswith("fault") for name in +story.seen)
+        run = run_scenario(scenario(seed).without_trouble())
+        assert run.num_drivers == 1
+        assert not any(name.startswith("fault") for name in +run.seen)
 
 
 def test_each_invariant_is_checked_or_said_not_to_be():

@@ -10,7 +10,7 @@ from tests.contracts import (
     test_promotion_schedulers,
     test_synchronous_schedulers,
 )
-from tests.simulation.run import play
+from tests.simulation.run import run_scenario
 from tests.simulation.scenario import scenario
 
 CONTRACTS = [
@@ -30,4 +30,4 @@ def test_no_invariant_is_violated(contract):
     test = contract()
     for seed in range(8):
         drawn = scenario(seed, test.make_scheduler)
-        play(dataclasses.replace(drawn, num_trials=min(drawn.num_trials, test.num_trials)))
+        run_scenario(dataclasses.replace(drawn, num_trials=min(drawn.num_trials, test.num_trials)))

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.fault_injection import DriverDied, Fate, Fault, Occasion
+from tests.simulation.fault_injection import DriverKilled, Fault, FaultInjector, FaultPoint
 from tests.simulation.virtual_disk import VirtualDisk
 
 HOME = Path("/disk")
@@ -18,15 +18,15 @@ class Machine:
     """A disk, and a process that uses it."""
 
     def __init__(self, seed, *, gaps=None, without=()):
-        self.chance = Random(seed)  # noqa: S311  (not a secret)
-        self.fate = Fate(self.chance, gaps or {}, without, 100)
-        self.disk = VirtualDisk(self.fate, self.chance, self.step, lambda data: None)
+        self.rng = Random(seed)  # noqa: S311  (not a secret)
+        self.faults = FaultInjector(self.rng, gaps or {}, without, 100)
+        self.disk = VirtualDisk(self.faults, self.rng, self.step, lambda data: None)
         self.disk.make_directory(HOME)
         self.disk.sync_directory(HOME.parent)
 
     def step(self):
-        if self.fate.is_dead:
-            raise DriverDied
+        if self.faults.is_dead:
+            raise DriverKilled
 
     def write(self, name, *, syncs, syncs_directory=True):
         descriptor = self.disk.create(HOME / name)
@@ -108,13 +108,13 @@ def test_pages_that_a_failed_sync_has_dropped_never_reach_the_platter():
     def fail(machine):
         descriptor = machine.write("file", syncs=True)
         machine.disk.write(descriptor, LINE)
-        machine.fate._left[Occasion.SYNC] = 1
+        machine.faults._left[FaultPoint.SYNC] = 1
         with pytest.raises(OSError, match="injected"):
             machine.disk.sync(descriptor)
-        machine.fate._left[Occasion.SYNC] = 1 << 60
+        machine.faults._left[FaultPoint.SYNC] = 1 << 60
         machine.disk.sync(descriptor)
 
-    left = outcomes(fail, gaps={Occasion.SYNC: 1 << 50}, without={Fault.POWER_CUT_IN_SYNC})
+    left = outcomes(fail, gaps={FaultPoint.SYNC: 1 << 50}, without={Fault.POWER_CUT_IN_SYNC})
     assert left == {frozenset({("file", LINE + bytes(len(LINE)))})}
 
 
@@ -134,14 +134,14 @@ def test_a_write_that_fails_has_taken_a_part_at_most(fault, code):
     sizes, codes = set(), set()
     for seed in range(60):
         machine = Machine(
-            seed, gaps={Occasion.WRITE: 1}, without={Fault.DISK_FULL, Fault.WRITE_ERROR} - {fault}
+            seed, gaps={FaultPoint.WRITE: 1}, without={Fault.DISK_FULL, Fault.WRITE_ERROR} - {fault}
         )
-        machine.fate._left[Occasion.WRITE] = 1
+        machine.faults._left[FaultPoint.WRITE] = 1
         descriptor = machine.disk.create(FILE)
         try:
             assert machine.disk.write(descriptor, LINE) < len(LINE)
-        except OSError as refusal:
-            codes.add(refusal.errno)
+        except OSError as error:
+            codes.add(error.errno)
         sizes.add(len(machine.left()["file"]))
     assert codes == {code}
     assert len(sizes) > 3
@@ -151,7 +151,7 @@ def test_a_write_that_fails_has_taken_a_part_at_most(fault, code):
 def test_a_dead_process_changes_nothing_any_more():
     machine = Machine(0)
     descriptor = machine.write("file", syncs=False)
-    machine.fate.die(is_power_out=False)
+    machine.faults.die(is_power_out=False)
     for call in (
         lambda: machine.disk.write(descriptor, LINE),
         lambda: machine.disk.truncate(descriptor, 0),
@@ -159,6 +159,6 @@ def test_a_dead_process_changes_nothing_any_more():
         lambda: machine.disk.remove(FILE),
         lambda: machine.disk.sync(descriptor),
     ):
-        with pytest.raises(DriverDied):
+        with pytest.raises(DriverKilled):
             call()
     assert machine.left() == {"file": LINE}

@@ -16,7 +16,7 @@ STEP_S: Final = 0.1
 
 
 @dataclass(slots=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint that lies under its final name.
 
     Attributes:
@@ -37,27 +37,27 @@ class VirtualCheckpoints:
     Workers sync a checkpoint before they report it, so a power cut takes none.
 
     Args:
-        chance: The world's generator.
+        rng: The world's generator.
 
     Attributes:
-        doomed: Directories that the engine has given to be deleted, and that are still there.
-        mourned: Names of checkpoints that were damaged or deleted behind the engine's back.
+        to_delete: Directories that the engine has given to be deleted, and that are still there.
+        tampered: Names of checkpoints that were damaged or deleted behind the engine's back.
     """
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, rng: Random) -> None:
         """Create an empty store."""
-        self._chance = chance
-        self._saved: dict[tuple[str, str], Saved] = {}
-        self.doomed: list[Path] = []
-        self.mourned: set[tuple[str, str]] = set()
+        self._rng = rng
+        self._saved: dict[tuple[str, str], SavedCheckpoint] = {}
+        self.to_delete: list[Path] = []
+        self.tampered: set[tuple[str, str]] = set()
 
-    def commit(self, trial_id: str, index: int, saved: Saved) -> None:
+    def commit(self, trial_id: str, index: int, saved: SavedCheckpoint) -> None:
         """Rename a finished checkpoint into its place; an orphan of an earlier attempt that lies there goes."""
         key = (trial_id, checkpoint_directory_name(index))
         self._saved[key] = saved
-        self.mourned.discard(key)
+        self.tampered.discard(key)
 
-    def find(self, trial_id: str, checkpoint: CheckpointRecord) -> Saved | None:
+    def find(self, trial_id: str, checkpoint: CheckpointRecord) -> SavedCheckpoint | None:
         """Return a checkpoint, None where there is none."""
         return self._saved.get((trial_id, checkpoint.directory))
 
@@ -74,27 +74,27 @@ class VirtualCheckpoints:
                 trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index
             )
 
-    def is_mourned(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
+    def is_tampered(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
         """Return whether the checkpoint was damaged or deleted behind the engine's back."""
-        return (trial_id, checkpoint.directory) in self.mourned
+        return (trial_id, checkpoint.directory) in self.tampered
 
-    def delete_doomed(self) -> list[tuple[str, str]]:
+    def delete_superseded(self) -> list[tuple[str, str]]:
         """Delete what the engine has given to be deleted, and return its names."""
-        doomed, self.doomed = self.doomed, []
-        keys = [(path.parts[-2], path.parts[-1]) for path in doomed]
+        to_delete, self.to_delete = self.to_delete, []
+        keys = [(path.parts[-2], path.parts[-1]) for path in to_delete]
         for key in keys:
             self._saved.pop(key, None)
         return keys
 
-    def harm(self, spared: set[str], *, delete: bool) -> None:
+    def tamper(self, spared: set[str], *, delete: bool) -> None:
         """Damage or delete the latest checkpoint of any trial that is not spared."""
         if not (names := sorted(name for name in self._saved if name[0] not in spared)):
             return
-        victim = self._chance.choice(names)[0]
+        victim = self._rng.choice(names)[0]
         name = max(
             name for name in names if name[0] == victim
         )  # the latest is the one that is going to be missed
-        self.mourned.add(name)
+        self.tampered.add(name)
         if delete:
             del self._saved[name]
         else:
@@ -111,9 +111,9 @@ class VirtualCheckpoints:
 
     def intact(self, trial_id: str) -> list[str]:
         """Return the names of a trial's checkpoints that are whole and that nobody has given to be deleted, oldest first."""
-        doomed = {path.parts[-1] for path in self.doomed if path.parts[-2] == trial_id}
+        to_delete = {path.parts[-1] for path in self.to_delete if path.parts[-2] == trial_id}
         return sorted(
             name
             for (owner, name), saved in self._saved.items()
-            if owner == trial_id and not saved.damage and name not in doomed
+            if owner == trial_id and not saved.damage and name not in to_delete
         )

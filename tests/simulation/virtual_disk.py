@@ -13,7 +13,7 @@ from typing import final
 
 from tuner.storage.disk import Whereabouts
 
-from .fault_injection import DriverDied, Fate, Fault, Occasion
+from .fault_injection import DriverKilled, Fault, FaultInjector, FaultPoint
 
 _FULL_FOR = 4
 """Up to so many more writes fail before space returns."""
@@ -55,15 +55,15 @@ class _File:
         del self.content[size:]
         self.num_safe = min(self.num_safe, size)
 
-    def lose_power(self, chance: Random) -> None:
+    def lose_power(self, rng: Random) -> None:
         """Keep what was synced and any part of the rest, cut at any byte, the end of it perhaps zeros."""
-        if self.cut_off and chance.random() < 0.5:
+        if self.cut_off and rng.random() < 0.5:
             self.content[self.num_safe :] = self.cut_off
         for start, end in self.holes:
             self.content[start:end] = bytes(len(self.content[start:end]))
         rest = len(self.content) - self.num_safe
-        size = self.num_safe + chance.choice((0, rest, chance.randint(0, rest)))
-        num_zeros = chance.choice((0, chance.randint(0, size - self.num_safe)))
+        size = self.num_safe + rng.choice((0, rest, rng.randint(0, rest)))
+        num_zeros = rng.choice((0, rng.randint(0, size - self.num_safe)))
         self.content[size - num_zeros :] = bytes(num_zeros)
         self.holes = []
         self.sync()
@@ -78,9 +78,9 @@ class VirtualDisk:
     one file before another that was written earlier. After a failed sync the kernel takes the unsynced pages for clean, as Linux does.
 
     Args:
-        fate: What goes wrong.
-        chance: The world's generator.
-        step: Called before each call; may raise `DriverDied`.
+        faults: What goes wrong.
+        rng: The world's generator.
+        step: Called before each call; may raise `DriverKilled`.
         on_write: Told of all bytes that a write took as a whole.
 
     Attributes:
@@ -90,14 +90,14 @@ class VirtualDisk:
 
     def __init__(
         self,
-        fate: Fate,
-        chance: Random,
+        faults: FaultInjector,
+        rng: Random,
         step: Callable[[], None],
         on_write: Callable[[bytes], None],
     ) -> None:
         """Format the disk."""
-        self._fate = fate
-        self._chance = chance
+        self._faults = faults
+        self._rng = rng
         self._step = step
         self._on_write = on_write
         self._entries: dict[str, dict[str, _File]] = {}
@@ -137,31 +137,29 @@ class VirtualDisk:
 
     def write(self, descriptor: int, data: bytes) -> int:
         """See `Disk.write`."""
-        file, was_dead = self._open[descriptor], self._fate.is_dead
+        file, was_dead = self._open[descriptor], self._faults.is_dead
         try:
             self._step()
-        except DriverDied:
+        except DriverKilled:
             if (
                 not was_dead
             ):  # it was killed inside the call, which may have taken any part of the data
-                file.content += data[: self._chance.choice((0, self._chance.randint(0, len(data))))]
+                file.content += data[: self._rng.choice((0, self._rng.randint(0, len(data))))]
             raise
-        if self._full_for or (fault := self._fate.strike(Occasion.WRITE)) is Fault.DISK_FULL:
+        if self._full_for or (fault := self._faults.draw(FaultPoint.WRITE)) is Fault.DISK_FULL:
             return self._write_short(file, data)
-        file.content += data[: self._chance.randint(0, len(data))] if fault else data
+        file.content += data[: self._rng.randint(0, len(data))] if fault else data
         if fault:
             raise self._refusal(errno.EIO)
         self._on_write(data)
         return len(data)
 
     def _write_short(self, file: _File, data: bytes) -> int:
-        self._full_for = (
-            self._full_for - 1 if self._full_for else self._chance.randint(0, _FULL_FOR)
-        )
-        taken = self._chance.choice((0, self._chance.randint(0, len(data) - 1)))
-        refusal = self._refusal(errno.ENOSPC)
+        self._full_for = self._full_for - 1 if self._full_for else self._rng.randint(0, _FULL_FOR)
+        taken = self._rng.choice((0, self._rng.randint(0, len(data) - 1)))
+        error = self._refusal(errno.ENOSPC)
         if not taken:
-            raise refusal
+            raise error
         file.content += data[:taken]
         return taken
 
@@ -173,12 +171,12 @@ class VirtualDisk:
         """See `Disk.sync`."""
         file = self._open[descriptor]
         self._step()
-        match self._fate.strike(Occasion.SYNC):
+        match self._faults.draw(FaultPoint.SYNC):
             case Fault.SYNC_ERROR:
                 file.drop_dirty()
                 raise self._refusal(errno.EIO)
             case Fault.POWER_CUT_IN_SYNC:
-                raise self._fate.die(is_power_out=True)
+                raise self._faults.die(is_power_out=True)
             case _:
                 file.sync()
 
@@ -207,7 +205,7 @@ class VirtualDisk:
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
         self._step()
-        if self._fate.strike(Occasion.RENAME):
+        if self._faults.draw(FaultPoint.RENAME):
             raise self._refusal(errno.EIO)
         file = self._find(source)
         source_directory, source_name = _place(source)
@@ -279,16 +277,15 @@ class VirtualDisk:
 
     def lose_power(self) -> None:
         """Keep what a power cut may leave."""
-        chance = self._chance
-        for name in [name for name in self._unsafe_directories if chance.random() < 0.5]:
+        rng = self._rng
+        for name in [name for name in self._unsafe_directories if rng.random() < 0.5]:
             self.seen["journal vanished in a power cut"] += 1
             del self._entries[name]
             self._safe_entries.pop(name, None)
         for directory, latest in self._entries.items():
             safe = self._safe_entries.get(directory, {})
             kept = {
-                name: chance.choice((safe.get(name), latest.get(name)))
-                for name in {**safe, **latest}
+                name: rng.choice((safe.get(name), latest.get(name))) for name in {**safe, **latest}
             }
             self._entries[directory] = {
                 name: file for name, file in kept.items() if file is not None
@@ -297,7 +294,7 @@ class VirtualDisk:
             id(file): file for entries in self._entries.values() for file in entries.values()
         }
         for file in survivors.values():
-            file.lose_power(chance)
+            file.lose_power(rng)
         self._safe_entries = {
             directory: dict(entries) for directory, entries in self._entries.items()
         }

@@ -32,11 +32,11 @@ from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 
-from .fault_injection import DriverDied
+from .fault_injection import DriverKilled
 
 RECENT_S: Final = 0.5
 """Trials of which something has happened shortly before a death have their files written anew, as in `tuner.restore.replay`."""
-_PATIENCE_TICKS: Final = 20
+_MAX_WAIT_TICKS: Final = 20
 """So long an entry waits at most, well within what counts as recent."""
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
@@ -50,11 +50,11 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made 
 
 
 @final
-class _Knife:
+class _FaultyOs:
     """Stands between the loggers and the disk: refuses a write now and then, and kills the writer where it is told to.
 
     Args:
-        chance: The generator of all that befalls log files.
+        rng: The generator of all that befalls log files.
         refusal_rate: How many writes fail.
 
     Attributes:
@@ -63,8 +63,8 @@ class _Knife:
         num_refusals: How many have failed.
     """
 
-    def __init__(self, chance: Random, refusal_rate: float) -> None:
-        self._chance = chance
+    def __init__(self, rng: Random, refusal_rate: float) -> None:
+        self._rng = rng
         self._refusal_rate = refusal_rate
         self.num_calls_left: int | None = None
         self.is_generous = False
@@ -74,41 +74,37 @@ class _Knife:
         """Pass everything on to the system that is not a write."""
         return getattr(os, name)
 
-    def touch(self) -> None:
+    def step(self) -> None:
         """Die here if it is time."""
         if self.num_calls_left is not None:
             if self.num_calls_left <= 0:
-                raise DriverDied
+                raise DriverKilled
             self.num_calls_left -= 1
 
     def write(self, descriptor: int, data: bytes) -> int:
         """Write all of it, or a part of it and die, or a part of it and refuse the rest."""
         try:
-            self.touch()
-        except DriverDied:
-            os.write(descriptor, data[: self._chance.randint(0, len(data))])
+            self.step()
+        except DriverKilled:
+            os.write(descriptor, data[: self._rng.randint(0, len(data))])
             raise
-        if (
-            not self.is_generous
-            and self._refusal_rate
-            and self._chance.random() < self._refusal_rate
-        ):
+        if not self.is_generous and self._refusal_rate and self._rng.random() < self._refusal_rate:
             self.num_refusals += 1
-            os.write(descriptor, data[: self._chance.randint(0, len(data) - 1)])
+            os.write(descriptor, data[: self._rng.randint(0, len(data) - 1)])
             raise OSError(errno.ENOSPC, "injected")
         return os.write(descriptor, data)
 
 
 @final
-class _KnifeDisk:
+class _FaultyDisk:
     """A disk on which files are replaced, as long as the knife lets them.
 
     Args:
-        knife: The knife.
+        faulty_os: The knife.
     """
 
-    def __init__(self, knife: _Knife) -> None:
-        self._knife = knife
+    def __init__(self, faulty_os: _FaultyOs) -> None:
+        self._faulty_os = faulty_os
         self._disk = LocalDisk()
 
     def __getattr__(self, name: str) -> Any:
@@ -117,26 +113,26 @@ class _KnifeDisk:
 
     def write(self, descriptor: int, data: bytes) -> int:
         """See `Disk.write`."""
-        return self._knife.write(descriptor, data)
+        return self._faulty_os.write(descriptor, data)
 
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
-        self._knife.touch()
+        self._faulty_os.step()
         self._disk.rename(source, target)
 
     def remove(self, path: Path) -> None:
         """See `Disk.remove`; whoever is dead leaves behind what he wanted to tidy away."""
-        if self._knife.num_calls_left == 0:
+        if self._faulty_os.num_calls_left == 0:
             raise OSError(errno.EIO, "dead")
         self._disk.remove(path)
 
 
 @final
-class Logs:
+class VirtualLogFiles:
     """The log files of one experiment, in a directory of their own.
 
     Args:
-        chance: The generator of all that befalls them; nothing else of the world depends on it.
+        rng: The generator of all that befalls them; nothing else of the world depends on it.
         seen: What has occurred, for the counters.
 
     Attributes:
@@ -144,26 +140,26 @@ class Logs:
         loggers: The living driver's.
     """
 
-    def __init__(self, chance: Random, seen: Counter[str]) -> None:
+    def __init__(self, rng: Random, seen: Counter[str]) -> None:
         """Make an empty directory, where files cost least."""
-        self._chance = chance
+        self._rng = rng
         self._seen = seen
         self.directory = Path(
             tempfile.mkdtemp(prefix="tuner-faults-", dir=_MEMORY if _MEMORY.is_dir() else None)
         )
         self.loggers: list[TrialFileLogger] = []
         self._writer = BatchWriter(has_thread=False)
-        self._knife = _Knife(chance, chance.choice(_REFUSAL_RATES))
-        self._replace_bytes = partial(write_bytes, disk=_KnifeDisk(self._knife))
-        self._write_rate = chance.choice(_WRITE_RATES)
-        self._max_batch = chance.choice(_MAX_BATCHES)
-        self._portion_bytes = chance.choice(_PORTIONS_BYTES)
+        self._faulty_os = _FaultyOs(rng, rng.choice(_REFUSAL_RATES))
+        self._replace_bytes = partial(write_bytes, disk=_FaultyDisk(self._faulty_os))
+        self._write_rate = rng.choice(_WRITE_RATES)
+        self._max_batch = rng.choice(_MAX_BATCHES)
+        self._portion_bytes = rng.choice(_PORTIONS_BYTES)
         self._waiting_since: int | None = None
 
-    def begin_session(self) -> Sequence[TrialFileLogger]:
+    def start_driver(self) -> Sequence[TrialFileLogger]:
         """Return the loggers of another driver."""
         self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
-        self._knife.num_calls_left, self._knife.is_generous = None, False
+        self._faulty_os.num_calls_left, self._faulty_os.is_generous = None, False
         self.loggers = [
             JsonLoggerCallback(self._writer),
             CSVLoggerCallback(self._writer),
@@ -194,36 +190,36 @@ class Logs:
             self._waiting_since = None
             return
         self._waiting_since = now if self._waiting_since is None else self._waiting_since
-        is_overdue = now - self._waiting_since >= _PATIENCE_TICKS
-        if not is_overdue and self._chance.random() >= self._write_rate:
+        is_overdue = now - self._waiting_since >= _MAX_WAIT_TICKS
+        if not is_overdue and self._rng.random() >= self._write_rate:
             return
-        self._knife.is_generous = is_overdue
-        with self._written_with_the_knife():
+        self._faulty_os.is_generous = is_overdue
+        with self._faulty_writes():
             if is_overdue:
                 self._writer.flush()
-            elif self._chance.random() < 0.5:
+            elif self._rng.random() < 0.5:
                 self._writer.write_due()
             else:
                 self._writer.write_batch()
 
     def close(self) -> None:
         """Write everything that waits, as a driver that ends in good order does."""
-        self._knife.is_generous = True
-        with self._written_with_the_knife():
+        self._faulty_os.is_generous = True
+        with self._faulty_writes():
             for logger in self.loggers:
                 logger.on_experiment_end([])
 
     def die(self, *, is_power_out: bool) -> None:
         """Leave of the files what the death of their writer leaves, in the middle of a write perhaps, and of the power, if that was it."""
-        if self.loggers and self._chance.random() < 0.5:
-            self._knife.num_calls_left, self._knife.is_generous = (
-                self._chance.randrange(_MOST_CALLS),
+        if self.loggers and self._rng.random() < 0.5:
+            self._faulty_os.num_calls_left, self._faulty_os.is_generous = (
+                self._rng.randrange(_MOST_CALLS),
                 True,
             )
-            with contextlib.suppress(DriverDied), self._written_with_the_knife():
+            with contextlib.suppress(DriverKilled), self._faulty_writes():
                 while self._writer.write_batch():
                     pass
-            self._seen["log file torn by a death"] += self._knife.num_calls_left == 0
+            self._seen["log file torn by a death"] += self._faulty_os.num_calls_left == 0
         self.loggers = []
         books = sorted(self.directory.glob(f"{LOGGED}/*"))
         self._seen["log files sealed before a death"] += bool(books)
@@ -235,14 +231,14 @@ class Logs:
 
     def _lose_power(self, path: Path) -> None:
         """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             return
         if path.name.startswith(STAGING_PREFIX) or path.name == PARAMS:
             path.write_bytes(b"")
             return
         data = path.read_bytes()
-        kept = data[: self._chance.choice((0, self._chance.randint(0, len(data)), len(data)))]
-        num_zeros = self._chance.choice((0, self._chance.randint(0, len(kept))))
+        kept = data[: self._rng.choice((0, self._rng.randint(0, len(data)), len(data)))]
+        num_zeros = self._rng.choice((0, self._rng.randint(0, len(kept))))
         path.write_bytes(kept[: len(kept) - num_zeros] + bytes(num_zeros))
         self._seen["log file cut by a power cut"] += 1
 
@@ -251,18 +247,18 @@ class Logs:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _written_with_the_knife(self) -> Iterator[None]:
-        before = self._knife.num_refusals
+    def _faulty_writes(self) -> Iterator[None]:
+        before = self._faulty_os.num_refusals
         # By hand, since this is done at every turn, and `unittest.mock` takes longer than the write.
         names, portion_bytes = vars(append), verified_sizes.PORTION_BYTES
-        names.update(os=self._knife, write_bytes=self._replace_bytes)
+        names.update(os=self._faulty_os, write_bytes=self._replace_bytes)
         verified_sizes.PORTION_BYTES = self._portion_bytes
         try:
             yield
         finally:
             names.update(os=os, write_bytes=write_bytes)
             verified_sizes.PORTION_BYTES = portion_bytes
-        self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
+        self._seen["log file refused by a full disk"] += self._faulty_os.num_refusals > before
 
 
 def tell_of_an_earlier_start(book: Path) -> None:

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from tests.simulation import __main__
+from tests.simulation.campaign import command, shrink
 from tests.simulation.fault_injection import Fault
 from tests.simulation.invariants import Violation
 from tests.simulation.scenario import scenario
-from tests.simulation.shrinking import command, shrink
 
 
 def test_everything_that_is_not_needed_is_taken_away():
@@ -23,7 +23,7 @@ def test_everything_that_is_not_needed_is_taken_away():
 
     drawn = dataclasses.replace(scenario(5), num_trials=8, without=frozenset())
     small = shrink(drawn, Violation("I1", "lost"), breaks)
-    assert (small.num_trials, small.num_iterations, small.num_slots, small.num_strikes) == (
+    assert (small.num_trials, small.num_iterations, small.num_slots, small.num_faults) == (
         2,
         1,
         1,
@@ -41,7 +41,7 @@ def test_another_violation_is_not_taken_for_the_same():
 def test_the_command_gives_the_scenario_back(seed):
     drawn = scenario(seed)
     small = dataclasses.replace(
-        drawn, num_trials=1, num_strikes=0, without=drawn.without | {Fault.SIGNAL}
+        drawn, num_trials=1, num_faults=0, without=drawn.without | {Fault.SIGNAL}
     )
     words = command(small).split()
     assert words[:3] == ["python", "-m", "tests.simulation"]
