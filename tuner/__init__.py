@@ -1,4 +1,4 @@
-"""Hyperparameter search: many training runs on one machine, stopped, retried and analysed for you.
+"""Hyperparameter search on one machine: many training runs, stopped early, retried, analysed.
 
 ``import tuner as tune`` and the words of Ray Tune are there: ``tune.Tuner``, ``tune.TuneConfig``, ``tune.report``, ``tune.uniform``.
 Schedulers and searchers are imported from packages of their own, `schedulers` and `searchers`.

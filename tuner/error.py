@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the exceptions: ``from tuner.error import TuneError``; all of ours are in `tuner.errors`."""
+"""Ray Tune's import path of the exceptions: ``from tuner.error import TuneError``."""
 
 from __future__ import annotations
 

@@ -1,21 +1,23 @@
 """The engine's exceptions.
 
-Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong later raises a child of `TunerError`::
+Bad arguments raise `ValueError` or `TypeError` at construction. Later errors derive from
+`TunerError`::
 
     TunerError
-    ├── InvalidTransition      an event that the state machine does not accept: a defect of the engine or an executor
-    ├── InvalidDecision        something that no scheduler may say: a defect of the scheduler
-    ├── NotGranted             something that was asked of a running experiment and cannot be done
+    ├── InvalidTransition      an event that the state machine does not accept: a defect of ours
+    ├── InvalidDecision        an invalid decision: a defect of the scheduler
+    ├── CannotPause            the scheduler pauses trials that report no checkpoint
+    ├── NotGranted             a control request that cannot be carried out
     ├── MetricNotReported      the metric to optimise is in no result of any trial
-    ├── TrialFailed            a trial failed; also of the type of what was raised, if that is one of Python's own
-    ├── CheckpointError        a checkpoint that could not be written or read
-    ├── StorageError           experiment state that could not be written or read
+    ├── TrialFailed            a trial failed; also an instance of the built-in exception raised
+    ├── CheckpointError        a checkpoint could not be written or read
+    ├── StorageError           experiment state could not be written or read
     │   ├── ExperimentExists   the directory already holds an experiment
     │   ├── ExperimentLocked   another driver owns the directory
-    │   ├── NotRunning         nobody drives the experiment that is to be steered
-    │   ├── StorageLost        the experiment's directory was deleted, moved or unmounted while its driver was at work
+    │   ├── NotRunning         a control request to an experiment that is not running
+    │   ├── StorageLost        the directory was deleted, moved or unmounted during the run
     │   └── DamagedJournal     records that do not verify
-    └── TrainableNotPicklable  a trainable that cannot be carried to a worker
+    └── TrainableNotPicklable  a trainable that cannot be sent to a worker
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from typing import Any
 
 
 class TunerError(Exception):
-    """Base of all the engine's run-time errors."""
+    """Base class of the engine's run-time errors."""
 
 
 class InvalidTransition(TunerError):
-    """The state machine was fed an event that it does not accept in its state."""
+    """The state machine does not accept an event in its present state."""
 
 
 class InvalidDecision(TunerError):
-    """A scheduler returned what is no decision, or decided about a trial that does not exist."""
+    """A scheduler returned something that is no decision, or decided about an unknown trial."""
 
 
 class CannotPause(TunerError):
@@ -43,18 +45,19 @@ class CannotPause(TunerError):
 
 
 class MetricNotReported(TunerError, ValueError):
-    """A trial completed, and no trial has ever reported the metric that is to be optimised: mostly its name is mistyped."""
+    """A trial completed, and no trial has reported the metric to optimise: often it is misspelt."""
 
 
 class NotGranted(TunerError):
-    """What was asked of a running experiment cannot be done."""
+    """A control request to a running experiment cannot be carried out."""
 
 
 class TrialFailed(TunerError):
-    """A trial failed: the ``error`` of its result, raised where ``fail_fast="raise"`` or ``tune.run`` asked for it.
+    """A trial failed: ``result.error``, raised with ``fail_fast="raise"`` and by ``tune.run``.
 
-    Where the training code raised one of Python's own exceptions, or one derived from it, the error is an instance of that as well, so
-    that ``isinstance(result.error, ValueError)`` and ``except ValueError`` tell what went wrong; see `trial_failed`.
+    Where the training code raised one of Python's built-in exceptions, or one derived from it, the
+    error is an instance of that too, so that ``isinstance(result.error, ValueError)`` and
+    ``except ValueError`` work; see `trial_failed`.
     """
 
 
@@ -75,16 +78,16 @@ class ExperimentLocked(StorageError):
 
 
 class NotRunning(StorageError):
-    """Nobody drives the experiment that somebody wants to steer."""
+    """The experiment of a control request is not running."""
 
 
 class StorageLost(StorageError):
-    """The experiment's directory, its journal or its lock file was deleted, moved or unmounted while its driver was at work.
+    """The experiment's directory, journal or lock file was deleted, moved or unmounted during the run.
 
     Args:
-        message: What has happened.
-        is_deleted: Whether the file that held the newest results is gone.
-        moved_to: Where that file is now, None if it is not known.
+        message: What happened.
+        is_deleted: Whether the file that held the newest results was deleted.
+        moved_to: Where that file is now, None if that is unknown.
     """
 
     def __init__(
@@ -96,12 +99,12 @@ class StorageLost(StorageError):
 
 
 class DamagedJournal(StorageError):
-    """The journal holds records that do not verify, with good ones behind them.
+    """The journal holds records that do not verify, followed by good ones.
 
     Args:
         message: What is wrong.
-        path: The file, where it is one.
-        offset: The byte of it.
+        path: The damaged file, None where several files or none are concerned.
+        offset: The byte at which the damage begins.
     """
 
     def __init__(self, message: str, path: str | None = None, offset: int = 0) -> None:
@@ -111,17 +114,18 @@ class DamagedJournal(StorageError):
 
 
 class TrainableNotPicklable(TunerError, TypeError):
-    """The trainable, or something it captures, cannot be carried to a worker process."""
+    """The trainable, or something it captures, cannot be pickled for a worker process."""
 
 
 def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:
-    """Return the error of a failed trial, of the type of one of Python's own exceptions as well where a name stands for one.
+    """Return the error of a failed trial, which is a built-in exception too where one was raised.
 
-    Nothing of the training code's is rebuilt, whose classes may not be importable here; the names are enough for those of Python.
+    The exception of the training code is not rebuilt, since its class may not be importable here;
+    for built-in exceptions the name is enough.
 
     Args:
-        message: What is to be said.
-        kinds: Names of the class of what was raised and of those that it is derived from, nearest first.
+        message: The message.
+        kinds: Names of the class of the exception raised and of its bases, nearest first.
 
     Example:
         >>> error = trial_failed("trial t00000 failed: ValueError: no", ["ValueError"])
@@ -142,13 +146,12 @@ def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:
 
 @functools.cache
 def _failed_with(name: str) -> type[TrialFailed]:
-    """Return the class of errors that are a `TrialFailed` and one of Python's exceptions, and look like the former."""
+    """Return the class that derives from `TrialFailed` and a built-in exception."""
     kind: type[Exception] = getattr(builtins, name)
 
     def initialise(self: TrialFailed, message: str) -> None:
-        Exception.__init__(
-            self, message
-        )  # what the kind itself wants to be told, such as where a text cannot be decoded, is not known
+        # The built-in class may want other arguments, such as UnicodeDecodeError does.
+        Exception.__init__(self, message)
 
     def reduce(self: TrialFailed) -> tuple[Any, ...]:
         return trial_failed, (str(self), (name,)), self.__dict__ or None

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of experiments and trials: ``from tuner.experiment import Experiment, Trial``."""
+"""Ray Tune's import path of experiments: ``from tuner.experiment import Experiment, Trial``."""
 
 from __future__ import annotations
 

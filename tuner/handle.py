@@ -1,4 +1,4 @@
-"""A hold on an experiment that runs: in the background of this process, or under another one on the same directory."""
+"""Handles of running experiments: in the background of this process, or in another process."""
 
 from __future__ import annotations
 
@@ -25,45 +25,46 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _POLL_S: Final = 0.1
-_MAX_WISHES: Final = 2
-"""Ctrl-C once lets trials save and leave, twice kills them, and a third time is for whoever waits."""
+_MAX_REQUESTS: Final = 2
+"""Ctrl-C once lets trials save and leave, twice kills them, and a third time ends `wait`."""
 
 
 class Session(Protocol):
-    """An experiment that runs somewhere."""
+    """A running experiment, in this or another process."""
 
     @property
     def is_running(self) -> bool:
-        """Whether its driver is at work."""
+        """Whether the experiment is running."""
 
     def ask(self, request: ControlRequest) -> ControlReply:
-        """Ask the driver for something and wait for its answer.
+        """Send a control request to the driver and wait for the reply.
 
         Raises:
-            StorageError: If it cannot be reached.
+            StorageError: If the driver cannot be reached.
         """
 
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the driver has ended, and return whether it has."""
 
     def results(self) -> ResultGrid:
-        """Return what it came to, once it has ended.
+        """Return the results, once the experiment has ended.
 
         Raises:
-            Exception: What ended it, where it did not end by itself.
+            Exception: The error that ended it.
         """
 
 
 @final
 class Handle:
-    """Steers and watches an experiment while it runs.
+    """Controls and observes an experiment while it runs.
 
-    `Tuner.start` returns one for the experiment that it has begun, `attach` one for an experiment of another process. What is asked for
-    is written into the journal before it is done, so a restored experiment knows of it. All methods may be called from any thread.
+    `Tuner.start` returns a handle of the experiment that it has started, `attach` one of an
+    experiment in another process. Requests are written to the journal before they are carried out,
+    so a restored experiment knows of them. All methods may be called from any thread.
 
     Args:
         path: The experiment's directory.
-        session: Where it runs.
+        session: The running experiment.
 
     Example:
         >>> import tuner as tune
@@ -82,7 +83,7 @@ class Handle:
         ['TERMINATED', 'TERMINATED']
 
     Departures:
-        Ray Tune has nothing of the kind: who wants to stop one trial ends them all.
+        Ray Tune has no such handle: a single trial cannot be stopped from outside.
     """
 
     def __init__(self, path: str | os.PathLike[str], session: Session) -> None:
@@ -96,11 +97,11 @@ class Handle:
 
     @property
     def is_running(self) -> bool:
-        """Whether the experiment is being driven."""
+        """Whether the experiment is running."""
         return self._session.is_running
 
     def results(self) -> ResultGrid:
-        """Return what all trials have come to so far, read from the directory; those that run are RUNNING.
+        """Return the results of all trials so far, read from the directory.
 
         Raises:
             StorageError: If the directory cannot be read.
@@ -110,7 +111,7 @@ class Handle:
     def dataframe(
         self, filter_metric: str | None = None, filter_mode: Mode | None = None
     ) -> pd.DataFrame:
-        """Return a table with a row for every trial, as far as it has come; see `ResultGrid.get_dataframe`.
+        """Return a table with a row for each trial so far; see `ResultGrid.get_dataframe`.
 
         Args:
             filter_metric: Take of each trial the result with the best value of this metric; None takes the last result.
@@ -119,25 +120,25 @@ class Handle:
         return self.results().get_dataframe(filter_metric, filter_mode)
 
     def progress(self) -> Progress:
-        """Return how far the experiment is."""
+        """Return the progress of the experiment."""
         return read_stored(self._path).progress()
 
     def stop(self, *, urgent: bool = False) -> None:
-        """Let the experiment end, as Ctrl-C does: running trials save and leave, and `Tuner.restore` goes on with them.
+        """Stop the experiment, as Ctrl-C does: running trials save and leave.
 
-        Returns at once; `wait` returns when it has ended.
+        `Tuner.restore` continues them. Returns at once; `wait` returns when the experiment has ended.
 
         Args:
             urgent: Kill the workers instead of asking them.
 
         Raises:
-            NotGranted: If it has ended already.
+            NotGranted: If the experiment has ended already.
             StorageError: If its driver cannot be reached.
         """
         self._ask(ControlRequest(Verb.STOP, is_urgent=urgent))
 
     def stop_trial(self, trial_id: str) -> None:
-        """Let a trial end for good, with its next report.
+        """Stop a trial for good, with its next report.
 
         Raises:
             NotGranted: If there is no such trial, or it is over.
@@ -146,11 +147,12 @@ class Handle:
         self._ask(ControlRequest(Verb.STOP_TRIAL, trial_id))
 
     def pause_trial(self, trial_id: str) -> None:
-        """Let a trial lie aside until `resume_trial`, whatever the scheduler says; what it occupies is free for others.
+        """Pause a trial until `resume_trial`, whatever the scheduler decides; its resources are free.
 
-        A running trial that saves when it is asked to does so and leaves with its next report; a function leaves as soon as it has reported
-        a checkpoint, and what it trained since its latest one is trained again. While trials are paused by hand the experiment does not
-        end, except at its time budget or when it is stopped; a restored experiment goes on with them.
+        A running trial that can save on request does so and leaves with its next report; a function
+        leaves once it has reported a checkpoint, and what it trained since its latest one is trained
+        again. While trials are paused by hand, the experiment does not end except at its time budget
+        or when it is stopped; a restored experiment continues them.
 
         Raises:
             NotGranted: If there is no such trial, it is over, or has been paused by hand already.
@@ -159,7 +161,7 @@ class Handle:
         self._ask(ControlRequest(Verb.PAUSE, trial_id))
 
     def resume_trial(self, trial_id: str) -> None:
-        """Let a paused trial go on as soon as there is room for it, whoever has paused it.
+        """Resume a paused trial as soon as resources are free, also one that the scheduler paused.
 
         Raises:
             NotGranted: If there is no such trial, or it is not paused.
@@ -174,15 +176,16 @@ class Handle:
         *,
         checkpoint: int | None = None,
     ) -> str:
-        """Begin a new trial where another one stood, with other hyperparameters, and return its id.
+        """Start a new trial from a checkpoint of another, with other hyperparameters; return its id.
 
-        The other trial goes on as it was. The new one counts beside ``num_samples``; the scheduler treats it like any other, the searcher
-        hears nothing of it. Where the other one has no checkpoint yet but saves when it is asked to, this waits for that.
+        The other trial continues unchanged. The new one is not counted in ``num_samples``; the
+        scheduler treats it like any other trial, and the searcher is not told of it. Where the other
+        trial has no checkpoint yet but can save on request, this waits for the checkpoint.
 
         Args:
-            trial_id: The trial whose checkpoint it goes on from; it may be over.
-            config: The hyperparameters that are to be different, nested or by their flattened names, with plain values: numbers, texts,
-                truth values, None and lists of them. None for a copy.
+            trial_id: The trial whose checkpoint is used; it may have ended.
+            config: The hyperparameters to change, nested or by flattened names, with plain values:
+                numbers, strings, booleans, None and lists of them. None for a copy.
             checkpoint: Index of the checkpoint, e.g. 3 for ``checkpoint_000003``; None for the latest.
 
         Raises:
@@ -196,17 +199,18 @@ class Handle:
     def wait(self, timeout_s: float | None = None) -> ResultGrid:
         """Wait until the experiment has ended and return its results.
 
-        Ctrl-C stops the experiment and waits on: once for trials to save and leave, twice to kill them.
+        Ctrl-C stops the experiment, and the wait continues: once lets trials save and leave, twice
+        kills them.
 
         Args:
-            timeout_s: For how many seconds to wait; None for as long as it takes.
+            timeout_s: How many seconds to wait; None for no limit.
 
         Raises:
-            TimeoutError: If it has not ended by then; it runs on.
+            TimeoutError: If the experiment has not ended by then; it keeps running.
             Exception: Whatever `Tuner.fit` would have raised.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        num_wishes = 0
+        num_requests = 0
         while True:
             try:
                 if self._session.join(
@@ -214,18 +218,18 @@ class Handle:
                 ):
                     return self._session.results()
             except KeyboardInterrupt:
-                num_wishes += 1
-                if num_wishes > _MAX_WISHES:
+                num_requests += 1
+                if num_requests > _MAX_REQUESTS:
                     raise
                 with contextlib.suppress(StorageError):  # it may have ended by itself meanwhile
-                    self._session.ask(ControlRequest(Verb.STOP, is_urgent=num_wishes > 1))
+                    self._session.ask(ControlRequest(Verb.STOP, is_urgent=num_requests > 1))
                 continue
             raise TimeoutError(
-                f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it runs on"
+                f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it keeps running"
             )
 
     def __repr__(self) -> str:
-        """Return where the experiment lies and whether it runs."""
+        """Return the path of the experiment and whether it is running."""
         return f"Handle({self.path!r}, {'running' if self.is_running else 'ended'})"
 
     def _ask(self, request: ControlRequest) -> ControlReply:
@@ -236,25 +240,25 @@ class Handle:
 
 
 def attach(path: str | os.PathLike[str]) -> Handle:
-    """Return a handle on an experiment that another process drives, or did.
+    """Return a handle of an experiment that another process runs, or has run.
 
     Args:
-        path: The experiment's directory. To steer the experiment one has to be able to write to it.
+        path: The experiment's directory. Control requests need write access to it.
 
     Raises:
-        StorageError: If there is no experiment.
+        StorageError: If the directory holds no experiment.
     """
     directory = absolute_path(path)
     if not is_experiment(directory):
         raise StorageError(
-            f"{str(directory)!r} holds no experiment; give the directory that fit() has made"
+            f"{str(directory)!r} holds no experiment; pass the directory that fit() created"
         )
     return Handle(directory, _Elsewhere(directory))
 
 
 @final
 class _Elsewhere:
-    """An experiment of another process."""
+    """An experiment in another process."""
 
     def __init__(self, path: Path, sleep: Callable[[float], None] = time.sleep) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the schedulers: ``from tuner.schedulers import ASHAScheduler``; they live in the package `schedulers`."""
+"""Ray Tune's import path of the schedulers: ``from tuner.schedulers import ASHAScheduler``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the stop criteria: ``from tuner.stopper import TrialPlateauStopper``."""
+"""Ray Tune's import path of stoppers: ``from tuner.stopper import TrialPlateauStopper``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Tune's older entry points, ``tune.run`` and ``tune.run_experiments``: a thin face over `Tuner`."""
+"""``tune.run`` and ``tune.run_experiments``, the older entry points of Ray Tune."""
 
 from __future__ import annotations
 

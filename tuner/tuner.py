@@ -1,4 +1,4 @@
-"""The face of the engine: declare an experiment, run it, get its results."""
+"""`Tuner`: declare an experiment, run it, get its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of what stands beside its trainables: ``from tuner.utils import flatten_dict, validate_save_restore``."""
+"""Ray Tune's import path of ``flatten_dict`` and ``validate_save_restore``."""
 
 from __future__ import annotations
 

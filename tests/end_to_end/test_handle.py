@@ -128,7 +128,7 @@ def test_what_cannot_be_done_is_said(start):
         handle.fork_trial("t00000", {"x": {"lr": 0.2}})
     with pytest.raises(TypeError, match="config\\['x/lr'\\] must be a plain value"):
         handle.fork_trial("t00000", {"x": {"lr": object()}})
-    with pytest.raises(TimeoutError, match="it runs on"):
+    with pytest.raises(TimeoutError, match="it keeps running"):
         handle.wait(timeout_s=0.0)
 
 

@@ -1,4 +1,4 @@
-"""One run of an experiment: puts plan, directory, executor, journal and observers together and lets the driver work."""
+"""One run of an experiment: puts directory, executor, journal and observers together."""
 
 from __future__ import annotations
 

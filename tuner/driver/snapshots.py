@@ -1,4 +1,4 @@
-"""Takes snapshots of an experiment while it runs."""
+"""Snapshots of an experiment while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls the searcher in a fixed order, in a thread of its own where the driver must not wait for it."""
+"""Queue of calls to the searcher: in a fixed order, in a thread where they may take long."""
 
 from __future__ import annotations
 

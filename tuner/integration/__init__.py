@@ -1,1 +1,1 @@
-"""Callbacks for the frameworks and trackers that people train and log with."""
+"""Callbacks for training frameworks and experiment trackers."""

@@ -1,4 +1,4 @@
-"""What the callbacks for XGBoost and LightGBM share: a report after each round of boosting, with the model after some of them."""
+"""What the callbacks for XGBoost and LightGBM share: reports and checkpoints by boosting round."""
 
 from __future__ import annotations
 

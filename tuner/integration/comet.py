@@ -1,4 +1,4 @@
-"""Comet: a callback that logs from outside."""
+"""Comet: a callback that logs trials from the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a search in the form that scikit-learn's users know: ``cv_results_``."""
+"""The table ``cv_results_`` of a search, as scikit-learn's users know it."""
 
 from __future__ import annotations
 

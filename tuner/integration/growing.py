@@ -1,4 +1,4 @@
-"""How scikit-learn's estimators are trained a step at a time, and how they are saved in between."""
+"""Training of scikit-learn's estimators step by step, with checkpoints between the steps."""
 
 from __future__ import annotations
 

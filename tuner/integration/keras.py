@@ -1,4 +1,4 @@
-"""Keras 3, on any of its backends: a callback that reports and saves, and the line that goes on from a saved model."""
+"""Keras 3, on any backend: a callback that reports and saves, and `resume`."""
 
 from __future__ import annotations
 

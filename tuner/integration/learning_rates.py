@@ -1,4 +1,4 @@
-"""Learning rates that have changed since a checkpoint was written.
+"""Rescaling of learning rates that have changed since a checkpoint was written.
 
 A checkpoint's optimizers bring their learning rates along. Where a trial takes over another one's weights, as in population based
 training, its configuration has a learning rate of its own, which has to win, or the search would search for nothing. So each checkpoint

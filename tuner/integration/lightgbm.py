@@ -1,4 +1,4 @@
-"""LightGBM: a callback that reports each round and saves the model, and the line that goes on from a saved one."""
+"""LightGBM: a callback that reports each round and saves the model, and `resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLflow: a callback that logs from outside, and `setup_mlflow` for training code that logs itself."""
+"""MLflow: a callback that logs trials from the driver, and `setup_mlflow` for training code."""
 
 from __future__ import annotations
 

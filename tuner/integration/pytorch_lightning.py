@@ -1,4 +1,4 @@
-"""PyTorch Lightning 2: a callback that reports and saves, and the line that goes on from a saved training.
+"""PyTorch Lightning 2: a callback that reports and saves, and `resume`.
 
 Lightning is published twice, as ``lightning.pytorch`` and as ``pytorch_lightning``, with different classes. The callbacks derive from
 those of whichever is in use when they are constructed, and Lightning is not imported before.

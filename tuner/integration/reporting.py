@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: which metrics they report, how they save, and where the state to go on from lies."""
+"""What the callbacks of all frameworks share: metrics, checkpoints, and where to resume from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scikit-learn: training by steps, cross-validation by folds, each reported and saved in one line, and an estimator that searches."""
+"""scikit-learn: training step by step, cross-validation by folds, and an estimator that searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An estimator of scikit-learn's that searches for the best parameters of another one, as `RandomizedSearchCV` does."""
+"""A scikit-learn estimator that searches for another one's parameters, as `RandomizedSearchCV`."""
 
 from __future__ import annotations
 

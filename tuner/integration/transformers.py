@@ -1,4 +1,4 @@
-"""Hugging Face Transformers: a callback for its `Trainer` that reports and saves, and the line that goes on from a saved training."""
+"""Hugging Face Transformers: a callback for `Trainer` that reports and saves, and `resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tracker's client inside a training function is told about the trial that it runs in."""
+"""The trial that a tracker client inside a training function logs for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: a callback that logs from outside, and `setup_wandb` for training code that logs itself."""
+"""Weights & Biases: a callback that logs trials from the driver, and `setup_wandb`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XGBoost: a callback that reports each round and saves the model, and the line that goes on from a saved one."""
+"""XGBoost: a callback that reports each round and saves the model, and `resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user declared, as names and JSON values, and the same objects constructed anew from them.
+"""Codec of declared arguments: names and JSON values, and the same objects constructed from them.
 
 Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an object of one of this product's own public
 classes as its name and its arguments, ``{"@": "AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written so (functions, classes of

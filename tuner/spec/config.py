@@ -1,4 +1,4 @@
-"""The settings of an experiment, checked when they are constructed."""
+"""Settings of an experiment, checked when they are constructed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The default scheduler and searcher.
+"""The default scheduler and searcher of an experiment.
 
 If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial trained to its end. If neither is set, but
 metric and mode are, both are chosen to find the best configuration. ``"auto"`` asks for that choice in any case.

@@ -1,4 +1,4 @@
-"""What an experiment is run with: script and arguments, versions of Python and of packages, git commit.
+"""Record of what an experiment is run with: script, versions of packages, git commit.
 
 Gathered in a thread shortly after the start, which therefore takes no longer, and written to ``environment.json``: an entry for each
 session that differs from the one before. No environment variable is written, and no argument that looks like a secret.

@@ -1,4 +1,4 @@
-"""The directory of an experiment: where it lies, whether it can be used, what is declared in it."""
+"""Directory of an experiment: its place, whether it can be used, the declaration in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything the user declared about an experiment, checked and put together before anything is touched."""
+"""Specification of an experiment: everything that was declared, checked and completed."""
 
 from __future__ import annotations
 

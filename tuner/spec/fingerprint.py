@@ -1,4 +1,4 @@
-"""How a trainable is told from another one, without keeping any of its code."""
+"""Fingerprint of a trainable, by which a restore recognises it without keeping its code."""
 
 from __future__ import annotations
 
