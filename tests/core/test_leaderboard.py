@@ -31,7 +31,7 @@ def consider(board, trial, **metrics):
     flat = {"training_iteration": trial.iteration + 1, **metrics}
     trial.last_result = flat
     trial.summarise(flat)
-    board.consider(trial, flat)
+    board.update(trial, flat)
 
 
 def test_nothing_is_best_before_a_finite_value_comes():
@@ -108,7 +108,7 @@ def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_k
     for number, trial in enumerate(again):
         trial.number = number
     board = BestTrials("loss", "min")
-    board.recall(again)
+    board.rebuild(again)
     assert [trial.trial_id for trial in board.leaders] == ["t00001", "t00000"]
     told = [
         (one.value, one.iteration)

@@ -222,11 +222,11 @@ def test_what_was_told_outlasts_a_snapshot():
     again.load_state_dict(state, trials)
     assert again.state_dict()["metric_watch"] == state["metric_watch"]
     assert again._metric_watch.value_of("val_accuracy") == "'n/a'"
-    assert not again._metric_watch.complete(again.trials[2])  # it was told before
+    assert not again._metric_watch.on_completed(again.trials[2])  # it was told before
     state["metric_watch"]["has_warned_of_silence"] = True  # as earlier releases noted it
     older = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     older.load_state_dict(state, trials)
-    assert not older._metric_watch.complete(older.trials[2])
+    assert not older._metric_watch.on_completed(older.trials[2])
 
 
 def test_settings_of_an_earlier_build_are_read():

@@ -26,18 +26,18 @@ def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
     patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 5.0)
     assert patience.next_s == 15.0
-    assert patience.exhausted(14.9) == []
-    [overdue] = patience.exhausted(15.0)
+    assert patience.take_overdue(14.9) == []
+    [overdue] = patience.take_overdue(15.0)
     assert overdue.trial_id == "a"
     assert "report_timeout_s=10.0" in overdue.reason
     assert overdue.term_grace_s == TERM_GRACE_S < 1.0
-    assert patience.exhausted(99.0) == []
+    assert patience.take_overdue(99.0) == []
 
 
 def test_without_a_timeout_a_worker_may_be_silent_for_ever():
     patience = Timeouts(None, 3.0)
     patience.expect_report("a", 5.0)
-    assert patience.exhausted(1e9) == []
+    assert patience.take_overdue(1e9) == []
 
 
 def storing(talk, *, is_asked):
@@ -98,15 +98,15 @@ def test_what_an_earlier_attempt_stores_stops_no_clock():
 def test_while_it_is_our_turn_no_time_runs():
     patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 0.0)
-    patience.take_sign_of_life("a", 1.0)
-    assert patience.exhausted(99.0) == []
+    patience.on_report("a", 1.0)
+    assert patience.take_overdue(99.0) == []
 
 
 def test_a_worker_that_was_told_to_leave_gets_the_grace_period_and_signs_of_life_do_not_lengthen_it():
     patience = Timeouts(10.0, 3.0)
     patience.expect_exit("a", 0.0)
     patience.expect_report("a", 2.0)
-    [overdue] = patience.exhausted(3.0)
+    [overdue] = patience.take_overdue(3.0)
     assert "stop_grace_s=3.0" in overdue.reason
 
 
@@ -125,8 +125,8 @@ def test_an_interruption_leaves_all_of_them_the_same_time_whenever_they_are_told
     patience.interrupt(5.0, 10.0)
     patience.expect_exit("told at once", 5.0)
     patience.expect_exit("told late", 14.0)
-    assert patience.exhausted(14.9) == []
-    overdue = patience.exhausted(15.0)
+    assert patience.take_overdue(14.9) == []
+    overdue = patience.take_overdue(15.0)
     assert set(names(overdue)) == {"told before", "told at once", "told late"}
     assert all("interrupt_grace_s=10.0" in one.reason for one in overdue)
 
@@ -143,7 +143,7 @@ def test_another_polite_interruption_wins_no_time():
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
     patience.interrupt(8.0, 10.0)
-    assert names(patience.exhausted(10.0)) == ["a"]
+    assert names(patience.take_overdue(10.0)) == ["a"]
 
 
 def test_urgency_leaves_no_time_at_all_and_no_last_words():
@@ -152,7 +152,7 @@ def test_urgency_leaves_no_time_at_all_and_no_last_words():
     patience.expect_exit("a", 0.0)
     patience.interrupt(2.0, 10.0, is_urgent=True)
     patience.expect_exit("b", 2.0)
-    assert sorted((one.trial_id, one.term_grace_s) for one in patience.exhausted(2.0)) == [
+    assert sorted((one.trial_id, one.term_grace_s) for one in patience.take_overdue(2.0)) == [
         ("a", 0.0),
         ("b", 0.0),
     ]
@@ -162,19 +162,19 @@ def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgen
     patience = Timeouts(None, 3.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
-    assert names(patience.exhausted(10.0)) == ["a"]
+    assert names(patience.take_overdue(10.0)) == ["a"]
     patience.interrupt(10.1, 10.0, is_urgent=True)
-    assert [one.term_grace_s for one in patience.exhausted(10.1)] == [0.0]
+    assert [one.term_grace_s for one in patience.take_overdue(10.1)] == [0.0]
 
 
 def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no_more_time():
     patience = Timeouts(10.0, 3.0)
     patience.expect_report("a", 5.0)
     patience.expect_exit("a", 6.0)
-    patience.hold("a")
+    patience.suspend("a")
     patience.expect_report("a", 7.0)
     assert patience.next_s == 9.0
-    assert names(patience.exhausted(9.0)) == ["a"]
+    assert names(patience.take_overdue(9.0)) == ["a"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

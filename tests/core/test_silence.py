@@ -14,7 +14,7 @@ def heard(watch, trial_id, *intervals_s):
     watch.expect(trial_id, now_s)
     for interval_s in intervals_s:
         now_s += interval_s
-        watch.hear(trial_id, now_s)
+        watch.on_report(trial_id, now_s)
         watch.expect(trial_id, now_s)
     return now_s
 
@@ -53,7 +53,7 @@ def test_each_is_found_once():
     watch = HangDetector()
     heard(watch, "a", 1.0)
     first_silence(watch)
-    watch.hear("a", 1000.0)
+    watch.on_report("a", 1000.0)
     watch.expect("a", 1000.0)
     assert watch.take_silent(9999.0) == []
     assert watch.next_s is None
@@ -68,7 +68,7 @@ def test_only_lately_usual_intervals_count():
 def test_while_it_is_our_turn_nobody_is_silent():
     watch = HangDetector()
     now_s = heard(watch, "a", 1.0)
-    watch.hear("a", now_s + 1.0)
+    watch.on_report("a", now_s + 1.0)
     assert watch.take_silent(now_s + 1000.0) == []
     watch.expect("a", now_s + 1000.0)
     assert first_silence(watch)[0] == now_s + 1060.0
@@ -79,7 +79,7 @@ def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
     looks = 0
     watch.expect("a", 0.0)
     for number in range(1, 601):
-        watch.hear("a", float(number))
+        watch.on_report("a", float(number))
         watch.expect("a", float(number))
         looks += watch.next_s <= number
         assert watch.take_silent(float(number)) == []
@@ -97,9 +97,9 @@ def test_who_is_gone_is_forgotten():
 def test_a_limit_takes_the_place_of_the_warning():
     patience = Timeouts(100.0, 3.0)
     patience.expect_report("a", 0.0)
-    patience.take_sign_of_life("a", 1.0)
+    patience.on_report("a", 1.0)
     patience.expect_report("a", 1.0)
-    assert patience.suspicious(100.0) == []
+    assert patience.take_suspected_hangs(100.0) == []
 
 
 def test_who_is_leaving_is_no_longer_watched():

@@ -420,16 +420,16 @@ def test_what_cannot_be_granted_is_answered_with_what_can(wish, why):
     talk.begin(2)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.exit("t00001", Outcome.COMPLETED)
-    assert why in talk.experiment.objection(wish)
+    assert why in talk.experiment.why_rejected(wish)
     assert talk.say(wish) == []
 
 
 def test_a_second_pause_and_a_wish_at_the_end_are_objected_to():
     talk = saving()
     talk.say(PauseRequested("t00000"))
-    assert "paused by hand already" in talk.experiment.objection(PauseRequested("t00000"))
+    assert "paused by hand already" in talk.experiment.why_rejected(PauseRequested("t00000"))
     talk.say(StopRequested("signal.SIGINT"))
-    assert "the experiment is ending" in talk.experiment.objection(ResumeRequested("t00000"))
+    assert "the experiment is ending" in talk.experiment.why_rejected(ResumeRequested("t00000"))
 
 
 def test_changes_reach_nested_hyperparameters_and_whole_branches():

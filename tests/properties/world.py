@@ -421,7 +421,7 @@ class World:
 
     def steer(self, wish):
         """Let the user wish for something; as in the driver, it happens unless there is an objection to it, and is granted then."""
-        if self.experiment.objection(wish):
+        if self.experiment.why_rejected(wish):
             return
         self.tell(wish)
         if isinstance(wish, TrialForked) and wish.trial_id not in self.experiment.trial_table.by_id:

@@ -55,7 +55,7 @@ class BestTrials:
         for trial in trials:
             self._rank(trial)
 
-    def recall(self, trials: Sequence[Trial]) -> None:
+    def rebuild(self, trials: Sequence[Trial]) -> None:
         """Rank trials from a snapshot of an earlier release; their summaries tell the values, but not all of their iterations."""
         for trial in trials:
             if self._metric and (summary := trial.summary.get(self._metric)):
@@ -63,7 +63,7 @@ class BestTrials:
                 trial.objective.recall(summary, flatten(trial.last_result), trial.num_rows)
         self.load(trials)
 
-    def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
+    def update(self, trial: Trial, flat: Mapping[str, Any]) -> None:
         """Take in a trial's flattened result, after its summary has."""
         if self._metric is None:
             return

@@ -234,6 +234,10 @@ class TrialForked:
     checkpoint: int
 
 
+ManualRequest = TrialStopRequested | PauseRequested | ResumeRequested | TrialForked
+"""What the user may request for a single trial."""
+
+
 @dataclass(frozen=True, slots=True)
 class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.

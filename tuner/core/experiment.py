@@ -1,35 +1,204 @@
-"""The experiment as a fold: events in, commands and notices out, nothing else.
+"""The state machine of an experiment: events in, commands and notices out.
 
-`Experiment` holds every trial, the queue, the resources, the scheduler and the stopper, and changes only through `handle`. It performs
-no I/O, reads no clock and draws no chance, so feeding the same stamped events to a fresh experiment rebuilds the same state and returns
-the same commands: that is what a restore does, and a test, and a what-if.
+`Experiment` owns every trial, the queue, the resources, the scheduler and the stopper, and changes
+only in `Experiment.handle`. It performs no I/O, reads no clock and draws no random numbers. Feeding
+the same stamped events to a new experiment therefore rebuilds the same state and returns the same
+commands, which is what a restore, a test and a what-if replay do.
 
-The driver feeds whatever has happened, event by event, and closes each turn with `TurnEnded`, upon which the experiment says what is to
-be done. Between the two, observers have been told the notices and may have added an event of their own, such as `CheckpointRequested`.
+The driver feeds events one by one and closes each turn with `TurnEnded`. Decisions are recorded as
+*intentions* of trials while events arrive; commands that answer workers, start trials or ask the
+searcher are issued when the turn ends. Between the two, observers have received the notices and may
+have added an event of their own, such as `CheckpointRequested`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import assert_never
+from typing import Any, assert_never, final
 
-from schedulers.decisions import Reason
-from tuner.errors import InvalidTransition
+from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
+from schedulers.scheduler import Scheduler
+from tuner.errors import InvalidDecision, InvalidTransition
 
 from . import commands as cmd
 from . import events as ev
-from .lifecycle import WorkerMove, can_move_worker, move_worker
-from .manual_control import SteeredLives
-from .metric_watch import METRIC_NOT_REPORTED, error_for
-from .policies import RecordedDecision, ending_for
+from .best_trials import BestTrials
+from .checkpoints import CheckpointManager
+from .deadlines import earliest
+from .decision_validation import subject
+from .exploits import ExploitTracker
+from .failure_causes import FailureTally
+from .lifecycle import (
+    TrialMove,
+    WorkerMove,
+    can_move_worker,
+    exit_move,
+    exit_termination,
+    move_worker,
+)
+from .manual_control import USER_FORK, USER_RESUME, fork_tag, why_rejected, with_changes
+from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
+from .policies import Policies, RecordedDecision, termination_reason_for
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
-from .state import Report
-from .trial import Failure, Intention, ReportReply, Status, TerminationReason, Trial, WorkerState
+from .scheduler_view import LiveExperimentView
+from .settings import ExperimentSettings
+from .stoppers import Stopper
+from .suggestion_budget import SuggestionBudget
+from .timeouts import Timeouts
+from .tracked_metric import TrackedMetric
+from .trial import (
+    CANNOT_PAUSE,
+    USER_PAUSE,
+    CheckpointRecord,
+    Failure,
+    Intention,
+    ReportReply,
+    Status,
+    TerminationReason,
+    Trial,
+    WorkerState,
+)
+from .trial_json import intention_fields, intention_from
+from .trial_table import TrialTable
 
 
-class Experiment(SteeredLives):
-    """The fold over the state of an experiment; see `ExperimentState` for what it consists of, `TrialLives` for what becomes of trials."""
+@dataclass(frozen=True, slots=True)
+class _UnansweredReport:
+    """A result whose worker is blocked until it gets a reply.
+
+    Attributes:
+        trial: The trial.
+        result: The result, nested as reported, with ``config``; becomes the trial's last result.
+        flat: The same flattened, without ``config``.
+    """
+
+    trial: Trial
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
+
+
+@final
+class Experiment:
+    """The state machine; see the module's docstring.
+
+    Args:
+        settings: What the user declared.
+        scheduler: Decides about trials.
+        stopper: The stop criterion.
+
+    Attributes:
+        settings: The settings of the current session.
+        trial_table: All trials, by status, and the resources they hold; read-only to others.
+        exploits: Exploits that wait for a donor's checkpoint, and leases of checkpoints.
+        best: The trials ranked by their newest values.
+        suggestion_budget: Configurations requested from the searcher; read-only to others.
+        policies: Scheduler and stopper, and the decisions that they have made.
+        stall_reason: Why the experiment ended with trials left to run; empty where it did not.
+        fatal_error: Why it cannot continue as it was declared; empty where it can.
+    """
+
+    def __init__(
+        self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper
+    ) -> None:
+        self.settings = settings
+        self.trial_table = TrialTable(settings.capacity, settings.max_concurrent)
+        self.exploits = ExploitTracker(self.trial_table)
+        self.best = BestTrials(settings.metric, settings.mode)
+        self.policies = Policies(scheduler, stopper)
+        self.suggestion_budget = SuggestionBudget(settings.max_trials)
+        scheduler.experiment = LiveExperimentView(
+            self.trial_table, self.suggestion_budget, lambda: self.settings
+        )
+        self._unanswered: dict[str, _UnansweredReport] = {}
+        self._pending_resumes: dict[str, Trial] = {}
+        """Paused trials that resume without a further decision, some once a checkpoint is there."""
+        self._now_s = 0.0
+        self._is_noop_turn = False
+        self._out = cmd.Outbox()
+        self._begin_session(settings)
+
+    def _begin_session(self, settings: ExperimentSettings) -> None:
+        """Apply the settings of a new driver; no worker is alive."""
+        if (settings.metric, settings.mode) != (self.settings.metric, self.settings.mode):
+            self.best = BestTrials(settings.metric, settings.mode)
+            for trial in self.trials:
+                trial.objective = TrackedMetric()
+            self.best.rebuild(self.trials)
+        self.settings = settings
+        self._retries = settings.retries
+        self._watch_session(settings)
+        self.stall_reason = self.fatal_error = ""
+        self.trial_table.set_resources(settings.capacity, settings.max_concurrent)
+        self._checkpoints = CheckpointManager(settings.checkpoints)
+        self.suggestion_budget.begin_session(settings.max_trials)
+        self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
+        self.policies.time_budget_s = settings.time_budget_s
+        self._typical_request = settings.default_request
+        self._stopping: Intention | None = None
+        self._needs_scheduling = True
+
+    def _watch_session(self, settings: ExperimentSettings) -> None:
+        """Watch for a missing metric and common failures; trials so far are of earlier sessions."""
+        self._metric_watch = MetricWatch(
+            settings.watched_metrics, is_required=settings.is_metric_required, trials=self.trials
+        )
+        self._failure_tally = FailureTally(settings.max_common_failures, self.trials)
+
+    # ---------------------------------------------------------------- what it tells
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All trials in the order of their suggestion; live, not to be modified."""
+        return self.trial_table.trials
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no trial will run again in this session; paused ones outlast an interruption."""
+        if self.trial_table.live:  # mostly, and this is asked twice in each turn
+            return False
+        if self._stopping is None:
+            return self.trial_table.is_finished and self.suggestion_budget.is_closed
+        # A searcher may take minutes to answer. Its suggestion is not going to run in this session.
+        if self._stopping.ending is TerminationReason.INTERRUPTED:
+            return not self.trial_table.num_by_status[Status.PENDING]
+        return self.trial_table.is_finished
+
+    @property
+    def stop_reason(self) -> Reason | None:
+        """Why the experiment stops before all its trials have run; None if it does not."""
+        return self._stopping.reason if self._stopping else None
+
+    def next_deadline_s(self) -> float | None:
+        """Return the experiment time at which a turn is due without any event; None for never."""
+        # A trial that was admitted last and failed at once leaves its slot to the next in line.
+        has_more_to_admit = self._needs_scheduling and self.trial_table.backlog
+        policies_s = self._now_s if has_more_to_admit else self.policies.next_s
+        return earliest(
+            self._timeouts.next_s,
+            self.trial_table.ready.next_s,
+            None if self._stopping else policies_s,
+        )
+
+    def why_rejected(self, request: ev.ManualRequest) -> str:
+        """Return why a user's request cannot be carried out; empty if it can."""
+        return why_rejected(request, self.trial_table, self.stop_reason)
+
+    def check(self) -> None:
+        """Assert every invariant; for tests, since it looks at all trials."""
+        self.trial_table.check()
+        waiting = {
+            trial_id
+            for trial_id, trial in self.trial_table.live.items()
+            if trial.worker is WorkerState.WAITING
+        }
+        assert set(self._unanswered) <= waiting, (
+            "an unanswered report of a worker that is not waiting"
+        )
+        assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
+
+    # ---------------------------------------------------------------- events
 
     def handle(
         self, event: ev.Event, at_s: float, recorded: Sequence[RecordedDecision] | None = None
@@ -39,7 +208,7 @@ class Experiment(SteeredLives):
         Args:
             event: What happened.
             at_s: When, in seconds of experiment time; never earlier than the event before.
-            recorded: What was decided on it, if that has been decided already; None to ask.
+            recorded: The decisions that the journal holds for it; None to ask scheduler and stopper.
 
         Returns:
             What follows from it.
@@ -48,27 +217,26 @@ class Experiment(SteeredLives):
             InvalidTransition: If the event cannot happen in this state.
         """
         self._now_s = at_s
-        self._is_routine = False
+        self._is_noop_turn = False
         self.policies.begin(recorded)
-        # What trials report frees no slot and makes none ready, unless something is decided on it.
-        self._is_unsettled |= not isinstance(
+        # A result frees no slot and makes no trial ready, unless something is decided on it.
+        self._needs_scheduling |= not isinstance(
             event, (ev.ResultReported, ev.CheckpointStarted, ev.TurnEnded)
         )
         self._dispatch(event)
-        if self.exploits.has_released:
-            for donor in self.exploits.take_released():
-                self._out.delete(donor, self._checkpoints.drop_superseded(donor))
+        for donor in self.exploits.take_released():
+            self._out.delete(donor, self._checkpoints.drop_superseded(donor))
         out, self._out = self._out, cmd.Outbox()
         return cmd.Effects(
-            out.commands, out.notices, self.policies.given, out.remarks, self._is_routine
+            out.commands, out.notices, self.policies.given, out.remarks, self._is_noop_turn
         )
 
-    def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
+    def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
         match event:
             case ev.ResultReported():
                 self._on_result(event)
             case ev.TurnEnded():
-                self._settle()
+                self._on_turn_ended()
             case ev.WorkerStarted():
                 self._on_worker_started(event)
             case ev.WorkerExited():
@@ -76,42 +244,35 @@ class Experiment(SteeredLives):
             case ev.TrialSuggested():
                 self._on_suggested(event)
             case ev.SuggestionPostponed():
-                self.suggestion_budget.postpone()
+                self.suggestion_budget.on_postponed()
             case ev.SearchEnded():
-                self.suggestion_budget.close()
+                self.suggestion_budget.on_search_ended()
             case ev.CheckpointRequested():
                 trial = self.trial_table[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING
             case ev.CheckpointStarted():
-                self._on_saving(event)
+                self._on_checkpoint_started(event)
             case ev.CheckpointSaved() | ev.CheckpointFailed():
-                self._on_saved(event)
+                self._on_checkpoint_saved(event)
             case ev.CheckpointLost():
-                owner = self.trial_table[event.trial_id]
-                self._checkpoints.lose(owner, event.index)
-                disappointed = self.exploits.lose(owner, event.index)
-                self._go_on_as_they_were(
-                    disappointed if owner.source or owner.exploit else [*disappointed, owner]
-                )
+                self._on_checkpoint_lost(event)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
                 )
                 self._stop_all(TerminationReason.INTERRUPTED, Reason(event.rule))
             case (
-                ev.TrialStopRequested()
-                | ev.PauseRequested()
-                | ev.ResumeRequested()
+                ev.TrialStopRequested() | ev.PauseRequested() | ev.ResumeRequested()
                 | ev.TrialForked()
-            ):
-                self._steer(event)
+            ):  # fmt: skip
+                self._on_manual_request(event)
             case ev.DriverRestarted():
                 self._on_driver_restarted(event)
             case _:
                 assert_never(event)
 
     def _on_suggested(self, event: ev.TrialSuggested) -> None:
-        self.suggestion_budget.answer()
+        self.suggestion_budget.on_suggested()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.trial_table.add(trial)
         self._out.notices.append(cmd.TrialAdded(trial))
@@ -122,7 +283,7 @@ class Experiment(SteeredLives):
             self._admit(trial, event.failure)
 
     def _admit(self, trial: Trial, failure: Failure | None) -> None:
-        """Let the scheduler learn of a trial, and the trial wait for its start, unless it can never be started."""
+        """Show the trial to the scheduler, and queue it unless it can never be started."""
         self.trial_table.admit(trial)
         self._apply(self.policies.on_trial_add(trial))
         if trial.is_finished:
@@ -133,21 +294,22 @@ class Experiment(SteeredLives):
         elif self._stopping:
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
+            # Nearly all trials ask for the same resources, and need no dictionary each.
             if trial.resources == self._typical_request:
-                trial.resources = (
-                    self._typical_request
-                )  # nearly all ask for the same, and need no dictionary each
+                trial.resources = self._typical_request
             self._typical_request = trial.resources
             self.trial_table.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
-        """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
+        """Return the trial if this is its current attempt and the move is possible.
+
+        An event of an earlier attempt, or one that comes after its worker was told to leave, is
+        dropped by the caller.
+        """
         trial = self.trial_table.live.get(trial_id)
-        return (
-            trial
-            if trial is not None and trial.attempt == attempt and can_move_worker(trial, move)
-            else None
-        )
+        if trial is not None and trial.attempt == attempt and can_move_worker(trial, move):
+            return trial
+        return None
 
     def _on_worker_started(self, event: ev.WorkerStarted) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
@@ -159,213 +321,532 @@ class Experiment(SteeredLives):
         if trial is None:
             return
         move_worker(trial, WorkerMove.REPORT)
-        self._timeouts.take_sign_of_life(trial.trial_id, self._now_s)
+        self._timeouts.on_report(trial.trial_id, self._now_s)
         flat = flatten(event.metrics)
-        report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
-        self._waiting[trial.trial_id] = report
-        self._is_unsettled |= self.suggestion_budget.hear()
+        report = _UnansweredReport(trial, {**event.metrics, CONFIG: trial.config}, flat)
+        self._unanswered[trial.trial_id] = report
+        self._needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
-        self._is_unsettled |= self._failure_tally.hear(trial.farthest_iteration)
-        is_metric_missed = self._metric_watch.hear(flat, trial.num_rows)
-        self.best.consider(trial, flat)
-        self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat, event.text))
+        self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
+        is_metric_missed = self._metric_watch.on_result(flat, trial.num_rows)
+        self.best.update(trial, flat)
+        notify = self._out.notices.append
+        notify(cmd.ResultRecorded(trial, report.result, flat, event.text))
         if event.replaced:
-            self._out.notices.append(cmd.KeysReplaced(trial, event.replaced))
+            notify(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:
             metric = self._metric_watch.missing[0]
-            self._out.notices.append(
-                cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric))
-            )
+            notify(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
+        # The attempt has reported, so the checkpoint that it started from has been loaded.
         self._out.delete(trial, self._checkpoints.release(trial))
         if event.checkpoint:
-            self._keep(trial, event.checkpoint, flat)
-        self._judge(report)
-        trial.last_result = report.result
-
-    def _judge(self, report: Report) -> None:
-        trial, flat = report.trial, report.flat
+            self._add_checkpoint(trial, event.checkpoint, flat)
         if flat.get(DONE) is True:
             reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
         self._apply(self.policies.on_trial_result(trial, report.result, flat))
+        # Only now: until here, schedulers and stoppers see the result before this one.
+        trial.last_result = report.result
 
-    def _on_saving(self, event: ev.CheckpointStarted) -> None:
-        """Stop the clock of a worker that stores a checkpoint; that of one which was told to leave runs on."""
-        if self._current(event.trial_id, event.attempt, WorkerMove.REPORT):
-            self._timeouts.take_sign_of_life(event.trial_id, self._now_s)
-        elif (
-            trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
-        ) and trial.worker is WorkerState.SAVING:
-            self._timeouts.hold(event.trial_id)
+    def _on_checkpoint_started(self, event: ev.CheckpointStarted) -> None:
+        """Suspend the report timeout; the time that a stopping worker has left runs on."""
+        trial_id, attempt = event.trial_id, event.attempt
+        if self._current(trial_id, attempt, WorkerMove.REPORT):
+            self._timeouts.on_report(trial_id, self._now_s)
+            return
+        trial = self._current(trial_id, attempt, WorkerMove.SAVED)
+        if trial is not None and trial.worker is WorkerState.SAVING:
+            self._timeouts.suspend(trial_id)
 
-    def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
+    def _on_checkpoint_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
         if trial is None:
-            if isinstance(event, ev.CheckpointFailed) and self._current(
-                event.trial_id, event.attempt, WorkerMove.REPORT
-            ):
-                self._timeouts.expect_report(
-                    event.trial_id, self._now_s
-                )  # its `report` has raised, and the training code goes on
+            # `report` has raised in the training code, which may catch that and go on.
+            is_training = self._current(event.trial_id, event.attempt, WorkerMove.REPORT)
+            if isinstance(event, ev.CheckpointFailed) and is_training:
+                self._timeouts.expect_report(event.trial_id, self._now_s)
             return
         move_worker(trial, WorkerMove.SAVED)
         self._timeouts.expect_report(trial.trial_id, self._now_s)
         if isinstance(event, ev.CheckpointSaved):
-            trial.last_result = {
-                **trial.last_result,
-                CHECKPOINT_DIR_NAME: event.checkpoint.directory,
-            }
-            self._keep(trial, event.checkpoint, flatten(trial.last_result))
+            directory = event.checkpoint.directory
+            trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: directory}
+            self._add_checkpoint(trial, event.checkpoint, flatten(trial.last_result))
         else:
             self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
-            self._go_on_as_they_were(self.exploits.send_away(trial))
+            self._continue_unchanged(self.exploits.dismiss_waiting(trial))
+
+    def _on_checkpoint_lost(self, event: ev.CheckpointLost) -> None:
+        owner = self.trial_table[event.trial_id]
+        self._checkpoints.lose(owner, event.index)
+        without_donor = self.exploits.on_checkpoint_lost(owner, event.index)
+        has_own = owner.source or owner.exploit
+        self._continue_unchanged(without_donor if has_own else [*without_donor, owner])
+
+    def _add_checkpoint(
+        self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
+    ) -> None:
+        """Record a checkpoint, supply the trials that wait for it, and end the lease of the donor's."""
+        self._out.keep(trial, *self._checkpoints.add(trial, checkpoint, flat))
+        self.exploits.release_origin(trial)
+        self.exploits.supply(trial)
+        self._needs_scheduling = True
+
+    # ---------------------------------------------------------------- decisions
+
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            trial = subject(decision, self.trial_table, self.policies.scheduler)
+            self._needs_scheduling = True
+            match decision:
+                case Stop():
+                    ending = (
+                        TerminationReason.COMPLETED
+                        if decision.is_complete
+                        else TerminationReason.STOPPED_EARLY
+                    )
+                    self._intend(trial, Intention(ReportReply.STOP, ending, decision.reason))
+                case Pause():
+                    if trial.status is Status.RUNNING and self._can_be_saved(
+                        trial, decision.reason
+                    ):
+                        self._intend_pause(trial, decision.reason)
+                case Resume():
+                    self._resume(trial, decision.reason)
+                case Save():
+                    trial.owes_save = trial.status is Status.RUNNING
+                case Exploit():
+                    self._exploit(trial, decision)
+                case Resize():
+                    self._resize(trial, decision)
+                case _:
+                    assert_never(decision)
+
+    def _intend(self, trial: Trial, intention: Intention) -> None:
+        """Let the trial's next report be answered like this; see `Intention.outweighs`."""
+        if trial.status is Status.RUNNING:
+            if intention.outweighs(trial.intention):
+                trial.intention = intention
+        elif intention.reply is ReportReply.STOP and not trial.is_finished:
+            self._end(trial, intention.ending, intention.reason)
+
+    def _intend_pause(self, trial: Trial, reason: Reason) -> None:
+        pause = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, reason)
+        self._intend(trial, pause)
+
+    def _resume(self, trial: Trial, reason: Reason) -> None:
+        if trial.status is Status.PAUSED:
+            trial.reason = reason
+            if trial.exploit is None:
+                self.trial_table.make_ready(trial)
+            else:
+                self._resume_when_possible(trial)
+        elif trial.intention and trial.intention.reply in (ReportReply.PAUSE, ReportReply.EXPLOIT):
+            trial.is_to_resume = True
+
+    def _exploit(self, trial: Trial, decision: Exploit) -> None:
+        donor = self.trial_table.find(decision.donor_id)
+        if trial.is_finished or (donor and not self._can_be_saved(donor, decision.reason)):
+            return
+        can_save_on_demand = self._checkpoints.can_save_on_demand
+        if not self.exploits.accept(trial, decision, can_save_on_demand=can_save_on_demand):
+            return
+        if trial.status is Status.PENDING:  # it has trained nothing yet that could be replaced
+            self.exploits.cancel(trial)
+        if trial.status is Status.PAUSED:
+            self._pending_resumes[trial.trial_id] = trial
+            self.trial_table.dequeue(trial)  # it was about to resume from its own checkpoint
+        exploit = Intention(ReportReply.EXPLOIT, TerminationReason.INTERRUPTED, decision.reason)
+        self._intend(trial, exploit)
+
+    def _resize(self, trial: Trial, decision: Resize) -> None:
+        if why := self.trial_table.pool.misfit(decision.resources):
+            raise InvalidDecision(
+                f"Resize must ask for resources that exist, got {dict(decision.resources)} for "
+                f"trial {trial.trial_id}: {why}"
+            )
+        if trial.status in (Status.PENDING, Status.PAUSED):
+            self.trial_table.resize(trial, decision.resources)
+        elif trial.status is Status.RUNNING and self._can_be_saved(trial, decision.reason):
+            trial.resize = decision.resources
+            self._intend_pause(trial, decision.reason)
+
+    def _can_be_saved(self, trial: Trial, reason: Reason) -> bool:
+        """Return whether a trial has a checkpoint or may yet have one.
+
+        Where no trial of the experiment ever will, the experiment is stopped with a fatal error.
+        """
+        has_saved = trial.source or any(other.next_checkpoint for other in self.trials)
+        if self._checkpoints.can_save_on_demand or has_saved:
+            return True
+        self.fatal_error = CANNOT_PAUSE.message
+        numbers = {"trial_id": trial.trial_id, "asked_by": reason.rule}
+        self._stop_all(TerminationReason.INTERRUPTED, Reason("cannot_pause", numbers))
+        return False
+
+    def _stop_all(self, ending: TerminationReason, reason: Reason) -> None:
+        if self._stopping is None:
+            self._stopping = Intention(ReportReply.STOP, ending, reason)
+            self.suggestion_budget.suspend()
+            for trial in list(self.trial_table.live.values()):
+                self._intend(trial, self._stopping)
+                self._timeouts.expect_exit(trial.trial_id, self._now_s)
+
+    # ---------------------------------------------------------------- requests of the user
+
+    def _on_manual_request(self, request: ev.ManualRequest) -> None:
+        if self.why_rejected(request):
+            return  # it was possible when it was made, and has come too late
+        match request:
+            case ev.TrialStopRequested(trial_id):
+                self._apply([Stop(trial_id, Reason(ev.USER_STOP))])
+            case ev.PauseRequested(trial_id):
+                trial = self.trial_table[trial_id]
+                self.trial_table.hold(trial)
+                if trial.status is Status.RUNNING:
+                    self._intend_pause(trial, Reason(USER_PAUSE))
+            case ev.ResumeRequested(trial_id):
+                self._resume_by_user(self.trial_table[trial_id])
+            case ev.TrialForked():
+                self._fork(request)
+
+    def _resume_by_user(self, trial: Trial) -> None:
+        self.trial_table.unhold(trial)
+        if trial.status is Status.PAUSED:
+            self._resume(trial, Reason(USER_RESUME))
+        elif trial.intention and trial.intention.reason.rule == USER_PAUSE:
+            if trial.worker is WorkerState.STOPPING:
+                trial.is_to_resume = True  # its worker has been told to leave already
+            else:
+                trial.intention = None
+
+    def _unhold_all(self) -> None:
+        """Hold no trial back in a new session; resume those that the user had paused."""
+        for trial in list(self.trial_table.held.values()):
+            self.trial_table.unhold(trial)
+            is_paused_by_user = trial.reason is not None and trial.reason.rule == USER_PAUSE
+            if trial.status is Status.PAUSED and (is_paused_by_user or trial.is_to_resume):
+                self._resume(trial, Reason(USER_RESUME))
+
+    def _fork(self, request: ev.TrialForked) -> None:
+        donor = self.trial_table[request.donor_id]
+        config = with_changes(donor.config, request.changes)
+        tag = fork_tag(donor, request.changes)
+        trial = Trial(request.trial_id, config, request.resources, tag)
+        self.trial_table.add(trial)
+        self.trial_table.admit(trial)
+        self.trial_table.num_forked += 1
+        self._out.notices.append(cmd.TrialAdded(trial))
+        self._apply(self.policies.on_trial_add(trial))
+        if trial.is_finished:
+            return
+        if failure := self.trial_table.misfit(trial):
+            trial.failures.append(failure)
+            self._give_up(trial)
+            return
+        reason = Reason(USER_FORK, {"checkpoint": request.checkpoint})
+        exploit = Exploit(trial.trial_id, donor.trial_id, config, reason, request.checkpoint)
+        self.exploits.accept(trial, exploit, can_save_on_demand=False)
+        self._apply_exploit(trial)
+        trial.experiment_tag = tag
+        self.trial_table.make_ready(trial)
+
+    # ---------------------------------------------------------------- the end of an attempt
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
-        if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
+        trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
+        if trial is None:
             return
         if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
             raise InvalidTransition(
-                f"the worker of trial {event.trial_id} has failed, and its executor does not say why"
+                f"the worker of trial {event.trial_id} failed, but its executor gave no reason"
             )
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)
-        self._leave(trial, event.outcome)
+        self._end_attempt(trial, event.outcome)
+
+    def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:
+        """Release what the worker held, and do what its exit means for the trial."""
+        move, intention = exit_move(trial, outcome), trial.intention
+        self._unanswered.pop(trial.trial_id, None)
+        self.trial_table.release_worker(trial)
+        self._timeouts.forget(trial.trial_id)
+        self._out.delete(trial, self._checkpoints.release(trial))
+        self.suggestion_budget.on_progress()
+        has_failed_to_pause = (
+            intention is not None
+            and intention.reply is ReportReply.PAUSE
+            and move in (TrialMove.REQUEUE, TrialMove.FAIL)
+        )
+        if has_failed_to_pause:
+            latest = trial.latest_checkpoint
+            if latest is not None and latest.iteration == trial.iteration:
+                move = TrialMove.PAUSE  # the latest result is saved, so nothing is lost
+            elif self._stopping and outcome is not ev.Outcome.UNSAVED:
+                # The worker was killed since the experiment stops. That is no failure of the trial.
+                self._end(trial, self._stopping.ending, self._stopping.reason)
+                return
+        match move:
+            case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
+                self._pause(trial, intention)
+            case TrialMove.PAUSE if intention and intention.reply is ReportReply.EXPLOIT:
+                self.trial_table.requeue(trial, TrialMove.REQUEUE)
+            case TrialMove.PAUSE if self._stopping:
+                self._end(trial, self._stopping.ending, self._stopping.reason)
+            case TrialMove.PAUSE:
+                trial.failures.append(CANNOT_PAUSE)
+                self._retry_or_give_up(trial)
+            case TrialMove.END:
+                self._end(trial, *exit_termination(intention, outcome))
+            case TrialMove.FAIL:
+                self._retry_or_give_up(trial, intention)
+            case _:
+                self.trial_table.requeue(trial, move)
+
+    def _pause(self, trial: Trial, intention: Intention) -> None:
+        """Pause the trial, and let it resume where the pause was only a means or is over already."""
+        self.trial_table.pause(trial, intention.reason)
+        self._out.notices.append(cmd.TrialPaused(trial))
+        self.exploits.supply(trial)  # it will save nothing more for those that wait
+        self._pending_resumes[trial.trial_id] = trial
+        if trial.resize is not None:
+            self.trial_table.resize(trial, trial.resize)
+            trial.resize, trial.is_to_resume = None, True
+        if intention.reply is ReportReply.EXPLOIT and trial.exploit is None:
+            trial.is_to_resume = True  # the checkpoint that it left for will never come
+
+    def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
+        is_ended_by_user = intention is not None and intention.reason.rule == ev.USER_STOP
+        if is_ended_by_user or not self._retries.has_retries_left(trial):
+            self._give_up(trial)
+            return
+        if why_no_retry := self._retries.objection(trial):
+            self._give_up(trial, why_no_retry)
+            return
+        if intention is not None and intention.reply is ReportReply.STOP:
+            # These were decided for a trial that was going to continue; since then it was stopped.
+            self._drop_pending_changes(trial)
+        self.trial_table.retry(trial, self._now_s)
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
+
+    def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:
+        self.trial_table.fail(trial)
+        is_frequent = self._failure_tally.add(trial)
+        self.suggestion_budget.on_progress()
+        failure = trial.failures[-1]
+        self._out.notices.append(
+            cmd.AttemptFailed(trial, failure, will_retry=False, objection=why_no_retry)
+        )
+        if is_frequent and self.trial_table.live and (reason := self._suspected_failure()):
+            self._out.notices.append(cmd.StartsHeld(trial, reason))
+        self._release_dependents(trial)
+        self._apply(self.policies.on_trial_error(trial))
+        if self.settings.fail_fast:
+            self._stop_all(TerminationReason.INTERRUPTED, Reason("fail_fast"))
+
+    def _suspected_failure(self) -> Reason | None:
+        """Return the cause for which all trials seem to fail; None if there is none."""
+        endings = self.trial_table.num_by_ending
+        num_successful = (
+            endings[TerminationReason.COMPLETED] + endings[TerminationReason.STOPPED_EARLY]
+        )
+        return self._failure_tally.suspected(num_successful)
+
+    def _end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
+        self.trial_table.end(trial, ending, reason)
+        if ending is TerminationReason.COMPLETED and self._metric_watch.on_completed(trial):
+            self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
+        self.suggestion_budget.on_progress()
+        self._out.notices.append(cmd.TrialEnded(trial))
+        if ending is TerminationReason.INTERRUPTED and self._stopping:
+            # It is not over: the scheduler hears of it again after a restore. In this session it
+            # saves nothing more.
+            self.exploits.supply(trial)
+            return
+        self._release_dependents(trial)
+        if self.trial_table.is_admitted(trial):  # else the scheduler has never seen it
+            flat = flatten(trial.last_result) if trial.last_result else None
+            self._apply(self.policies.on_trial_complete(trial, flat))
+
+    def _release_dependents(self, trial: Trial) -> None:
+        """Let a trial that is over wait for no other trial, nor any other for it."""
+        self._drop_pending_changes(trial)
+        self._continue_unchanged(self.exploits.dismiss_waiting(trial))
+
+    def _drop_pending_changes(self, trial: Trial) -> None:
+        """Forget what was decided to happen once the trial's worker has left."""
+        self.exploits.cancel(trial)
+        trial.resize, trial.is_to_resume = None, False
+
+    # ---------------------------------------------------------------- pauses and exploits
+
+    def _resume_when_possible(self, trial: Trial) -> None:
+        """Resume a paused trial as soon as it waits for no checkpoint."""
+        self._pending_resumes[trial.trial_id] = trial
+        trial.is_to_resume = True
+
+    def _resume_pending(self) -> None:
+        """Apply exploits whose checkpoint is there, and queue the paused trials that resume."""
+        for trial in list(self._pending_resumes.values()):
+            if trial.status is Status.PAUSED:
+                self._apply_exploit(trial)
+                if trial.exploit:
+                    continue  # it still waits for its donor
+            del self._pending_resumes[trial.trial_id]
+            if trial.status is Status.PAUSED and trial.is_to_resume:
+                trial.is_to_resume = False
+                self.trial_table.make_ready(trial)
+
+    def _apply_exploit(self, trial: Trial) -> None:
+        if applied := self.exploits.apply(trial):
+            self._out.notices.append(cmd.ExploitApplied(trial, applied))
+
+    def _continue_unchanged(self, trials: Sequence[Trial]) -> None:
+        """Let trials go on that waited for a checkpoint which will never come."""
+        self._needs_scheduling |= bool(trials)
+        for trial in trials:
+            if trial.status is Status.PAUSED and trial.source is None:
+                self.trial_table.requeue(trial, TrialMove.REQUEUE)
+            elif trial.status is Status.PAUSED:
+                self._resume_when_possible(trial)
+            elif trial.worker is not WorkerState.STOPPING and _is_to_exploit(trial):
+                trial.intention = None
+
+    # ---------------------------------------------------------------- a restart of the driver
 
     def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
         for trial in list(self.trial_table.live.values()):
-            self._leave(trial, ev.Outcome.LOST)
+            self._end_attempt(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
-        self._let_all_go()
-        never_tried = [
-            trial
-            for trial in self.trial_table.trials
-            if not self.trial_table.is_admitted(trial)
-            and trial.ending in {None, TerminationReason.INTERRUPTED}
-        ]
-        # Like those that have not been suggested: they are not left out, unless fewer trials are wanted now.
-        treatments = dict.fromkeys(never_tried, ev.ResumeType.RESUME)
-        treatments |= dict.fromkeys(
-            never_tried[max(len(never_tried) - self._num_surplus, 0) :], ev.ResumeType.SKIP
-        )
-        for trial in self.trial_table.trials:
+        self._unhold_all()
+        treatments = self._treatments_of_never_admitted()
+        for trial in self.trials:
             treatment = treatments.get(trial) or event.treatment_of(trial)
             if treatment is ev.ResumeType.RESTART:
                 self.best.forget(trial)
-                self.exploits.settle(trial)
-                self.exploits.forget(trial)
-            dropped = self.trial_table.take_up(trial, treatment)
+                self.exploits.release_origin(trial)
+                self.exploits.cancel(trial)
+            dropped = self.trial_table.readmit(trial, treatment)
             for checkpoint in dropped:
-                self._go_on_as_they_were(self.exploits.lose(trial, checkpoint.index))
+                readers = self.exploits.on_checkpoint_lost(trial, checkpoint.index)
+                self._continue_unchanged(readers)
             self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, TerminationReason.INTERRUPTED, Reason(ev.SKIPPED))
-            if (
-                self.trial_table.is_admitted(trial)
-                and not trial.is_finished
-                and (failure := self.trial_table.misfit(trial))
-            ):
+            if failure := self._misfit_of_admitted(trial):
                 trial.failures.append(failure)
                 self._give_up(trial)
-            if (
-                trial.status is Status.PENDING
-            ):  # it was interrupted, and goes on without waiting for anybody
-                self._graft(trial)
-                self.exploits.forget(trial)
-                trial.resize, trial.is_to_resume = None, False
+            if trial.status is Status.PENDING:  # it was interrupted, and starts without a decision
+                self._apply_exploit(trial)
+                self._drop_pending_changes(trial)
 
-    @property
-    def _num_surplus(self) -> int:
-        """How many more trials have been suggested than are wanted."""
-        max_trials = self.settings.max_trials
-        return (
-            0
-            if max_trials is None
-            else max(len(self.trial_table.trials) - self.trial_table.num_forked - max_trials, 0)
-        )
+    def _misfit_of_admitted(self, trial: Trial) -> Failure | None:
+        """Return why a trial that is to go on could not run on this machine."""
+        if trial.is_finished or not self.trial_table.is_admitted(trial):
+            return None
+        return self.trial_table.misfit(trial)
 
-    def _settle(self) -> None:
-        """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
-        was_stopping, was_unsettled, is_anybody_stirring = (
-            self._stopping,
-            self._is_unsettled,
-            bool(self._stirring),
-        )
-        self._look_at_the_clock()
-        goes_on = [self._answer(report) for report in list(self._waiting.values())]
-        self._waiting.clear()
+    def _treatments_of_never_admitted(self) -> Mapping[Trial, ev.ResumeType]:
+        """Return what becomes of trials that the scheduler has not seen.
+
+        They count like suggestions that have not been made yet: all are resumed, except that the
+        last ones are skipped where fewer trials are wanted now.
+        """
+        never_admitted = [
+            trial
+            for trial in self.trials
+            if not self.trial_table.is_admitted(trial)
+            and trial.ending in {None, TerminationReason.INTERRUPTED}
+        ]
+        num_surplus = 0
+        if self.settings.max_trials is not None:
+            num_sampled = len(self.trials) - self.trial_table.num_forked
+            num_surplus = max(num_sampled - self.settings.max_trials, 0)
+        num_resumed = max(len(never_admitted) - num_surplus, 0)
+        return {
+            trial: ev.ResumeType.RESUME if index < num_resumed else ev.ResumeType.SKIP
+            for index, trial in enumerate(never_admitted)
+        }
+
+    # ---------------------------------------------------------------- the end of a turn
+
+    def _on_turn_ended(self) -> None:
+        """Check the time, answer the workers that wait, and find work for free slots.
+
+        Mostly all that happens is that trials continue. Such turns are told apart as no-ops, since
+        the journal writes them in a few bytes.
+        """
+        was_stopping, has_events = self._stopping, self._needs_scheduling
+        had_pending_resumes = bool(self._pending_resumes)
+        self._check_time()
+        continued = [self._answer(report) for report in self._unanswered.values()]
+        self._unanswered.clear()
         if self._stopping:
-            self._kill_overdue()  # whoever has been answered just now may have no time left to leave in
-            self._end_waiting(self._stopping)
+            self._kill_overdue()  # a worker answered just now may have no time left to leave
+            self._end_trials_without_worker(self._stopping)
         elif (
             self.trial_table.ready.wake(self._now_s)
-            or self._is_unsettled
+            or self._needs_scheduling
             or self.trial_table.paused
         ):
-            self._is_unsettled = False
-            self._tend_paused()
-            if not (self.trial_table.live and self._suspected_failure()):
-                self._start_ready()
-                self._wake_paused()
-                self._admit_waiting()
-                self._ask()
-            self._conclude()
+            self._needs_scheduling = False
+            self._schedule()
         self._out.remarks = self.policies.take_remarks()
-        self._is_routine = (
-            self._is_calm(goes_on, has_news=was_unsettled)
+        self._is_noop_turn = (
+            all(continued)
+            and self._has_no_effect(has_events=has_events)
             and self._stopping is was_stopping
-            and not is_anybody_stirring
+            and not had_pending_resumes
         )
 
-    def _is_calm(self, goes_on: Sequence[bool], *, has_news: bool) -> bool:
-        """Return whether nothing followed from the turn but that trials go on, and that the searcher is asked, which nobody else sees.
+    def _has_no_effect(self, *, has_events: bool) -> bool:
+        """Return whether the turn only answers reports and asks the searcher, which is not told.
 
-        The latter only in a turn that has seen events: in an idle one, what the next record is to tell may be an earlier turn's end.
+        Asking the searcher counts only in a turn that has seen events: in an idle one it may belong
+        to what the next record of the journal tells.
         """
-        usual = (cmd.AnswerReport, cmd.AskSearcher) if has_news else cmd.AnswerReport
-        is_usual = all(goes_on) and all(
-            isinstance(command, usual) for command in self._out.commands
-        )
-        return is_usual and not (
+        usual = (cmd.AnswerReport, cmd.AskSearcher) if has_events else cmd.AnswerReport
+        return all(isinstance(command, usual) for command in self._out.commands) and not (
             self._out.notices or self.policies.given or self._out.remarks or self.is_finished
         )
 
-    def _look_at_the_clock(self) -> None:
+    def _check_time(self) -> None:
+        """Stop the experiment if there is a reason to; kill overdue workers, report silent ones."""
         if not self._stopping and (
-            said := self.policies.reason_to_end(self._now_s, self._own_reason_to_end())
+            reason := self.policies.reason_to_end(self._now_s, self._own_reason_to_end())
         ):
-            if said.rule == METRIC_NOT_REPORTED:
-                self.fatal_error = error_for(said)
-            self._stop_all(ending_for(said), said)
-        if not self._timeouts.may_be_over(self._now_s):
-            return
-        self._kill_overdue()
-        silent = self._timeouts.suspicious(self._now_s)
-        self._out.notices += [
-            cmd.TrialSilent(self.trial_table.live[one.trial_id], one.silent_s, one.usual_s)
-            for one in silent
-        ]
+            if reason.rule == METRIC_NOT_REPORTED:
+                self.fatal_error = error_for(reason)
+            self._stop_all(termination_reason_for(reason), reason)
+        if self._timeouts.may_be_due(self._now_s):
+            self._kill_overdue()
+            self._out.notices += [
+                cmd.TrialSilent(self.trial_table.live[hang.trial_id], hang.silent_s, hang.usual_s)
+                for hang in self._timeouts.take_suspected_hangs(self._now_s)
+            ]
 
     def _own_reason_to_end(self) -> Reason | None:
-        """Return why it makes no sense to go on, whatever scheduler and stop criterion say."""
-        return self._metric_watch.reason_to_end or (
-            None if self.trial_table.live else self._suspected_failure()
-        )
+        """Return why continuing makes no sense, whatever scheduler and stop criterion decide."""
+        if reason := self._metric_watch.reason_to_end:
+            return reason
+        return None if self.trial_table.live else self._suspected_failure()
 
     def _kill_overdue(self) -> None:
-        for overdue in self._timeouts.exhausted(self._now_s):
+        for overdue in self._timeouts.take_overdue(self._now_s):
             trial = self.trial_table.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
-            self._waiting.pop(trial.trial_id, None)
+            self._unanswered.pop(trial.trial_id, None)
             self._out.commands.append(
                 cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.term_grace_s)
             )
 
-    def _answer(self, report: Report) -> bool:
-        """Answer a report and return whether its trial simply goes on."""
+    def _answer(self, report: _UnansweredReport) -> bool:
+        """Answer a report and return whether its trial simply continues."""
         trial = report.trial
         save = self._checkpoints.is_due(trial, report.flat)
         reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
-        if reply is ReportReply.PAUSE and not (save or trial.source or self._stopping):
+        can_leave = save or trial.source or self._stopping
+        if reply is ReportReply.PAUSE and not can_leave:
             reply = ReportReply.CONTINUE  # until the training code itself reports a checkpoint
         trial.owes_save = False
         if reply is ReportReply.CONTINUE:
@@ -374,108 +855,181 @@ class Experiment(SteeredLives):
         else:
             move_worker(trial, WorkerMove.LEAVE)
             self._timeouts.expect_exit(trial.trial_id, self._now_s)
-        stay = reply is ReportReply.EXPLOIT and self._goes_on_at_once(trial)
+        stay = reply is ReportReply.EXPLOIT and self._restarts_at_once(trial)
         self._out.commands.append(
             cmd.AnswerReport(trial.trial_id, trial.attempt, reply, save, stay)
         )
         return reply is ReportReply.CONTINUE and not save
 
-    def _goes_on_at_once(self, trial: Trial) -> bool:
-        """Return whether a trial that leaves for an exploit is the next to be started."""
-        return (
-            trial.is_to_resume
-            and trial.exploit is not None
-            and trial.exploit.checkpoint is not None
-            and not self.trial_table.ready
-        )
+    def _restarts_at_once(self, trial: Trial) -> bool:
+        """Return whether a trial that leaves for an exploit is the next one to be started."""
+        has_checkpoint = trial.exploit is not None and trial.exploit.checkpoint is not None
+        return trial.is_to_resume and has_checkpoint and not self.trial_table.ready
+
+    def _end_trials_without_worker(self, stopping: Intention) -> None:
+        """End trials that have no worker, since the experiment stops.
+
+        An interruption leaves paused trials as they are. Trials that were never admitted are
+        interrupted whatever ends the others: a later session has them to try, as it would have those
+        that have not been suggested.
+        """
+        table = self.trial_table
+        waiting = [*table.ready, *table.held.values(), *table.paused.values()]
+        is_interrupted = stopping.ending is TerminationReason.INTERRUPTED
+        for trial in [*waiting, *table.backlog.values()]:
+            if not table.is_admitted(trial):
+                self._end(trial, TerminationReason.INTERRUPTED, stopping.reason)
+            elif not (is_interrupted and trial.status is Status.PAUSED):
+                self._intend(trial, stopping)
+
+    def _schedule(self) -> None:
+        """Fill free slots: with ready trials, then paused ones, the backlog, and new suggestions."""
+        self._resume_pending()
+        if not (self.trial_table.live and self._suspected_failure()):
+            self._start_ready()
+            self._offer_slots_to_paused()
+            self._admit_backlog()
+            self._ask_searcher()
+        self._end_if_stalled()
 
     def _start_ready(self) -> None:
         while trial := self.trial_table.pop_startable():
-            is_resumed, is_retry = trial.status is Status.PAUSED, trial.num_failures > 0
+            is_resumed, has_failed = trial.status is Status.PAUSED, trial.num_failures > 0
             checkpoint = self._checkpoints.lease_start(trial)
             self.trial_table.start(trial, self._now_s)
-            trial.owes_save = self.exploits.is_awaited(trial)
+            trial.owes_save = self.exploits.has_waiting(trial)
             self._timeouts.expect_report(trial.trial_id, self._now_s)
             self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
+            is_retry = has_failed and not is_resumed
             self._out.notices.append(
-                cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed)
+                cmd.TrialStarted(trial, is_retry=is_retry, is_resumed=is_resumed)
             )
 
-    def _wake_paused(self) -> None:
-        """Let the scheduler use free slots for paused trials, as long as it does."""
-        trial_table = self.trial_table
-        # To go through all that are paused is left to the turns in which there is room for one.
-        while (
-            trial_table.paused
-            and not trial_table.ready
-            and (num_free := trial_table.num_free_slots(self._typical_request)) > 0
-            and (idle := trial_table.idle)
-        ):
-            num_before = len(trial_table.paused)
+    def _offer_slots_to_paused(self) -> None:
+        """Let the scheduler resume paused trials, as long as it uses free slots for them."""
+        table = self.trial_table
+        while table.paused and not table.ready:
+            # Listing the paused trials is left to the turns in which there is room for one.
+            num_free = table.num_free_slots(self._typical_request)
+            if num_free <= 0 or not (idle := table.idle):
+                break
+            num_before = len(table.paused)
             self._apply(self.policies.on_idle(tuple(idle), num_free))
-            self._tend_paused()
+            self._resume_pending()
             self._start_ready()
-            if len(trial_table.paused) == num_before:
+            if len(table.paused) == num_before:
                 break
 
-    def _admit_waiting(self) -> None:
-        """Let the trials that have waited longest have the free slots."""
+    def _admit_backlog(self) -> None:
+        """Give free slots to the trials that were suggested first."""
         if not self.trial_table.backlog:
             return
-        for trial in list(islice(self.trial_table.backlog.values(), max(self._num_vacant, 0))):
+        num_admitted = max(self._num_vacant, 0)
+        for trial in list(islice(self.trial_table.backlog.values(), num_admitted)):
             self._admit(trial, trial.failures.pop() if trial.failures else None)
             if self._stopping:
-                self._end_waiting(self._stopping)
+                self._end_trials_without_worker(self._stopping)
                 return
         self._start_ready()
-        # Some of them may have come to nothing. The next turn sees whether that is a reason to end before it admits others.
-        self._is_unsettled |= bool(self.trial_table.backlog) and self._num_vacant > 0
+        # Some may have failed at once. The next turn checks whether that ends the experiment before
+        # it admits others.
+        self._needs_scheduling |= bool(self.trial_table.backlog) and self._num_vacant > 0
 
     @property
     def _num_vacant(self) -> int:
-        """How many slots nobody has or waits for; negative where too many wait."""
-        return self.trial_table.num_free_slots(self._typical_request) - len(self.trial_table.ready)
+        """Number of free slots less the ready trials; negative where too many are ready."""
+        num_free = self.trial_table.num_free_slots(self._typical_request)
+        return num_free - len(self.trial_table.ready)
 
-    def _ask(self) -> None:
+    def _ask_searcher(self) -> None:
         if not self.suggestion_budget.is_open:
             return
         num_wanted = self._num_vacant
         if self.settings.max_pending:
-            num_wanted = (
-                max(num_wanted, 0) + self.settings.max_pending - len(self.trial_table.backlog)
-            )
-        self._out.commands.extend(
-            cmd.AskSearcher(trial_id) for trial_id in self.suggestion_budget.take(num_wanted)
-        )
+            num_missing = self.settings.max_pending - len(self.trial_table.backlog)
+            num_wanted = max(num_wanted, 0) + num_missing
+        trial_ids = self.suggestion_budget.request(num_wanted)
+        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in trial_ids)
 
-    def _conclude(self) -> None:
-        """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
-        if self._has_prospects():
+    def _end_if_stalled(self) -> None:
+        """Where nothing can happen any more, end what is left, so that no experiment hangs."""
+        if self._can_progress():
             return
         if self.trial_table.paused:
-            self._go_on_as_they_were(self.exploits.send_all_away())
-            self._tend_paused()
+            self._continue_unchanged(self.exploits.dismiss_all_waiting())
+            self._resume_pending()
             self._start_ready()
             for trial in list(self.trial_table.paused.values()):
-                if self._has_prospects():
+                if self._can_progress():
                     return
-                self._intend(
-                    trial,
-                    Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("idle")),
-                )
+                idle = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("idle"))
+                self._intend(trial, idle)
                 self._start_ready()
-            self._ask()
-        if not (self._has_prospects() or self.suggestion_budget.is_over):
+            self._ask_searcher()
+        if not (self._can_progress() or self.suggestion_budget.is_over):
             self.suggestion_budget.suspend()
             self.stall_reason = (
                 "the searcher postponed its next suggestion although no trial is left to report"
             )
 
-    def _has_prospects(self) -> bool:
+    def _can_progress(self) -> bool:
+        table = self.trial_table
         return bool(
-            self.trial_table.live
-            or self.trial_table.ready
-            or self.trial_table.backlog
-            or self.trial_table.held
+            table.live
+            or table.ready
+            or table.backlog
+            or table.held
             or self.suggestion_budget.num_outstanding
         )
+
+    # ---------------------------------------------------------------- snapshots
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after a turn as JSON values, without trials, scheduler and stopper."""
+        assert not self._unanswered, "a turn is under way"
+        return {
+            "settings": self.settings.as_fields(),
+            "roster": self.trial_table.state_dict(),
+            "metric_watch": self._metric_watch.state_dict(),
+            "failure_tally": self._failure_tally.state_dict(),
+            "desk": self.suggestion_budget.state_dict(),
+            "patience": self._timeouts.state_dict(),
+            "typical_request": dict(self._typical_request),
+            "stopping": intention_fields(self._stopping),
+            "is_unsettled": self._needs_scheduling,
+            "stall": self.stall_reason,
+            "misuse": self.fatal_error,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Restore all trials, in their order, and the state that `state_dict` returned.
+
+        The experiment is new. A key that is looked for with ``in`` is missing from snapshots of
+        earlier releases.
+        """
+        self._begin_session(ExperimentSettings.from_fields(state["settings"]))
+        self.trial_table.load_state_dict(state["roster"], trials)
+        self.exploits.load(self.trials)
+        self._pending_resumes = {
+            trial_id: trial
+            for trial_id, trial in self.trial_table.paused.items()
+            if trial.exploit or trial.is_to_resume
+        }
+        # Snapshots of earlier releases hold a ranking of their own, and trials without values.
+        (self.best.rebuild if "best" in state else self.best.load)(self.trials)
+        self._watch_session(self.settings)  # by the trials that are there now
+        if "failure_tally" in state:
+            self._failure_tally.load_state_dict(state["failure_tally"])
+        if "metric_watch" in state:
+            self._metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
+        self.suggestion_budget.load_state_dict(state["desk"])
+        self._timeouts.load_state_dict(state["patience"])
+        self._typical_request = state["typical_request"]
+        self._stopping = intention_from(state["stopping"])
+        self._needs_scheduling = state["is_unsettled"]
+        self.stall_reason = state["stall"]
+        self.fatal_error = state["misuse"]
+
+
+def _is_to_exploit(trial: Trial) -> bool:
+    return trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT

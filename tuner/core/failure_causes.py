@@ -191,7 +191,7 @@ class FailureTally:
         unfailed = (trial for trial in trials if trial.status is not Status.ERROR)
         self._farthest = max((trial.farthest_iteration for trial in unfailed), default=0)
 
-    def hear(self, iteration: int) -> bool:
+    def on_progress(self, iteration: int) -> bool:
         """Take note that some trial has reported this iteration; return whether trials may be started again after that."""
         if iteration <= self._farthest:
             return False

@@ -58,7 +58,7 @@ class HangDetector:
             self._intervals[trial_id] = deque(maxlen=_NUM_REMEMBERED)
             self._looks.set(trial_id, now_s + _MAX_SETUP_S)
 
-    def hear(self, trial_id: str, now_s: float) -> None:
+    def on_report(self, trial_id: str, now_s: float) -> None:
         """Take note of a report."""
         since_s = self._since.pop(trial_id, None)
         if since_s is None:
@@ -68,7 +68,7 @@ class HangDetector:
             self._looks.set(trial_id, now_s + _MIN_SILENCE_S)
         intervals.append(now_s - since_s)
 
-    def hold(self, trial_id: str) -> None:
+    def suspend(self, trial_id: str) -> None:
         """Wait for no report until `expect` is called again, and take no note of how long it has been."""
         self._since.pop(trial_id, None)
 

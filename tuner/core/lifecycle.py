@@ -197,7 +197,7 @@ def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
     return EXIT_MOVES[reply, outcome]
 
 
-def exit_ending(
+def exit_termination(
     intention: Intention | None, outcome: Outcome
 ) -> tuple[TerminationReason, Reason | None]:
     """Return why a trial is over whose worker has ended with this intention; who has done all its training is not interrupted."""

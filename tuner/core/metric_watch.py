@@ -48,7 +48,7 @@ class MetricWatch:
         for trial in trials:
             self.missing = [metric for metric in self.missing if metric not in trial.summary]
 
-    def hear(self, flat: Mapping[str, Any], num_rows: int) -> bool:
+    def on_result(self, flat: Mapping[str, Any], num_rows: int) -> bool:
         """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once.
 
         Args:
@@ -67,7 +67,7 @@ class MetricWatch:
         self._has_warned = True
         return True
 
-    def complete(self, trial: Trial) -> bool:
+    def on_completed(self, trial: Trial) -> bool:
         """Take note that a trial has completed; one that has reported nothing at all tells nothing about the name of the metric.
 
         Returns:

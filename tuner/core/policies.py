@@ -183,7 +183,7 @@ class Policies:
         return recorded
 
 
-def ending_for(reason: Reason) -> TerminationReason:
+def termination_reason_for(reason: Reason) -> TerminationReason:
     """Return what it means to a trial to be ended for this: more time may be given and an error mended, a stop criterion has decided."""
     return (
         TerminationReason.INTERRUPTED

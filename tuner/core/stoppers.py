@@ -393,8 +393,10 @@ class ExperimentPlateauStopper(Stopper):
         if isinstance(value, int | float) and math.isfinite(value):
             bisect.insort(self._best, self._sign * value)
             del self._best[self._top :]
-            is_at_rest = len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
-            self._num_at_rest = self._num_at_rest + 1 if is_at_rest else 0
+            is_finished = (
+                len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
+            )
+            self._num_at_rest = self._num_at_rest + 1 if is_finished else 0
         return self.stop_all()
 
     def stop_all(self) -> bool:

@@ -46,7 +46,7 @@ class SuggestionBudget:
         """Whether no further configuration will come."""
         return self.is_over and not self.num_outstanding
 
-    def take(self, num_wanted: int) -> list[str]:
+    def request(self, num_wanted: int) -> list[str]:
         """Return the ids of the trials whose configurations are to be asked for now."""
         if not self.is_open:
             return []
@@ -62,17 +62,17 @@ class SuggestionBudget:
         self.num_outstanding += num
         return [f"t{index:05d}" for index in range(first, first + num)]
 
-    def hear(self) -> bool:
+    def on_progress(self) -> bool:
         """Take note that something has happened that may change the searcher's mind; return whether it had waited for that."""
         had_waited, self.is_postponed = self.is_postponed, False
         self._has_heard = True
         return had_waited
 
-    def answer(self) -> None:
+    def on_suggested(self) -> None:
         """Take note that a configuration has come."""
         self.num_outstanding -= 1
 
-    def postpone(self) -> None:
+    def on_postponed(self) -> None:
         """Take note that the searcher wants to see another result first, unless one has come since it was asked.
 
         The id is given out again, so all younger ids that are still outstanding have to be postponed as well.
@@ -81,7 +81,7 @@ class SuggestionBudget:
         self._num_asked -= 1
         self.is_postponed = not self._has_heard
 
-    def close(self) -> None:
+    def on_search_ended(self) -> None:
         """Take note that the searcher has nothing more to propose."""
         self.num_outstanding -= 1
         self._has_ended = True
@@ -90,7 +90,7 @@ class SuggestionBudget:
         """Ask for nothing more in this session."""
         self._is_suspended = True
 
-    def resume(self, max_trials: int | None) -> None:
+    def begin_session(self, max_trials: int | None) -> None:
         """Ask again, for at most `max_trials` configurations in all: another session has begun.
 
         What the last session asked for and has not got will never come, and its ids are given out again.

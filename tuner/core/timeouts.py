@@ -81,19 +81,19 @@ class Timeouts:
         for trial_id in self._leaving:
             self._deadlines.set(trial_id, self._all_gone_s)
 
-    def take_sign_of_life(self, trial_id: str, now_s: float) -> None:
+    def on_report(self, trial_id: str, now_s: float) -> None:
         """Stop the clock of a worker that has reported or is about to; one that is expected to leave still has to leave in time."""
         if trial_id in self._leaving:
             return
         self._deadlines.cancel(trial_id)
-        self._watch.hear(trial_id, now_s)
+        self._watch.on_report(trial_id, now_s)
 
-    def hold(self, trial_id: str) -> None:
+    def suspend(self, trial_id: str) -> None:
         """Stop the clock of a worker that has not reported, unless it is expected to leave."""
         if trial_id in self._leaving:
             return
         self._deadlines.cancel(trial_id)
-        self._watch.hold(trial_id)
+        self._watch.suspend(trial_id)
 
     def forget(self, trial_id: str) -> None:
         """Forget a worker that is gone."""
@@ -101,18 +101,18 @@ class Timeouts:
         self._watch.forget(trial_id)
         self._leaving.discard(trial_id)
 
-    def may_be_over(self, now_s: float) -> bool:
+    def may_be_due(self, now_s: float) -> bool:
         """Return whether `exhausted` or `suspicious` may have something to tell; hardly ever."""
         return self._deadlines.may_be_due(now_s) or self._watch.may_be_due(now_s)
 
-    def exhausted(self, now_s: float) -> list[Overdue]:
+    def take_overdue(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over."""
         return [
             Overdue(trial_id, self._reason(trial_id), self._term_grace_s)
             for trial_id in self._deadlines.take_due(now_s)
         ]
 
-    def suspicious(self, now_s: float) -> list[SuspectedHang]:
+    def take_suspected_hangs(self, now_s: float) -> list[SuspectedHang]:
         """Return the workers that have become silent for unusually long, each once."""
         return self._watch.take_silent(now_s)
 

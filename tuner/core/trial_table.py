@@ -62,7 +62,7 @@ class TrialTable:
         self.by_id: dict[str, Trial] = {}
         self.admitted: dict[str, Trial] = {}
 
-    def move_to(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+    def set_resources(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
         """Take over other resources; no trial may hold any."""
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
@@ -76,7 +76,7 @@ class TrialTable:
         return self.by_id.get(trial_id)
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every trial is over."""
         return not (self.live or self.ready or self.backlog or self.paused or self.held)
 
@@ -183,7 +183,7 @@ class TrialTable:
         trial.go_back_to_source()
         self.live[trial.trial_id] = trial
 
-    def retire(self, trial: Trial) -> None:
+    def release_worker(self, trial: Trial) -> None:
         """Take note that the trial's worker is gone, and free what it held; one of the moves below has to follow."""
         move_worker(trial, WorkerMove.EXIT)
         del self.live[trial.trial_id]
@@ -226,25 +226,25 @@ class TrialTable:
         """Let the trial wait for its start, or first for its admission; one that is held back waits until it is let go."""
         if trial.trial_id not in self.held:
             trial.is_to_resume = False  # else it would undo its next pause
-            self._line_up(trial)
+            self._enqueue(trial)
         elif trial.status is Status.PAUSED:
             trial.is_to_resume = True
 
     def hold(self, trial: Trial) -> None:
         """Hold the trial back: it is not started until it is let go."""
         self.held[trial.trial_id] = trial
-        self.put_off(trial)
+        self.dequeue(trial)
 
-    def put_off(self, trial: Trial) -> None:
+    def dequeue(self, trial: Trial) -> None:
         """Take the trial out of the queue; a paused one that was about to go on is to do so once nothing keeps it from that."""
         trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
         self.backlog.pop(trial.trial_id, None)
         self.ready.discard(trial)
 
-    def let_go(self, trial: Trial) -> None:
+    def unhold(self, trial: Trial) -> None:
         """Hold the trial back no longer; one that is PENDING waits for its start now."""
         if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
-            self._line_up(trial)
+            self._enqueue(trial)
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
         """Let the trial, which has no worker, occupy something else from now on."""
@@ -262,7 +262,7 @@ class TrialTable:
         trial.num_failures = trial.num_vain_attempts = 0
         self.requeue(trial, TrialMove.REVIVE)
 
-    def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
+    def readmit(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
         """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
         if treatment is ResumeType.RESTART:
             return self._restart(trial)
@@ -345,7 +345,7 @@ class TrialTable:
             self.revive(trial)
         return dropped
 
-    def _line_up(self, trial: Trial) -> None:
+    def _enqueue(self, trial: Trial) -> None:
         if self.is_admitted(trial):
             self.ready.push(trial)
         else:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, final
 
 from tuner.core import events as ev
 from tuner.core.experiment import Experiment
-from tuner.core.manual_control import ManualRequest, next_fork_id, with_changes
+from tuner.core.manual_control import next_fork_id, with_changes
 from tuner.core.trial import Status, Trial, WorkerState
 from tuner.restore.search_adapter import Proposer
 from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
@@ -179,7 +179,7 @@ class RequestHandler:
                 )
             )
             return
-        if why := self._experiment.objection(event):
+        if why := self._experiment.why_rejected(event):
             answer(ControlReply(is_granted=False, text=why, trial_id=request.trial_id))
             return
         yield event
@@ -197,7 +197,7 @@ class RequestHandler:
         can = self._experiment.settings.checkpoints.can_save_on_demand
         return can and donor.status is Status.RUNNING and not donor.checkpoints
 
-    def _event_of(self, request: ControlRequest) -> ManualRequest:
+    def _event_of(self, request: ControlRequest) -> ev.ManualRequest:
         match request.verb:
             case Verb.PAUSE:
                 return ev.PauseRequested(request.trial_id)
@@ -231,7 +231,7 @@ class RequestHandler:
         )
 
 
-def _told(event: ManualRequest, trial: Trial) -> str:
+def _told(event: ev.ManualRequest, trial: Trial) -> str:
     """Return what happens to the trial, once its event has been folded."""
     name = trial.trial_id
     match event:
