@@ -30,7 +30,8 @@ from tuner.driver.run import rare_garbage_collection
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.journal.writer import Journal, recover
+from tuner.journal.reader import recover
+from tuner.journal.writer import Journal
 from tuner.restore.rebuild import rebuild
 from tuner.restore.snapshot_state import usable
 from tuner.spec.experiment_directory import write_declaration

@@ -9,7 +9,7 @@ import pytest
 import tuner as tune
 from schedulers import PopulationBasedTraining
 from tuner.journal import completeness
-from tuner.journal.writer import read
+from tuner.journal.reader import read
 from tuner.storage.lock import ExperimentLock
 
 

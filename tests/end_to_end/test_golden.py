@@ -9,7 +9,8 @@ import pytest
 
 import tuner as tune
 from tuner.errors import StorageError
-from tuner.journal.writer import Journal, recover
+from tuner.journal.reader import recover
+from tuner.journal.writer import Journal
 from tuner.storage import strict_json
 
 GOLDEN = Path(__file__).parent / "golden"

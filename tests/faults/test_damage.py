@@ -10,8 +10,9 @@ import pytest
 
 from tests.storage.conftest import MemoryDisk
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
+from tuner.journal.reader import read, recover
 from tuner.journal.repair import ASIDE_PREFIX, salvage
-from tuner.journal.writer import Journal, read, recover
+from tuner.journal.writer import Journal
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.layout import journal_directory, segments_in

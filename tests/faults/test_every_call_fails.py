@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from tuner.errors import StorageError
+from tuner.journal.reader import read
 from tuner.journal.rows import JournalRows
-from tuner.journal.writer import read
 
 CODES = {"full": errno.ENOSPC, "failing": errno.EIO, "read-only": errno.EROFS}
 EXPECTED = {

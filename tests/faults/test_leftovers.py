@@ -5,7 +5,7 @@ import pytest
 import tuner as tune
 from tuner.errors import StorageError
 from tuner.journal import records
-from tuner.journal.writer import read
+from tuner.journal.reader import read
 from tuner.storage import layout
 from tuner.storage.checkpoints import Provenance, commit_from, stage
 

@@ -12,8 +12,9 @@ import tuner as tune
 from tests.orphans import orphan_of
 from tuner.driver.storage_retry import StorageRetry
 from tuner.errors import DamagedJournal, ExperimentExists, ExperimentLocked, StorageLost
+from tuner.journal.reader import read
 from tuner.journal.rows import JournalRows
-from tuner.journal.writer import Journal, read
+from tuner.journal.writer import Journal
 from tuner.storage import layout
 from tuner.storage.disk import LOCAL_DISK, Whereabouts, is_held
 from tuner.storage.layout import journal_directory

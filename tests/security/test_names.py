@@ -10,7 +10,8 @@ import tuner as tune
 from tuner.core.events import TrialSuggested
 from tuner.errors import StorageError
 from tuner.journal import records
-from tuner.journal.writer import Journal, recover
+from tuner.journal.reader import recover
+from tuner.journal.writer import Journal
 from tuner.storage.layout import check_name
 
 PIECES = [

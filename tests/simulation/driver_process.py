@@ -27,7 +27,9 @@ from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.errors import StorageError
 from tuner.journal import completeness, snapshot_files
 from tuner.journal.completeness import Known
-from tuner.journal.writer import START, Journal, recover
+from tuner.journal.reader import recover
+from tuner.journal.segments import START
+from tuner.journal.writer import Journal
 from tuner.restore.replay import Replayed, replay
 from tuner.restore.search_adapter import Proposer
 from tuner.restore.snapshot_state import State, take_up

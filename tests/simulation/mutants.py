@@ -198,7 +198,7 @@ JOURNAL = _of(
     "tuner/journal/writer.py",
     ("self.epoch = tail.epoch + 1", "self.epoch = max(tail.epoch, 1)", "I14"),
     ("SyncPolicy.STRICT:\n                self._sync_or_replace()\n", "SyncPolicy.STRICT:\n                pass\n", "I1"),
-    ("                self._is_condemned = True\n                raise", "                raise", "I1 I14"),
+    ("                self._sync_failed = True\n                raise", "                raise", "I1 I14"),
     ("self._new_segment(self._synced, b", "self._new_segment(self._written, b", "I14 I1"),
     ('b"".join(lines for _, lines in self._unsynced)', 'b""', "I14 I1"),
     ("        self._sync_or_replace()\n        segment = ", "        segment = ", "I1 I14"),
@@ -221,7 +221,7 @@ JOURNAL = _of(
 ) + _of(
     "tuner/journal/reader.py",
     ("        _write_anew(*end.last, disk)\n", "        pass\n", "I14"),
-    ("        self.tail = Tail(sequence, crc, epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
+    ("        self.tail = JournalPosition(sequence, crc, epoch)", "        self.tail = JournalPosition(sequence, 0, epoch)", "I14"),
 ) + _of(
     "tuner/storage/atomic.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
@@ -253,9 +253,9 @@ REPLAY = _of(
         "I7",
     ),
 ) + _of(
-    "tuner/journal/journal_events.py",
+    "tuner/journal/reader.py",
     (
-        "                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n",
+        "                yield RecordedEvent(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n",
         "                pass\n",
         "I7 I6",
     ),

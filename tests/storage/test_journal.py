@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tuner.errors import StorageError
 from tuner.journal import writer as journal
-from tuner.journal.syncer import SYNC_WINDOW_S, rest_after
-from tuner.journal.writer import START, Journal, SyncPolicy, Tail, read, recover
+from tuner.journal.reader import read, recover
+from tuner.journal.segments import START, JournalPosition
+from tuner.journal.writer import SYNC_WINDOW_S, Journal, SyncPolicy, rest_after
 from tuner.storage import layout
 from tuner.storage.layout import journal_directory
 
@@ -109,7 +110,7 @@ def test_each_opening_begins_a_segment_and_an_epoch_and_goes_on_counting(tmp_pat
 def test_an_epoch_in_which_nothing_was_written_counts_as_well(tmp_path, names_in):
     Journal(tmp_path).close()
     Journal(tmp_path, recover(tmp_path)).close()
-    assert recover(tmp_path) == Tail(0, 0, 2)
+    assert recover(tmp_path) == JournalPosition(0, 0, 2)
     assert len(names_in(tmp_path / layout.JOURNAL)) == 1
 
 
@@ -202,7 +203,7 @@ def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_wel
 
     def mend():
         genuine()
-        writer._is_condemned = next(failures, False)
+        writer._sync_failed = next(failures, False)
 
     monkeypatch.setattr(writer, "_mend", mend)
     writer.append(body(0))

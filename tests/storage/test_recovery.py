@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal import segments
-from tuner.journal.writer import Journal, ResultIndex, read, recover
+from tuner.journal.reader import read, recover
+from tuner.journal.rows import ResultIndex
+from tuner.journal.writer import Journal
 from tuner.storage import layout
 
 
@@ -221,7 +223,7 @@ def test_a_segment_counts_up_to_where_the_next_one_begins(tmp_path):
     writer.sync()
     writer.append(body(2))
     writer.flush()
-    writer._is_condemned = True
+    writer._sync_failed = True
     writer.append(body(3))
     writer.flush()
     writer.close()
@@ -246,7 +248,7 @@ def turn(number, epoch):
 
 
 def after_turn(number, epoch):
-    return segments.Tail(number, zlib.crc32(turn(number, epoch)), epoch)
+    return segments.JournalPosition(number, zlib.crc32(turn(number, epoch)), epoch)
 
 
 @pytest.mark.parametrize("num_turns_of_second", [0, 1])
@@ -306,7 +308,7 @@ def test_a_segment_of_an_earlier_driver_behind_one_of_a_later_is_damage(tmp_path
     record = b'{"q":1,"e":2,"k":"turn"}'
     for first, previous, epoch in (
         (1, segments.START, 2),
-        (2, segments.Tail(1, zlib.crc32(record), 2), 1),
+        (2, segments.JournalPosition(1, zlib.crc32(record), 2), 1),
     ):
         lines = segments.header_line(first, previous, epoch) + (
             segments.line_of(record) if first == 1 else b""

@@ -5,8 +5,10 @@ import pytest
 from tuner.core.events import ResultReported, TrialForked, TrialSuggested, TurnEnded
 from tuner.errors import DamagedJournal
 from tuner.journal import records
+from tuner.journal.reader import read, recover
+from tuner.journal.rows import ResultIndex, result_records
 from tuner.journal.segments import body_of, line_of
-from tuner.journal.writer import Journal, ResultIndex, read, recover, rows
+from tuner.journal.writer import Journal
 from tuner.storage import layout
 
 
@@ -25,11 +27,13 @@ def experiment(tmp_path):
 
 
 def test_the_results_of_one_trial_come_in_order(experiment):
-    assert [record["m"]["loss"] for record in rows(experiment, ["t00001"])] == list(range(1, 30, 3))
+    assert [record["m"]["loss"] for record in result_records(experiment, ["t00001"])] == list(
+        range(1, 30, 3)
+    )
 
 
 def test_the_results_of_all_trials_come_in_order(experiment):
-    assert [record["m"]["loss"] for record in rows(experiment)] == list(range(30))
+    assert [record["m"]["loss"] for record in result_records(experiment)] == list(range(30))
 
 
 def test_the_index_knows_every_trial_and_its_results(experiment):
@@ -43,17 +47,17 @@ def test_the_index_knows_every_trial_and_its_results(experiment):
 
 
 def test_a_trial_that_never_reported_has_none(experiment, tmp_path):
-    assert list(rows(experiment, ["t00009"])) == []
+    assert list(result_records(experiment, ["t00009"])) == []
     assert ResultIndex(experiment).count("t00009") == 0
-    assert list(rows(tmp_path / "empty", ["t00001"])) == []
+    assert list(result_records(tmp_path / "empty", ["t00001"])) == []
 
 
 def test_a_torn_end_is_passed_over(experiment):
     path = max((experiment / layout.JOURNAL).iterdir())
     path.write_bytes(path.read_bytes()[:-3])
-    assert [record["m"]["loss"] for record in rows(experiment, ["t00002"])][-1] == 29
+    assert [record["m"]["loss"] for record in result_records(experiment, ["t00002"])][-1] == 29
     path.write_bytes(path.read_bytes()[:-60])
-    assert [record["m"]["loss"] for record in rows(experiment, ["t00002"])][-1] == 26
+    assert [record["m"]["loss"] for record in result_records(experiment, ["t00002"])][-1] == 26
 
 
 def test_damage_is_refused_when_the_index_is_made_and_after(experiment):

@@ -16,7 +16,7 @@ from schedulers.decisions import Decision
 from tuner.driver import run as running
 from tuner.driver.suggestion_queue import ImmediateCaller
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.journal.journal_events import happened
+from tuner.journal.reader import read_events
 
 
 class Saves(tune.Trainable):
@@ -138,7 +138,7 @@ def record(tmp_path, monkeypatch):
                 failure_config=tune.FailureConfig(**failure or {}),
             ),
         ).fit()
-        past = list(happened(Path(grid.experiment_path)))
+        past = list(read_events(Path(grid.experiment_path)))
         return Ran(grid, [said.decision for each in past for said in each.recorded], past[-1].at_s)
 
     return run

@@ -13,7 +13,7 @@ from schedulers import (
     MedianStoppingRule,
     PASHAScheduler,
 )
-from tuner.journal.journal_events import happened
+from tuner.journal.reader import read_events
 
 STOPPING = {
     "asha": lambda: ASHAScheduler(max_t=9, reduction_factor=3),
@@ -120,7 +120,7 @@ def run_inline(directory, scheduler):
         ),
     ).fit()
     return grid, [
-        said.decision for each in happened(Path(grid.experiment_path)) for said in each.recorded
+        said.decision for each in read_events(Path(grid.experiment_path)) for said in each.recorded
     ]
 
 

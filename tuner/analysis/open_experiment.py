@@ -25,7 +25,7 @@ from tuner.core.trial import Trial
 from tuner.core.trial_json import trial_from
 from tuner.errors import StorageError, TunerError
 from tuner.journal import records
-from tuner.journal.journal_events import happened
+from tuner.journal.reader import read_events
 from tuner.journal.rows import JournalRows, Rows, histories_of
 from tuner.journal.snapshot_files import Snapshot, load_newest
 from tuner.storage.array_store import ObjectStore
@@ -140,7 +140,7 @@ def _folded(
     experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0
 ) -> float:
     """Fold what has happened after a record into the experiment, and return its running time then."""
-    for past in happened(path, after, elapsed_s):
+    for past in read_events(path, after, elapsed_s):
         elapsed_s = past.at_s
         if past.event is None:
             continue

@@ -41,9 +41,11 @@ from tuner.execution.trainable import (
 )
 from tuner.journal import completeness, takeover_cleanup
 from tuner.journal.completeness import read_mark
+from tuner.journal.reader import recover
 from tuner.journal.repair import salvage
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.journal.writer import START, Journal, Tail, recover
+from tuner.journal.segments import START, JournalPosition
+from tuner.journal.writer import Journal
 from tuner.restore.arguments import restore_line
 from tuner.restore.log_repair import mend_logs
 from tuner.restore.rebuild import Rebuilt, rebuild
@@ -228,7 +230,9 @@ class Run:
             ]
             return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
 
-    def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
+    def _taken_up(
+        self, resumption: Resumption, configs: ConfigCodec
+    ) -> tuple[JournalPosition, Rebuilt]:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""
         plan, directory = self._plan, self._directory
         if resumption.salvage:

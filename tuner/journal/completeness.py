@@ -40,7 +40,7 @@ from tuner.storage.reading import open_file
 from . import snapshot_files
 from .reader import End, find_end, read
 from .repair import ASIDE_PREFIX
-from .segments import Tail
+from .segments import JournalPosition
 
 MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""
@@ -393,7 +393,7 @@ def checked_end(
     is_salvage: bool = False,
     disk: Disk = LOCAL_DISK,
     now: str | None = None,
-) -> tuple[Tail, list[Lack]]:
+) -> tuple[JournalPosition, list[Lack]]:
     """Return where a journal ends, and what it lacks by its mark and the snapshots; snapshots that it lacks the records of are removed.
 
     Args:
@@ -421,7 +421,7 @@ def settled(
     experiment: Path,
     mark: Mark,
     trials: Iterable[Trial],
-    tail: Tail,
+    tail: JournalPosition,
     *,
     is_salvage: bool = False,
     disk: Disk = LOCAL_DISK,
@@ -507,7 +507,7 @@ def explained(lacks: Sequence[Lack], mark: Mark) -> str:
     )
 
 
-def incomplete(experiment: Path, lacks: Sequence[Lack], tail: Tail) -> DamagedJournal:
+def incomplete(experiment: Path, lacks: Sequence[Lack], tail: JournalPosition) -> DamagedJournal:
     """Return the error that refuses a journal which lacks something.
 
     Args:

@@ -11,16 +11,21 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+from tuner.core.events import Event, TurnEnded
+from tuner.core.policies import RecordedDecision
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import atomic, strict_json
+from tuner.storage.declaration import THIS_RELEASE, writer_of
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory, segments_in
 
-from .segments import FORMAT, HEADER, START, Tail, body_of, checked
+from . import records
+from .segments import FORMAT, HEADER, START, JournalPosition, body_of, checked
 
 _NUMBERS: Final = re.compile(rb'\{"q":(\d{1,19}),"e":(\d{1,19}),')
 _LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')
@@ -54,8 +59,8 @@ class Walk:
     """
 
     def __init__(self) -> None:
-        self.head: Tail | None = None
-        self.tail: Tail | None = None
+        self.head: JournalPosition | None = None
+        self.tail: JournalPosition | None = None
         self.torn_at: int | None = None
         self.superseded: Superseded | None = None
 
@@ -116,7 +121,7 @@ class Walk:
             raise StorageError(
                 f"{path} was written by a newer version (format {version}, known is {FORMAT}); open it with that one"
             )
-        previous = Tail(sequence, crc, epoch)
+        previous = JournalPosition(sequence, crc, epoch)
         if path.stem != f"{sequence + 1:020d}":
             raise _damaged(path, 0, f"its header says that it begins with record {sequence + 1}")
         if self.tail is not None:
@@ -124,7 +129,7 @@ class Walk:
         self.head = self.tail = previous
         self.superseded = None
 
-    def check_follows(self, path: Path, previous: Tail) -> None:
+    def check_follows(self, path: Path, previous: JournalPosition) -> None:
         """Refuse a segment that does not follow what was seen.
 
         Args:
@@ -157,7 +162,7 @@ class Walk:
             )
         if epoch < last.epoch:
             raise _two_drivers(path, offset, last.epoch, epoch)
-        self.tail = Tail(sequence, crc, epoch)
+        self.tail = JournalPosition(sequence, crc, epoch)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -219,6 +224,52 @@ def read(
             ) from cause
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event as the journal holds it.
+
+    Attributes:
+        event: The event; None for a record that only marks where a driver began or ended.
+        at_s: When, in seconds of experiment time, which never goes back.
+        recorded: What was decided on it.
+    """
+
+    event: Event | None
+    at_s: float
+    recorded: Sequence[RecordedDecision] = ()
+
+
+def read_events(
+    directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk = LOCAL_DISK
+) -> Iterator[RecordedEvent]:
+    """Yield the events of an experiment and the decisions made on them, as `Experiment.handle` takes them.
+
+    Args:
+        directory: The experiment's directory; a driver may be writing in it.
+        after: Number of the last record not to be read, e.g. that of a snapshot.
+        elapsed_s: The experiment's running time at that record.
+        disk: Where the journal lies.
+
+    Raises:
+        StorageError: If a record is of a kind that this release does not know.
+        DamagedJournal: If the journal does not verify; a torn end does.
+    """
+    for body in read(directory, after, disk):
+        try:
+            if not records.is_event(body):
+                # Experiment time never goes back, not even behind the mark of an end.
+                elapsed_s = max(elapsed_s, records.stamp_of(body))
+                yield RecordedEvent(None, elapsed_s)
+                continue
+            if records.ROUTINE_END in body:
+                yield RecordedEvent(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))
+            event, elapsed_s, recorded = records.decode(body)
+        except StorageError as cause:
+            told = f"{str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}"
+            raise StorageError(f"{cause}; {told}") from cause
+        yield RecordedEvent(event, elapsed_s, recorded)
+
+
 def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[bytes]:
     """Yield the body of each record, as text; see `read`."""
     found = segments_in(journal_directory(experiment), disk)
@@ -249,7 +300,7 @@ def backwards(
         StorageError: As `read` does.
     """
     end: int | None = None
-    later: tuple[Path, Tail | None] | None = None
+    later: tuple[Path, JournalPosition | None] | None = None
     found = segments_in(journal_directory(experiment), disk)
     for first, path in reversed(found):
         walk = Walk()
@@ -287,7 +338,7 @@ class End(NamedTuple):
         last: Path and content of the last segment that is to be kept, None without any.
     """
 
-    tail: Tail
+    tail: JournalPosition
     torn: Sequence[tuple[Path, bytes, int]]
     last: tuple[Path, bytes] | None
 
@@ -325,7 +376,9 @@ def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk =
     return End(START, torn, None)
 
 
-def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> Tail:
+def recover(
+    experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK
+) -> JournalPosition:
     """Bring a journal into the state in which it can be continued, and return where it ends.
 
     A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Where the last segment is to be replaced by one
@@ -380,7 +433,7 @@ def _superseded_before(
 
 
 def _check_reaches(
-    expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool
+    expected: int, tail: JournalPosition | None, path: Path, size_bytes: int, *, has_more: bool
 ) -> None:
     if tail is None and has_more:
         return

@@ -23,7 +23,7 @@ from tuner.storage.layout import journal_directory, segments_in
 
 from .reader import Walk, verified
 from .records import RESULT
-from .result_index import RESULT_OF
+from .rows import RESULT_OF
 from .segments import body_of
 
 ASIDE_PREFIX: Final = "damaged-"

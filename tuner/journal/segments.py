@@ -26,7 +26,7 @@ HEADER: Final = "segment"
 _CRC_DIGITS: Final = 8
 
 
-class Tail(NamedTuple):
+class JournalPosition(NamedTuple):
     """Where a journal ends; a tuple, since each record makes a new one.
 
     Attributes:
@@ -40,7 +40,7 @@ class Tail(NamedTuple):
     epoch: int = 0
 
 
-START: Final = Tail()
+START: Final = JournalPosition()
 """The end of a journal in which nothing has been written."""
 
 
@@ -62,7 +62,7 @@ def body_of(line: bytes) -> bytes | None:
     return found[0] if found else None
 
 
-def header_line(first: int, previous: Tail, epoch: int) -> bytes:
+def header_line(first: int, previous: JournalPosition, epoch: int) -> bytes:
     """Return the first line of a segment.
 
     Args:

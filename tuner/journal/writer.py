@@ -1,8 +1,8 @@
-"""The journal: every fact and every decision of an experiment, written before anybody acts on it.
+"""Append-only journal of events: each fact and decision is written before it takes effect.
 
-The driver appends the records of one turn, flushes them with a single write, and only then answers workers. What is written survives
-the death of every process of ours; what is *synced* survives a power cut too. Reading is in `recovery`, fast access to the results of
-single trials in `rows`; both are offered here as well.
+The driver appends the records of one turn, flushes them with a single write, and only then answers
+workers. What is written survives the death of any process of ours; what is *synced* survives a
+power cut too. A thread (`Syncer`) syncs in the background, at most every 50 ms.
 """
 
 from __future__ import annotations
@@ -27,24 +27,16 @@ from tuner.storage.layout import journal_directory
 from tuner.storage.lines import HEAD, filled
 from tuner.storage.strict_json import opaque, to_bytes
 
-from .reader import read, recover
-from .result_index import ResultIndex, rows
-from .segments import START, Segment, Tail, header_line
-from .syncer import SYNC_WINDOW_S, Syncer
-
-__all__ = [
-    "START",
-    "Journal",
-    "JournalStatistics",
-    "ResultIndex",
-    "SyncPolicy",
-    "Tail",
-    "read",
-    "recover",
-    "rows",
-]
+from .segments import START, JournalPosition, Segment, header_line
 
 SEGMENT_BYTES: Final = 32 << 20
+SYNC_WINDOW_S: Final = 0.05
+"""How old a record may become, under ``"group"``, before it is synced."""
+_MAX_SYNC_SHARE: Final = 0.05
+_WEIGHT: Final = 0.1
+"""Of the last sync in what one usually takes."""
+_SLACK_S: Final = 0.008
+"""What the thread that syncs may take to wake up while the driver has the interpreter, and a sync longer than the one before it."""
 _BODY: Final = HEAD + b"%b"
 
 
@@ -116,7 +108,7 @@ class Journal:
     def __init__(
         self,
         experiment: str | os.PathLike[str],
-        tail: Tail = START,
+        tail: JournalPosition = START,
         *,
         sync: SyncPolicy | str = SyncPolicy.GROUP,
         segment_bytes: int = SEGMENT_BYTES,
@@ -144,7 +136,7 @@ class Journal:
         self._written = self._synced = (tail.sequence, tail.crc)
         self._unsynced: deque[tuple[tuple[int, int], bytes]] = deque()
         """Lines that were written together, with number and CRC of the last of their records."""
-        self._is_condemned = self._is_rotation_due = False
+        self._sync_failed = self._is_rotation_due = False
         # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
         self._file_lock = threading.Lock()
         try:
@@ -223,7 +215,7 @@ class Journal:
             self._looked_s = started_s
             self._check_in_place()
         try:
-            if self._is_condemned:
+            if self._sync_failed:
                 self._mend()
             if self._staged:
                 self._write_staged()
@@ -358,7 +350,7 @@ class Journal:
 
     def _new_segment(self, previous: tuple[int, int], lines: bytes = b"") -> Segment:
         first = previous[0] + 1
-        header = header_line(first, Tail(*previous), self.epoch)
+        header = header_line(first, JournalPosition(*previous), self.epoch)
         return Segment(
             self._directory,
             first,
@@ -394,13 +386,13 @@ class Journal:
         with self._file_lock:
             if self.policy is SyncPolicy.PROCESS or not self._unsynced:
                 return
-            if self._is_condemned:  # by the thread, since the driver has looked
+            if self._sync_failed:  # by the thread, since the driver has looked
                 raise OSError(errno.EIO, "an earlier sync has failed")
             target = self._written
             try:
                 self._segment.sync()
             except OSError:
-                self._is_condemned = True
+                self._sync_failed = True
                 raise
             self.statistics.num_syncs += 1
             self._settle(target)
@@ -412,7 +404,7 @@ class Journal:
 
     def _mend(self) -> None:
         """Write what a failed sync has put in doubt into a new segment; the kernel may call the old file's lost pages clean."""
-        if not self._is_condemned:
+        if not self._sync_failed:
             return
         with self._file_lock:
             segment = self._new_segment(
@@ -421,7 +413,7 @@ class Journal:
             self._segment.close()
             self._segment = segment
             self._settle(self._written)
-            self._is_condemned = False
+            self._sync_failed = False
         self._tell_of_segment()
 
     def sync_in_background(self) -> None:
@@ -433,3 +425,67 @@ class Journal:
             pass  # the journal is condemned now, which the driver sees at its next flush
         finally:
             self.statistics.syncer_cpu_s += time.thread_time() - started_s
+
+
+def rest_after(duration_s: float, usual_s: float) -> float:
+    """Return how long to rest after a sync, in seconds.
+
+    So long that a record which has just missed it is safe within the window, when the next sync is over; or, where syncs are slow, so long
+    that they take at most a twentieth of the time. One that had to wait for somebody else's makes no difference to that.
+
+    Args:
+        duration_s: What the sync has taken.
+        usual_s: What syncs take on the average.
+
+    Example:
+        >>> round(rest_after(0.001, 0.001), 6), round(rest_after(0.01, 0.001), 6), round(rest_after(0.01, 0.01), 6)
+        (0.04, 0.022, 0.19)
+    """
+    return max(
+        SYNC_WINDOW_S - _SLACK_S - 2 * duration_s, usual_s / _MAX_SYNC_SHARE - duration_s, 0.0
+    )
+
+
+@final
+class Syncer:
+    """A thread that syncs a moment after it was woken, and then rests, see `rest_after`.
+
+    Args:
+        sync: Syncs what is written; called in the thread.
+
+    Attributes:
+        is_awake: Whether it is going to sync what is written by now, so that nobody need wake it.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._wanted = threading.Event()
+        self._stopped = threading.Event()
+        self._usual_s = 0.0
+        self.is_awake = False
+        self._thread = threading.Thread(target=self._run, name="tuner-journal-sync", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """See to it that what is written by now gets synced."""
+        self.is_awake = True
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopped.is_set():
+                return
+            self._wanted.clear()
+            self.is_awake = False
+            started_s = time.monotonic()
+            self._sync()
+            duration_s = time.monotonic() - started_s
+            self._usual_s += _WEIGHT * (duration_s - self._usual_s)
+            self._stopped.wait(rest_after(duration_s, self._usual_s))

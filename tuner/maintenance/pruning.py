@@ -24,7 +24,8 @@ from tuner.core.retention import ranked
 from tuner.core.trial import CheckpointRecord, Status, Trial
 from tuner.errors import CheckpointError
 from tuner.journal import completeness, records, takeover_cleanup
-from tuner.journal.writer import Journal, SyncPolicy, recover
+from tuner.journal.reader import recover
+from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage import checkpoints, layout
 from tuner.storage.checkpoints import leftovers
 from tuner.storage.directories import inspect_folder

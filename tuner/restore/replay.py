@@ -19,7 +19,7 @@ from tuner.core.events import (
 )
 from tuner.core.experiment import Experiment
 from tuner.journal import records
-from tuner.journal.journal_events import happened
+from tuner.journal.reader import read_events
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
@@ -78,7 +78,7 @@ def replay(
     """
     heard_of_s: dict[str, float] = {}
     past_search = _PastSearch(experiment, proposer)
-    for past in happened(directory, after, elapsed_s, disk):
+    for past in read_events(directory, after, elapsed_s, disk):
         elapsed_s = past.at_s
         if past.event is None:
             continue

@@ -25,7 +25,9 @@ from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.journal import snapshot_files
-from tuner.journal.writer import START, Journal, read, recover
+from tuner.journal.reader import read, recover
+from tuner.journal.segments import START
+from tuner.journal.writer import Journal
 from tuner.restore.rebuild import Rebuilt, rebuild
 from tuner.restore.snapshot_state import State
 from tuner.spec.config import FailureConfig, ResumeConfig, RunConfig, TuneConfig
