@@ -1,7 +1,7 @@
 """How much memory the driver keeps of each trial that is over, with everything on that a real run has, snapshots included.
 
-Trials run in the driver's process, one after the other, since a process for each would measure the machine's patience; they leave nothing
-behind there.
+Trials run in the driver's process, one after the other, since a process for each would measure the
+machine's patience; they leave nothing behind there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What an event costs the driver as the number of trials grows, with ASHA, random search and the journal, but no processes and no files.
 
-Trials are simulated in virtual time, eight at once, and report up to nine times, so that what is left is the driver's own work.
+Trials are simulated in virtual time, eight at once, and report up to nine times, so that what is
+left is the driver's own work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How long a killed experiment takes to come back, how much memory that needs, and how long it takes to read all that was reported.
 
-Trials are simulated in virtual time, eight at once, with 100 reports each; journal and snapshots are written as in a real run, and the
-driver vanishes before the end without a last snapshot. A fresh process then brings the experiment back, or opens its directory and makes
-data frames of the results.
+Trials are simulated in virtual time, eight at once, with 100 reports each; journal and snapshots
+are written as in a real run, and the driver vanishes before the end without a last snapshot. A
+fresh process then brings the experiment back, or opens its directory and makes data frames of the
+results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Puts the tables and diagrams of a trial's life into ``docs/architecture.md``: ``python docs/architecture.py --write``.
 
-They are read from ``tuner/core/lifecycle.py``, which is the law. Without ``--write`` it says whether the page is up to date.
+They are read from ``tuner/core/lifecycle.py``, which is the law. Without ``--write`` it says
+whether the page is up to date.
 """
 
 from __future__ import annotations

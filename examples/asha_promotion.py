@@ -1,7 +1,8 @@
 """Search for a small network with ASHA that pauses: 27 trials train for one epoch, the best third of them for three, and so on up to 27.
 
-Run it with ``python examples/asha_promotion.py``; it takes a minute on two cores and downloads nothing. Whatever ends it in the middle,
-``python examples/asha_promotion.py --restore DIRECTORY`` goes on with it: trials that were paused wait on, and are promoted as before.
+Run it with ``python examples/asha_promotion.py``; it takes a minute on two cores and downloads
+nothing. Whatever ends it in the middle, ``python examples/asha_promotion.py --restore DIRECTORY``
+goes on with it: trials that were paused wait on, and are promoted as before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CHECKPOINT = "model.pt"
 def train(config: dict[str, Any]) -> None:
     """Train one network; report, and save it, after each epoch.
 
-    A trial that is promoted comes here again, in a new process, and goes on from its checkpoint. Without checkpoints nothing could pause.
+    A trial that is promoted comes here again, in a new process, and goes on from its checkpoint.
+    Without checkpoints nothing could pause.
     """
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)

@@ -1,7 +1,8 @@
 """Search for the most accurate tree that stays within a budget of leaves: a constraint is respected without being known beforehand.
 
-Run it with ``python examples/constraints.py``; it takes some seconds and downloads nothing. How many leaves a tree will have follows from
-its hyperparameters only once it is trained, so the space cannot be cut to what is allowed.
+Run it with ``python examples/constraints.py``; it takes some seconds and downloads nothing. How
+many leaves a tree will have follows from its hyperparameters only once it is trained, so the space
+cannot be cut to what is allowed.
 """
 
 from __future__ import annotations

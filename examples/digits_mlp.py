@@ -1,8 +1,9 @@
 """Tune a small neural network on handwritten digits: 24 trials, two at a time, the weak ones stopped early.
 
-Run it with ``python examples/digits_mlp.py``; it takes less than a minute on two cores and downloads nothing. Whatever ends it in the
-middle, ``python examples/digits_mlp.py --restore DIRECTORY`` goes on with it: results and decisions are kept, and each network that was
-being trained goes on from its latest checkpoint, to the same learning curve.
+Run it with ``python examples/digits_mlp.py``; it takes less than a minute on two cores and
+downloads nothing. Whatever ends it in the middle, ``python examples/digits_mlp.py --restore
+DIRECTORY`` goes on with it: results and decisions are kept, and each network that was being trained
+goes on from its latest checkpoint, to the same learning curve.
 """
 
 from __future__ import annotations
@@ -77,9 +78,10 @@ def evaluate(model: nn.Module, data: Split) -> dict[str, float]:
 def train(config: dict[str, Any]) -> None:
     """Train one network, report after each epoch, and save it with every third report.
 
-    A trial whose process or whose whole experiment was ended comes here again and goes on from its latest checkpoint. That it comes to the
-    same curve as if nothing had happened takes all that training depends on: the network, the optimizer's momentum, and the state of
-    the random generator, from which the order of the images and the dropout follow.
+    A trial whose process or whose whole experiment was ended comes here again and goes on from its
+    latest checkpoint. That it comes to the same curve as if nothing had happened takes all that
+    training depends on: the network, the optimizer's momentum, and the state of the random
+    generator, from which the order of the images and the dropout follow.
     """
     torch.manual_seed(config["seed"])
     training, validation, _ = load_splits()

@@ -1,8 +1,9 @@
 """Tune a small Keras network on handwritten digits: 16 configurations, of which the best third is promoted at 2 and at 6 epochs.
 
-Run it with ``python examples/keras_digits.py``; it takes less than a minute on two cores and downloads nothing. A network that is paused
-goes on from its checkpoint when it is promoted, in a new process: `resume` loads weights and optimizer, and tells the epoch. Whatever
-ends the search in the middle, ``python examples/keras_digits.py --restore DIRECTORY`` goes on with it in the same way.
+Run it with ``python examples/keras_digits.py``; it takes less than a minute on two cores and
+downloads nothing. A network that is paused goes on from its checkpoint when it is promoted, in a
+new process: `resume` loads weights and optimizer, and tells the epoch. Whatever ends the search in
+the middle, ``python examples/keras_digits.py --restore DIRECTORY`` goes on with it in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tune LightGBM on scikit-learn's breast cancer data: 24 configurations, of which the best third is promoted at 5, 15 and 45 rounds.
 
-Run it with ``python examples/lightgbm_cancer.py``; it takes half a minute on two cores and downloads nothing. A model that is paused grows
-on from its checkpoint when it is promoted: `resume` tells LightGBM the model and the rounds that are left. Whatever ends the search in the
-middle, ``python examples/lightgbm_cancer.py --restore DIRECTORY`` goes on with it in the same way.
+Run it with ``python examples/lightgbm_cancer.py``; it takes half a minute on two cores and
+downloads nothing. A model that is paused grows on from its checkpoint when it is promoted: `resume`
+tells LightGBM the model and the rounds that are left. Whatever ends the search in the middle,
+``python examples/lightgbm_cancer.py --restore DIRECTORY`` goes on with it in the same way.
 """
 
 from __future__ import annotations

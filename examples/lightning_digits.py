@@ -1,8 +1,9 @@
 """Tune a small Lightning network on handwritten digits: 12 configurations, of which the best third is promoted at 1 and at 3 epochs.
 
-Run it with ``python examples/lightning_digits.py``; it takes less than a minute on two cores and downloads nothing. A training that is
-paused goes on from its checkpoint when it is promoted, in a new process: `resume` gives Lightning the file with weights, optimizer and
-loops. Whatever ends the search in the middle, ``python examples/lightning_digits.py --restore DIRECTORY`` goes on with it.
+Run it with ``python examples/lightning_digits.py``; it takes less than a minute on two cores and
+downloads nothing. A training that is paused goes on from its checkpoint when it is promoted, in a
+new process: `resume` gives Lightning the file with weights, optimizer and loops. Whatever ends the
+search in the middle, ``python examples/lightning_digits.py --restore DIRECTORY`` goes on with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Let a population of networks discover a schedule for the learning rate: six members, two at a time, the worst become clones of the best.
 
-Run it with ``python examples/pbt_digits.py``; it takes a minute on two cores and downloads nothing. Whatever ends it in the middle,
-``python examples/pbt_digits.py --restore DIRECTORY`` goes on with it: who has taken over from whom stays as it was.
+Run it with ``python examples/pbt_digits.py``; it takes a minute on two cores and downloads nothing.
+Whatever ends it in the middle, ``python examples/pbt_digits.py --restore DIRECTORY`` goes on with
+it: who has taken over from whom stays as it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Search twice, with and without saying where good values are expected, and see how far each comes with as few trials.
 
-Run it with ``python examples/prior.py``; it takes some seconds and downloads nothing. The ranges are wide on purpose: a prior is for those
-who do not want to rule anything out, and yet know where they would look first.
+Run it with ``python examples/prior.py``; it takes some seconds and downloads nothing. The ranges
+are wide on purpose: a prior is for those who do not want to rule anything out, and yet know where
+they would look first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ EXPECTED = {
     "C": tune.loguniform(1e-4, 1e6, prior=1.0),
     "gamma": tune.loguniform(1e-9, 1e3, prior=1e-3, prior_confidence="high"),
 }
-"""Rules of thumb: 1 for ``C``, and for ``gamma`` one over the number of features times their variance, roughly."""
+"""Rules of thumb: 1 for ``C``, and for ``gamma`` one over the number of features times their
+variance, roughly."""
 
 
 def train(config: dict[str, Any]) -> None:

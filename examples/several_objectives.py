@@ -1,7 +1,8 @@
 """Search for forests that are both accurate and small: no single best one comes out, but all those that nothing beats in both.
 
-Run it with ``python examples/several_objectives.py``; it takes some seconds and downloads nothing. With matplotlib installed the trade-off
-is drawn to ``pareto.svg`` in the experiment's directory, without it a table is printed.
+Run it with ``python examples/several_objectives.py``; it takes some seconds and downloads nothing.
+With matplotlib installed the trade-off is drawn to ``pareto.svg`` in the experiment's directory,
+without it a table is printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Search over a scikit-learn pipeline on handwritten digits, as `RandomizedSearchCV` does, but with trials that are stopped between folds.
 
-Run it with ``python examples/sklearn_search.py``; it takes half a minute on two cores and downloads nothing. With ``--storage-path``, the
-same line goes on with a search that was killed: what is complete is not run again.
+Run it with ``python examples/sklearn_search.py``; it takes half a minute on two cores and downloads
+nothing. With ``--storage-path``, the same line goes on with a search that was killed: what is
+complete is not run again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Discover a schedule of the learning rate for a tiny transformer that learns which half of a line of words is the larger.
 
-Run it with ``python examples/transformers_tiny.py``; it takes less than a minute on two cores and downloads nothing: the data are made
-here, and the model begins with random weights. Every second epoch the worse half of the population takes over the checkpoints of the
-better one, with other learning rates: `resume` gives them to Transformers' `Trainer`, and the callback lets the new rate win. Whatever ends
-the search in the middle, ``python examples/transformers_tiny.py --restore DIRECTORY`` goes on with it.
+Run it with ``python examples/transformers_tiny.py``; it takes less than a minute on two cores and
+downloads nothing: the data are made here, and the model begins with random weights. Every second
+epoch the worse half of the population takes over the checkpoints of the better one, with other
+learning rates: `resume` gives them to Transformers' `Trainer`, and the callback lets the new rate
+win. Whatever ends the search in the middle, ``python examples/transformers_tiny.py --restore
+DIRECTORY`` goes on with it.
 """
 
 from __future__ import annotations

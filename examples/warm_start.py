@@ -1,8 +1,9 @@
 """Tune twice: a short search over a wide space, then a longer one that begins with the best of the first.
 
-Run it with ``python examples/warm_start.py``; it takes half a minute on two cores and downloads nothing. With
-``python examples/warm_start.py --earlier DIRECTORY`` the second search begins with the best of an experiment that lies there already:
-one of this engine, or one of Ray Tune, as long as it reported ``accuracy``.
+Run it with ``python examples/warm_start.py``; it takes half a minute on two cores and downloads
+nothing. With ``python examples/warm_start.py --earlier DIRECTORY`` the second search begins with
+the best of an experiment that lies there already: one of this engine, or one of Ray Tune, as long
+as it reported ``accuracy``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ NARROW = {
     "alpha": tune.loguniform(1e-7, 1.0),
     "epochs": 12,
 }
-"""The second search trains longer and looks closer. Points of the first that lie outside are left out, with a warning that names them."""
+"""The second search trains longer and looks closer. Points of the first that lie outside are left
+out, with a warning that names them."""
 
 
 def train(config: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Tune XGBoost on scikit-learn's breast cancer data: 24 configurations, the weak ones stopped after 5 and after 20 rounds.
 
-Run it with ``python examples/xgboost_cancer.py``; it takes half a minute on two cores and downloads nothing. The model is saved every fifth
-round. Whatever ends the search in the middle, ``python examples/xgboost_cancer.py --restore DIRECTORY`` goes on with it, and `resume` with
-the rounds that each model lacks.
+Run it with ``python examples/xgboost_cancer.py``; it takes half a minute on two cores and downloads
+nothing. The model is saved every fifth round. Whatever ends the search in the middle, ``python
+examples/xgboost_cancer.py --restore DIRECTORY`` goes on with it, and `resume` with the rounds that
+each model lacks.
 """
 
 from __future__ import annotations

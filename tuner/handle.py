@@ -114,8 +114,10 @@ class Handle:
         """Return a table with a row for each trial so far; see `ResultGrid.get_dataframe`.
 
         Args:
-            filter_metric: Take of each trial the result with the best value of this metric; None takes the last result.
-            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode.
+            filter_metric: Take of each trial the result with the best value of this metric; None
+                takes the last result.
+            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are;
+                None for the `TuneConfig`'s mode.
         """
         return self.results().get_dataframe(filter_metric, filter_mode)
 
@@ -126,7 +128,8 @@ class Handle:
     def stop(self, *, urgent: bool = False) -> None:
         """Stop the experiment, as Ctrl-C does: running trials save and leave.
 
-        `Tuner.restore` continues them. Returns at once; `wait` returns when the experiment has ended.
+        `Tuner.restore` continues them. Returns at once; `wait` returns when the experiment has
+        ended.
 
         Args:
             urgent: Kill the workers instead of asking them.
@@ -150,9 +153,9 @@ class Handle:
         """Pause a trial until `resume_trial`, whatever the scheduler decides; its resources are free.
 
         A running trial that can save on request does so and leaves with its next report; a function
-        leaves once it has reported a checkpoint, and what it trained since its latest one is trained
-        again. While trials are paused by hand, the experiment does not end except at its time budget
-        or when it is stopped; a restored experiment continues them.
+        leaves once it has reported a checkpoint, and what it trained since its latest one is
+        trained again. While trials are paused by hand, the experiment does not end except at its
+        time budget or when it is stopped; a restored experiment continues them.
 
         Raises:
             NotGranted: If there is no such trial, it is over, or has been paused by hand already.
@@ -179,14 +182,15 @@ class Handle:
         """Start a new trial from a checkpoint of another, with other hyperparameters; return its id.
 
         The other trial continues unchanged. The new one is not counted in ``num_samples``; the
-        scheduler treats it like any other trial, and the searcher is not told of it. Where the other
-        trial has no checkpoint yet but can save on request, this waits for the checkpoint.
+        scheduler treats it like any other trial, and the searcher is not told of it. Where the
+        other trial has no checkpoint yet but can save on request, this waits for the checkpoint.
 
         Args:
             trial_id: The trial whose checkpoint is used; it may have ended.
             config: The hyperparameters to change, nested or by flattened names, with plain values:
                 numbers, strings, booleans, None and lists of them. None for a copy.
-            checkpoint: Index of the checkpoint, e.g. 3 for ``checkpoint_000003``; None for the latest.
+            checkpoint: Index of the checkpoint, e.g. 3 for ``checkpoint_000003``; None for the
+                latest.
 
         Raises:
             NotGranted: If there is no such trial, checkpoint or hyperparameter.

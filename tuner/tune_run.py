@@ -118,15 +118,16 @@ def run(
     """Run an experiment and return what it came to: Ray Tune's older entry point; new code uses `Tuner`.
 
     Args:
-        run_or_experiment: What each trial runs: a function of the configuration, a subclass of `Trainable`, the name that either was
-            registered under, or an `Experiment`.
+        run_or_experiment: What each trial runs: a function of the configuration, a subclass of
+            `Trainable`, the name that either was registered under, or an `Experiment`.
         name: Name of the experiment, see `RunConfig`.
         metric: What is optimised, see `TuneConfig`.
         mode: ``"min"`` or ``"max"``: the direction in which `metric` is optimised.
         stop: When a trial has trained enough, see `RunConfig`.
         time_budget_s: After so many seconds everything stops.
         config: The search space: the ``param_space`` of a `Tuner`.
-        resources_per_trial: What each trial occupies, see `with_resources`; comes before what the trainable asks for itself.
+        resources_per_trial: What each trial occupies, see `with_resources`; comes before what the
+            trainable asks for itself.
         num_samples: How many trials, or how often a grid is repeated.
         storage_path: Directory in which the experiment's own is made.
         storage_filesystem: Must be None, see `RunConfig`.
@@ -136,32 +137,40 @@ def run(
         verbose: How much is shown, see `RunConfig`.
         progress_reporter: What is shown of the progress, and when.
         log_to_file: Accepted for compatibility, see `RunConfig`.
-        trial_name_creator: Accepted for compatibility and not used, like `trial_dirname_creator`, `sync_config` and `reuse_actors`.
+        trial_name_creator: Accepted for compatibility and not used, like `trial_dirname_creator`,
+            `sync_config` and `reuse_actors`.
         trial_dirname_creator: See `trial_name_creator`.
         sync_config: See `trial_name_creator`.
         max_failures: How often a failed trial is tried again, see `FailureConfig`.
         fail_fast: Whether the first failure ends the experiment, see `FailureConfig`.
-        resume: True or ``"AUTO"`` continues the experiment of this name, with what is given here, or begins it where there is none.
-            ``"AUTO+ERRORED"`` also tries failed trials again, from their checkpoints, and ``"AUTO+RESTART_ERRORED"`` from their
-            beginning; with ``"_ONLY"`` behind either, trials that were not over end.
+        resume: True or ``"AUTO"`` continues the experiment of this name, with what is given here,
+            or begins it where there is none. ``"AUTO+ERRORED"`` also tries failed trials again,
+            from their checkpoints, and ``"AUTO+RESTART_ERRORED"`` from their beginning; with
+            ``"_ONLY"`` behind either, trials that were not over end.
         resume_config: What becomes of which trials, as a `ResumeConfig`; implies ``resume=True``.
         reuse_actors: See `trial_name_creator`.
-        raise_on_failed_trial: Whether `TrialFailed`, which is a `TuneError`, is raised at the end if a trial has failed for good.
+        raise_on_failed_trial: Whether `TrialFailed`, which is a `TuneError`, is raised at the end
+            if a trial has failed for good.
         callbacks: See `RunConfig`.
         max_concurrent_trials: How many trials run at once.
-        keep_checkpoints_num: The ``num_to_keep`` of a `CheckpointConfig`, in scripts that are older still, like the following three.
-        checkpoint_score_attr: The ``checkpoint_score_attribute``; with ``"min-"`` in front, a smaller one is better.
+        keep_checkpoints_num: The ``num_to_keep`` of a `CheckpointConfig`, in scripts that are older
+            still, like the following three.
+        checkpoint_score_attr: The ``checkpoint_score_attribute``; with ``"min-"`` in front, a
+            smaller one is better.
         checkpoint_freq: The ``checkpoint_frequency``.
         checkpoint_at_end: The same there.
         chdir_to_trial_dir: See `TuneConfig`.
         local_dir: The same as `storage_path`.
-        if_exists: What happens where an experiment of this name is, see `RunConfig`; not one of Ray Tune's.
-        **others: Arguments of Ray Tune that have no meaning here; each is refused, with what to write instead.
+        if_exists: What happens where an experiment of this name is, see `RunConfig`; not one of Ray
+            Tune's.
+        **others: Arguments of Ray Tune that have no meaning here; each is refused, with what to
+            write instead.
 
     Raises:
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If an argument is out of range, or has no meaning here; says what to do.
-        TrialFailed: If a trial has failed for good; the experiment is complete then, and `raise_on_failed_trial` decides.
+        TrialFailed: If a trial has failed for good; the experiment is complete then, and
+            `raise_on_failed_trial` decides.
         Exception: As `Tuner.fit` does.
 
     Example:
@@ -175,8 +184,8 @@ def run(
         {'x': 1.0}
 
     Departures:
-        A name that is taken is refused; Ray Tune mixes the trials of both experiments in one directory. With `resume`, what is given
-        here holds.
+        A name that is taken is refused; Ray Tune mixes the trials of both experiments in one
+        directory. With `resume`, what is given here holds.
     """
     given = {name: value for name, value in locals().items() if name in _ARGUMENTS}
     _refuse(others)
@@ -283,11 +292,11 @@ def run_experiments(
     """Run experiments one after another and return all their trials; new code uses a `Tuner` for each.
 
     Args:
-        experiments: An `Experiment`, a dictionary of descriptions by names (``{"first": {"run": train, "config": ...}}``), or a list
-            of either.
+        experiments: An `Experiment`, a dictionary of descriptions by names (``{"first": {"run":
+            train, "config": ...}}``), or a list of either.
         concurrent: Accepted for compatibility: each experiment uses the whole machine by itself.
-        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets its own copy of `scheduler`, `search_alg`
-            and `stop`.
+        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets its own
+            copy of `scheduler`, `search_alg` and `stop`.
 
     Raises:
         TypeError: If there is no such argument, or something is no experiment.

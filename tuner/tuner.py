@@ -47,18 +47,21 @@ class Tuner:
     """An experiment: many training runs, each with another configuration.
 
     Args:
-        trainable: What each trial runs: a function of the configuration, a subclass of `Trainable`, or the name that either was
-            registered under.
-        param_space: The search space: a dictionary of constants, domains such as `uniform`, and ``grid_search``, nested as you like.
+        trainable: What each trial runs: a function of the configuration, a subclass of `Trainable`,
+            or the name that either was registered under.
+        param_space: The search space: a dictionary of constants, domains such as `uniform`, and
+            ``grid_search``, nested as you like.
         tune_config: What is searched for, and how.
         run_config: Where the experiment lives, and how it is run.
-        resume: ``"auto"`` continues the experiment of that name where there is one, with what is given here and as `restore` does, and
-            starts it where there is none; ``RunConfig(name=...)`` has to be fixed for that. None, the default, starts it.
+        resume: ``"auto"`` continues the experiment of that name where there is one, with what is
+            given here and as `restore` does, and starts it where there is none;
+            ``RunConfig(name=...)`` has to be fixed for that. None, the default, starts it.
 
     Raises:
         TypeError: If an argument has the wrong type, e.g. a function that takes no configuration.
         ValueError: If a setting is out of range or two contradict each other.
-        StorageError: If an experiment is to be resumed whose directory cannot be read; it never starts over.
+        StorageError: If an experiment is to be resumed whose directory cannot be read; it never
+            starts over.
 
     Example:
         >>> import tuner as tune
@@ -150,53 +153,65 @@ class Tuner:
     ) -> Self:
         """Return the experiment that lies in a directory, to be continued by `fit`.
 
-        Trials that were not over go on from their latest checkpoints, under their ids; what was decided stays decided. The directory may
-        have been moved or copied. Nothing in it is executed, imported or unpickled: what was declared by names and plain values is
-        constructed anew by today's code, and what could only be described (functions, objects and classes of your own, callbacks) has to
-        be given again.
+        Trials that were not over go on from their latest checkpoints, under their ids; what was
+        decided stays decided. The directory may have been moved or copied. Nothing in it is
+        executed, imported or unpickled: what was declared by names and plain values is constructed
+        anew by today's code, and what could only be described (functions, objects and classes of
+        your own, callbacks) has to be given again.
 
-        Whatever is given here holds from now on, in place of what was recorded; None stands for what was recorded. `fit` tells each
-        difference. Another scheduler or stop criterion governs the future only, another space or searcher the trials to come, and
-        the seed always stays.
+        Whatever is given here holds from now on, in place of what was recorded; None stands for
+        what was recorded. `fit` tells each difference. Another scheduler or stop criterion governs
+        the future only, another space or searcher the trials to come, and the seed always stays.
 
         Args:
             path: The experiment's directory.
-            trainable: What its trials run, which has the name of what they ran before. Changed code under that name is told, not refused.
+            trainable: What its trials run, which has the name of what they ran before. Changed code
+                under that name is told, not refused.
             resume_unfinished: False ends the trials that were not over instead.
-            resume_errored: Whether trials that failed are tried again, from their latest checkpoints.
-            restart_errored: Whether they are tried again from the beginning; `resume_errored` comes first.
+            resume_errored: Whether trials that failed are tried again, from their latest
+                checkpoints.
+            restart_errored: Whether they are tried again from the beginning; `resume_errored` comes
+                first.
             param_space: The search space.
             storage_filesystem: Must be None, see `RunConfig`.
             _resume_config: The same as `resume_config`.
             tune_config: What is searched for, and how, as a whole.
             run_config: How it is run, as a whole; its ``name`` and ``storage_path`` do not matter.
             resume_config: What becomes of which trials, instead of the three switches.
-            metric: As in `TuneConfig`, like the following six. With another metric, scheduler and searcher hear all earlier results again.
+            metric: As in `TuneConfig`, like the following six. With another metric, scheduler and
+                searcher hear all earlier results again.
             mode: The direction of `metric`.
             scheduler: Governs the trials that go on and those to come.
-            search_alg: Another searcher learns from what it proposes itself, and nothing from earlier configurations.
+            search_alg: Another searcher learns from what it proposes itself, and nothing from
+                earlier configurations.
             num_samples: With more of them there will be more trials.
-            time_budget_s: Counts from the beginning of the experiment; with more of it interrupted trials go on.
+            time_budget_s: Counts from the beginning of the experiment; with more of it interrupted
+                trials go on.
             max_concurrent_trials: 0 for as many as the resources allow.
             stop: As in `RunConfig`, like all that follow; ``{}`` for no criterion.
             callbacks: An empty list for none.
             checkpoint_config: Applies to checkpoints to come.
             failure_config: Applies to failures to come.
-            resources: What the experiment may occupy in all; recorded amounts hold on another machine, too.
+            resources: What the experiment may occupy in all; recorded amounts hold on another
+                machine, too.
             executor: Where trials run.
             verbose: How much is shown.
-            steal: Whether a driver of this machine that still holds the experiment, since it hangs, say, is killed.
-            salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is cut off is kept aside and done again.
-            allow_other_trainable: Whether a trainable of another name is taken; trials that have begun go on with it.
+            steal: Whether a driver of this machine that still holds the experiment, since it hangs,
+                say, is killed.
+            salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is
+                cut off is kept aside and done again.
+            allow_other_trainable: Whether a trainable of another name is taken; trials that have
+                begun go on with it.
 
         Raises:
-            ValueError: If `trainable` has another name than what was trained, or something that could only be described is not given
-                again; names every such place.
+            ValueError: If `trainable` has another name than what was trained, or something that
+                could only be described is not given again; names every such place.
             StorageError: If there is no experiment, or it cannot be read.
 
         Departures:
-            Ray Tune unpickles scheduler, searcher, stop criterion and callbacks from the directory, so that later changes to their code or
-            arguments have no effect, and starts over where the state cannot be read.
+            Ray Tune unpickles scheduler, searcher, stop criterion and callbacks from the directory,
+            so that later changes to their code or arguments have no effect, and starts over where
+            the state cannot be read.
         """
         if storage_filesystem is not None:
             raise ValueError(
@@ -251,8 +266,9 @@ class Tuner:
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Return whether a directory holds an experiment that can be continued.
 
-        Its declaration has to be readable and its journal whole, up to a torn end; nothing is locked or changed. Where this is False
-        because of damage, `restore` says what is damaged, and a new `Tuner` of that name refuses to take the directory.
+        Its declaration has to be readable and its journal whole, up to a torn end; nothing is
+        locked or changed. Where this is False because of damage, `restore` says what is damaged,
+        and a new `Tuner` of that name refuses to take the directory.
 
         Departures:
             Ray Tune looks for one file, whatever is in it.
@@ -266,27 +282,34 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
 
-        A trial that fails does not raise: its error is in the results. Where all trials fail for one cause, the experiment stops early (see
-        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code of a script will be 1,
-        unless it runs another experiment with success after that, or says `sys.exit` with a code of its own.
+        A trial that fails does not raise: its error is in the results. Where all trials fail for
+            one cause, the experiment stops early (see
+        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code
+        of a script will be 1, unless it runs another experiment with success after that, or says
+        `sys.exit` with a code of its own.
 
-        The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what batch systems send), lets running trials
-        save and leave within ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is nearly over. The
-        experiment can be restored then, and the line of code for it is printed. After Ctrl-C `fit` returns what there is, with the
-        interrupted trials marked, and the script goes on; its exit code will be 130, as shells expect of one that was interrupted. After
-        any other signal, and at the time limit, a script ends here, with the exit code below; one that wants to go on catches the
-        `SystemExit` and calls `get_results`. In a notebook or an interpreter `fit` always returns.
+        The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what
+        batch systems send), lets running trials save and leave within
+        ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is
+        nearly over. The experiment can be restored then, and the line of code for it is printed.
+        After Ctrl-C `fit` returns what there is, with the interrupted trials marked, and the script
+        goes on; its exit code will be 130, as shells expect of one that was interrupted. After any
+        other signal, and at the time limit, a script ends here, with the exit code below; one that
+        wants to go on catches the `SystemExit` and calls `get_results`. In a notebook or an
+        interpreter `fit` always returns.
 
         Raises:
             RuntimeError: If it has been called before.
-            ValueError: If scheduler and TuneConfig both name a metric, a trial asks for more than there is, or a `Secret` is not set.
-            TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
+            ValueError: If scheduler and TuneConfig both name a metric, a trial asks for more than
+                there is, or a `Secret` is not set.
+            TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the
+                variable to blame.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
             MetricNotReported: If a trial completed and no trial has ever reported the metric.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
-            SystemExit: In a script that was told to end, once everything is saved: with 128 plus the signal's number (143 for SIGTERM,
-                129 for SIGHUP), or 124 at the time limit.
+            SystemExit: In a script that was told to end, once everything is saved: with 128 plus
+                the signal's number (143 for SIGTERM, 129 for SIGHUP), or 124 at the time limit.
 
         Departures:
             Ray Tune loses what SIGTERM and SIGHUP find unsaved.
@@ -297,9 +320,10 @@ class Tuner:
     def start(self) -> Handle:
         """Run the experiment in the background, and return a handle by which it is watched and steered.
 
-        What `fit` refuses before anything is run is refused here; what it raises at the end, `Handle.wait` does. Signals are the
-        script's own business then: none is caught while the experiment runs, and the engine exits no script. A script that comes to its
-        end waits for the experiment.
+        What `fit` refuses before anything is run is refused here; what it raises at the end,
+        `Handle.wait` does. Signals are the script's own business then: none is caught while the
+        experiment runs, and the engine exits no script. A script that comes to its end waits for
+        the experiment.
 
         Raises:
             RuntimeError: If it, or `fit`, has been called before.
@@ -325,7 +349,8 @@ class Tuner:
         """Do what ``tuner rerun`` or ``tuner resume`` has started the script for, in place of beginning an experiment.
 
         Raises:
-            SystemExit: Once a trial has been trained again; there are no results of a whole experiment with which the script could go on.
+            SystemExit: Once a trial has been trained again; there are no results of a whole
+                experiment with which the script could go on.
         """
         if self._is_used:
             return
@@ -395,25 +420,32 @@ def rerun(
 ) -> Result:
     """Train one trial of an experiment again, alone, with the configuration, the resources and the seed that it had.
 
-    It becomes an experiment of its own beside the other one, named ``<experiment>_<trial>_rerun``, and begins at its first iteration,
-    whatever checkpoints there are. No scheduler stops it: it trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets,
-    or its own; where no trial has come to such an end, to the iteration that it had reached.
-    At the beginning it is printed what differs now (trainable, versions, git commit), at the end how the results compare with the recorded.
+    It becomes an experiment of its own beside the other one, named ``<experiment>_<trial>_rerun``,
+    and begins at its first iteration, whatever checkpoints there are. No scheduler stops it: it
+    trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets, or its own; where
+    no trial has come to such an end, to the iteration that it had reached. At the beginning it is
+    printed what differs now (trainable, versions, git commit), at the end how the results compare
+    with the recorded.
 
-    Two runs agree as far as the training code takes its chance from ``get_context().get_seed()``, or from the global generators of Python
-    and NumPy, which are seeded with it; PyTorch and others are for the code to seed.
+    Two runs agree as far as the training code takes its chance from ``get_context().get_seed()``,
+    or from the global generators of Python and NumPy, which are seeded with it; PyTorch and others
+    are for the code to seed.
 
     Args:
         path: The experiment's directory.
         trial: The trial's id, or its number: 3 stands for ``t00003``.
         trainable: What its trials run, with what `with_parameters` has bound.
-        param_space: The experiment's space; needed where the trial's configuration holds functions or objects from it.
+        param_space: The experiment's space; needed where the trial's configuration holds functions
+            or objects from it.
         stop: When the trial ends, as in `RunConfig`; None for what was declared.
-        **run_config: Other fields of `RunConfig` that are to be different, ``storage_path``, ``executor`` or ``verbose`` for example.
+        **run_config: Other fields of `RunConfig` that are to be different, ``storage_path``,
+            ``executor`` or ``verbose`` for example.
 
     Raises:
-        ValueError: If there is no such trial, or it went on from a checkpoint of another one, as under PBT.
-        StorageError: If the experiment cannot be read, or the configuration holds objects and no `param_space` is given.
+        ValueError: If there is no such trial, or it went on from a checkpoint of another one, as
+            under PBT.
+        StorageError: If the experiment cannot be read, or the configuration holds objects and no
+            `param_space` is given.
 
     Example:
         >>> import tuner as tune
@@ -529,7 +561,8 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
         withdraw_failure()
         return
     if finished.exit_code in CODES_AT_THE_END or finished.is_searching:
-        # The searcher's thread may be in the middle of C++ code, in which a Python that shuts down orderly would abort the process.
+        # The searcher's thread may be in the middle of C++ code, in which a Python that shuts down
+        # orderly would abort the process.
         end_script_with(finished.exit_code)
     if finished.exit_code not in CODES_AT_THE_END:
         raise SystemExit(finished.exit_code)

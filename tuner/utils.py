@@ -53,14 +53,16 @@ def validate_save_restore(
     Args:
         trainable_cls: A subclass of `Trainable`.
         config: The configuration to train with.
-        num_gpus: Accepted for compatibility: it runs in this process, which has the GPUs that it has.
+        num_gpus: Accepted for compatibility: it runs in this process, which has the GPUs that it
+            has.
 
     Returns:
         True.
 
     Raises:
         TypeError: If it is no subclass of `Trainable`.
-        AssertionError: If the second object does not go on at the iteration at which the first one was saved.
+        AssertionError: If the second object does not go on at the iteration at which the first one
+            was saved.
         Exception: What the class itself raises where it cannot be saved or loaded.
     """
     if not (isinstance(trainable_cls, type) and issubclass(trainable_cls, Trainable)):

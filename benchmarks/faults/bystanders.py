@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 MARK = "FAULTS_MARK"
-"""Environment variable that is another one for each experiment; the bench itself does not have it."""
+"""Environment variable that is another one for each experiment; the bench itself does not have
+it."""
 LEAVER = "FAULTS_LEAVER"
 """Environment variable of processes that a trial has put into a session of their own."""
 _ZYGOTE = b"tuner.execution.local.zygote"

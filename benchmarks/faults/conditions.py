@@ -77,7 +77,8 @@ def at_most(
         what: What the values are.
         values: Seconds.
         limit_s: The limit.
-        is_middle: Whether the limit is for the middle value alone, where a single one tells as much about the machine's other work.
+        is_middle: Whether the limit is for the middle value alone, where a single one tells as much
+            about the machine's other work.
     """
     ordered = sorted(values)
     accepted = f"<= {limit_s:g} s{', the middle one' if is_middle else ''}"

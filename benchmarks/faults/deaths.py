@@ -1,6 +1,7 @@
 """How soon the death of a trial is noticed, whatever it dies of: ``python -m benchmarks.faults.deaths``.
 
-Each trial writes down when it dies, by the clock that all processes of the machine share; the driver's callbacks hear of it.
+Each trial writes down when it dies, by the clock that all processes of the machine share; the
+driver's callbacks hear of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Kills the digits example in the middle of its training, restores it, and compares: ``python -m benchmarks.faults.digits``.
 
-One network at a time is trained by default, so that the scheduler hears of the results in the same order each time, and everything has
-to be the same. With ``--concurrent 2`` that order is chance, killed or not, and with it which networks are stopped early: there, each
-curve has to be the same as far as it was trained both times.
+One network at a time is trained by default, so that the scheduler hears of the results in the same
+order each time, and everything has to be the same. With ``--concurrent 2`` that order is chance,
+killed or not, and with it which networks are stopped early: there, each curve has to be the same as
+far as it was trained both times.
 """
 
 from __future__ import annotations

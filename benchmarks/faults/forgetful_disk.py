@@ -1,8 +1,9 @@
 """A disk that forgets what was not flushed, under a real file system: what a power cut leaves, at any instant, as often as one likes.
 
-An ext4 lies on a loop device, and that on a file which this process serves to the kernel itself, by the protocol of FUSE. So it sees each
-write to the disk and each flush, in their order. After a power cut, what was written before the last flush is there; of what was written
-after it, any blocks may be. Linux only, and for root: it mounts.
+An ext4 lies on a loop device, and that on a file which this process serves to the kernel itself, by
+the protocol of FUSE. So it sees each write to the disk and each flush, in their order. After a
+power cut, what was written before the last flush is there; of what was written after it, any blocks
+may be. Linux only, and for root: it mounts.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class Platter:
 
         Args:
             number: Which write.
-            chance: Tells which of those that were not flushed are there, and how much of the last one.
+            chance: Tells which of those that were not flushed are there, and how much of the last
+                one.
         """
         content = bytearray(self._before)
         num_safe = self._flushed[bisect_right(self._flushed, number) - 1]
@@ -210,7 +212,8 @@ class ForgetfulDisk:
     def _attributes(self) -> bytes:
         mode = stat.S_IFREG | 0o600
         num_sectors = SIZE_BYTES // _SECTOR_BYTES
-        # For an hour, then: its number, size and sectors, six times, how it may be used, how many names it has, and the size of a block.
+        # For an hour, then: its number, size and sectors, six times, how it may be used, how many
+        # names it has, and the size of a block.
         return _ATTRIBUTES.pack(
             3600, 0, 0, 1, SIZE_BYTES, num_sectors, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0
         )

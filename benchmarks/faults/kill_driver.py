@@ -1,8 +1,9 @@
 """Kills the driver at random instants, restores, and compares with what the trials know: ``python -m benchmarks.faults.kill_driver``.
 
-Each experiment is killed several times at instants drawn from a seed, in its start and its restores as well, and is restored each time
-in a fresh process, until it comes to its end. ``--victim`` says who dies: ``driver``, ``driver+zygote``, ``group`` (the driver's process
-group) or ``container`` (every process); all but the first give each trial loader processes that have to go as well.
+Each experiment is killed several times at instants drawn from a seed, in its start and its restores
+as well, and is restored each time in a fresh process, until it comes to its end. ``--victim`` says
+who dies: ``driver``, ``driver+zygote``, ``group`` (the driver's process group) or ``container``
+(every process); all but the first give each trial loader processes that have to go as well.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Story:
         lives: The experiment; only its directory and its starts are looked at.
         kills: What was seen after each kill.
         entries: The ledger.
-        num_leavers: Processes in sessions of their own that the next driver had not found, over all of its lives.
+        num_leavers: Processes in sessions of their own that the next driver had not found, over all
+            of its lives.
         status: Exit status of the last driver.
     """
 

@@ -1,8 +1,9 @@
 """The ledger: what the trials know to be acknowledged, kept where no code of the product ever writes.
 
-Each process appends to a file of its own, one line in one system call, after `report` has returned. A process that is killed between
-the two has an acknowledged result that the ledger lacks, so the ledger never accuses wrongly. Times are those of the monotonic clock,
-which all processes of a machine share.
+Each process appends to a file of its own, one line in one system call, after `report` has returned.
+A process that is killed between the two has an acknowledged result that the ledger lacks, so the
+ledger never accuses wrongly. Times are those of the monotonic clock, which all processes of a
+machine share.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Entry:
     """A line of the ledger.
 
     Attributes:
-        kind: ``report`` when one has returned, ``start`` when a training function has been entered; the driver notes what it has done.
+        kind: ``report`` when one has returned, ``start`` when a training function has been entered;
+            the driver notes what it has done.
         life: Which driver of the experiment this was under.
         at_s: Monotonic time.
         trial: The trial, empty for the driver.

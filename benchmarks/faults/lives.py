@@ -64,7 +64,8 @@ class Lives:
         mark: What marks its processes.
         pace_s: Seconds that an iteration takes.
         has_loaders: Whether each trial has processes of its own.
-        storage: Where the experiment lies, if it is not to be below `root`; it may be there already.
+        storage: Where the experiment lies, if it is not to be below `root`; it may be there
+            already.
         durability: The experiment's.
     """
 
@@ -115,7 +116,8 @@ class Lives:
             victim: Who is killed with it, see `bystanders.KILLS`.
 
         Returns:
-            What was seen after the kill, or the exit status of a driver that came to the end before.
+            What was seen after the kill, or the exit status of a driver that came to the end
+            before.
         """
         life = len(self.starts_s)
         with self.output.open("ab") as output:

@@ -1,7 +1,8 @@
 """The experiment that is killed: 8 trials of 60 reports, two at a time, a checkpoint with every fifth.
 
-Each value follows from all before it, so that a trial which goes on from a wrong state shows in the table. As a script it starts
-the experiment, or goes on with it where one lies in the directory, as a user's script would, and writes the final tables.
+Each value follows from all before it, so that a trial which goes on from a wrong state shows in the
+table. As a script it starts the experiment, or goes on with it where one lies in the directory, as
+a user's script would, and writes the final tables.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PACE = "FAULTS_PACE_S"
 DURABILITY = "FAULTS_DURABILITY"
 """Environment variable: what the journal promises."""
 LOADERS = "FAULTS_LOADERS"
-"""Environment variable: whether each trial has two processes of its own, one in a session of its own."""
+"""Environment variable: whether each trial has two processes of its own, one in a session of its
+own."""
 NAME = "load"
 TIMES = ("timestamp", "date", "time_this_iter_s", "time_total_s", "time_since_restore")
 """Columns that tell when something was, which no repetition can equal."""

@@ -1,8 +1,9 @@
 """How long an experiment with a long history takes to be restored, and with how much memory: ``python -m benchmarks.faults.long_journal``.
 
-The history is that of a real experiment whose trials run in the driver's own process. It is killed when nine trials of ten are over, and
-restored twice, each time in a process of its own: first to go on, until the first new result is acknowledged and then to the end; and once
-more, to find that all is done. Neither the start of Python nor the imports count.
+The history is that of a real experiment whose trials run in the driver's own process. It is killed
+when nine trials of ten are over, and restored twice, each time in a process of its own: first to go
+on, until the first new result is acknowledged and then to the end; and once more, to find that all
+is done. Neither the start of Python nor the imports count.
 """
 
 from __future__ import annotations

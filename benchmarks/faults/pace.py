@@ -1,7 +1,8 @@
 """Whether trials keep their pace beside one that hangs, spins, is stopped or is deaf: ``python -m benchmarks.faults.pace``.
 
-Two trials report every 10 ms, first by themselves and then beside each kind of bad company, which has a third slot and is killed after a
-second without a report. What counts is how long a report and the pause before it take in the middle; the longest one is shown beside it.
+Two trials report every 10 ms, first by themselves and then beside each kind of bad company, which
+has a third slot and is killed after a second without a report. What counts is how long a report and
+the pause before it take in the middle; the longest one is shown beside it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Cuts the power under a running experiment, on a real file system: ``python -m benchmarks.faults.power_cut``. For root, on Linux.
 
-The experiment runs on a disk that notes each write and each flush, see `forgetful_disk`. From that follows what the power leaves on it at
-any instant; the file system of each such disk is mounted, the journal is read as it is found, and the experiment restored on it, in a
-fresh process, to its end. Half of the cuts hit an experiment with ``durability="group"``, half one with ``"strict"``.
+The experiment runs on a disk that notes each write and each flush, see `forgetful_disk`. From that
+follows what the power leaves on it at any instant; the file system of each such disk is mounted,
+the journal is read as it is found, and the experiment restored on it, in a fresh process, to its
+end. Half of the cuts hit an experiment with ``durability="group"``, half one with ``"strict"``.
 """
 
 from __future__ import annotations

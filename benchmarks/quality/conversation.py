@@ -32,7 +32,8 @@ class Conversation:
     def __init__(self, python: Path, module: str) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed with the conversation)
         self._home = tempfile.TemporaryDirectory()
-        # What a search writes lands in a directory that goes away; one thread is what each of them has.
+        # What a search writes lands in a directory that goes away; one thread is what each of them
+        # has.
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

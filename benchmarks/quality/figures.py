@@ -14,7 +14,8 @@ from .trace import regret_at
 SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
 """The moments at which searches are compared, as shares of their time."""
 FLOOR = 1e-2
-"""Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
+"""Regrets below this count as this; otherwise one lucky hit of the very best grid point would
+outweigh everything else."""
 NUM_RESAMPLES = 10_000
 
 Values = NDArray[np.float64]
@@ -45,10 +46,12 @@ class Comparison:
     """Searches that all ran on the same tasks with the same seeds, or at least with the first few of them.
 
     Attributes:
-        regrets: Regrets of each search: tasks by seeds by `SHARES`; of slow ones there may be fewer seeds.
+        regrets: Regrets of each search: tasks by seeds by `SHARES`; of slow ones there may be fewer
+            seeds.
         seconds: Mean CPU seconds that each search thought per suggestion.
         suggestions: Mean number of its suggestions.
-        incomplete: How many runs there are of the searches that did not run everywhere with one seed at least.
+        incomplete: How many runs there are of the searches that did not run everywhere with one
+            seed at least.
         num_seeds: How many seeds a search has that is complete.
     """
 
@@ -132,7 +135,8 @@ def _num_full_seeds(
 def bootstrap(differences: Values, seed: int = 0) -> Interval:
     """Return the mean of paired differences, tasks by seeds, and its 95 % percentile interval.
 
-    Both tasks and, within each, seeds are drawn with replacement: the interval speaks of other tasks of this kind, too, not of these alone.
+    Both tasks and, within each, seeds are drawn with replacement: the interval speaks of other
+    tasks of this kind, too, not of these alone.
 
     Example:
         >>> bootstrap(np.full((4, 3), -0.5))

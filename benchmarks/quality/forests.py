@@ -29,7 +29,8 @@ def train_forests(
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     """Return the estimated seconds of an epoch: 0.1 us for each example, tried column and level of the tree, and 0.2 ms for the tree.
 
-    Trees that draw their thresholds, instead of looking for the best, take a third of the time for each column.
+    Trees that draw their thresholds, instead of looking for the best, take a third of the time for
+    each column.
     """
     inputs = problem.train[0]
     num_examples = len(inputs) * float(config["sample"])
@@ -68,7 +69,8 @@ def _outputs(problem: Problem, config: Mapping[str, Any], rng: np.random.Generat
         random_state=int(rng.integers(2**31)),
         **settings,
     )
-    # A class that is not in the sample would be missing in what the tree says, so that all are in it, some with no weight.
+    # A class that is not in the sample would be missing in what the tree says, so that all are in
+    # it, some with no weight.
     counts = np.bincount(
         rng.integers(len(inputs), size=round(len(inputs) * config["sample"])), minlength=len(inputs)
     )

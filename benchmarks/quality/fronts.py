@@ -133,8 +133,8 @@ def front(
 ) -> Front:
     """Return the front that a configuration asks for.
 
-    `num_features` above 0 asks for so many random Fourier features, `channels` above 0 for a convolution of `kernel` by `kernel` pixels,
-    pooled by their `pool` (``"mean"`` or ``"max"``).
+    `num_features` above 0 asks for so many random Fourier features, `channels` above 0 for a
+    convolution of `kernel` by `kernel` pixels, pooled by their `pool` (``"mean"`` or ``"max"``).
     """
     num_columns = int(problem.train[0].shape[1])
     if config["num_features"]:

@@ -35,8 +35,8 @@ def loss(
     """Return the loss of each network.
 
     Args:
-        name: ``"log"`` (cross-entropy) or ``"hinge"`` (by how much other classes come closer than 1 to the true one, added up) for classes,
-            ``"mse"`` or ``"mae"`` for columns.
+        name: ``"log"`` (cross-entropy) or ``"hinge"`` (by how much other classes come closer than 1
+            to the true one, added up) for classes, ``"mse"`` or ``"mae"`` for columns.
         outputs: Of the networks.
         targets: Class numbers or columns.
         weights: Of the examples (networks by examples), or None where all count the same.
@@ -55,7 +55,8 @@ def example_weights(problem: Problem, exponents: torch.Tensor) -> torch.Tensor |
 
     Args:
         problem: With classes.
-        exponents: Of each network (networks by 1): 0 lets all examples count the same, 1 all classes.
+        exponents: Of each network (networks by 1): 0 lets all examples count the same, 1 all
+            classes.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 

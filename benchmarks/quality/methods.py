@@ -15,8 +15,9 @@ class Ours:
     Attributes:
         about: What it is, in words.
         searcher: Name of a class in `searchers`.
-        scheduler: ``"default"`` for what a search gets that leaves it to us, ``"promotion"`` or ``"stopping"`` for ASHA of that type with
-            ``reduction_factor=3`` from one epoch on, ``"fifo"`` for full trainings.
+        scheduler: ``"default"`` for what a search gets that leaves it to us, ``"promotion"`` or
+            ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on,
+            ``"fifo"`` for full trainings.
         arguments: Of the searcher.
     """
 

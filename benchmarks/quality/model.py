@@ -19,8 +19,9 @@ class Model:
 
     Attributes:
         family: Its name, in the plural.
-        train: Returns, for a problem, configurations, a number of epochs and a seed, the validation metric of each configuration (rows)
-            after each epoch (columns); NaN where training has diverged.
+        train: Returns, for a problem, configurations, a number of epochs and a seed, the validation
+            metric of each configuration (rows) after each epoch (columns); NaN where training has
+            diverged.
         cost_s: Returns the estimated seconds of one epoch of a configuration on one core.
     """
 

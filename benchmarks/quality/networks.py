@@ -26,7 +26,8 @@ DEFAULTS: Mapping[str, Any] = {
     "loss": "", "label_smoothing": 0.0, "class_weight": 0.0,
     "num_features": 0, "frequency": 1.0, "channels": 0, "kernel": 3, "pool": "mean",
 }  # fmt: skip
-"""What a configuration has where its task does not search it; as loss, cross-entropy for classes and the metric for columns."""
+"""What a configuration has where its task does not search it; as loss, cross-entropy for classes
+and the metric for columns."""
 
 _SHAPE = (
     "width", "depth", "batch_size", "activation", "optimizer", "schedule", "loss", "num_features", "channels", "kernel", "pool",
@@ -63,7 +64,8 @@ def train_networks(
 ) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
-    All are trained with the same seed, as most people do: networks of one shape begin with the same weights, and have the same order of
+    All are trained with the same seed, as most people do: networks of one shape begin with the same
+        weights, and have the same order of
     batches and the same chance in dropout. What has diverged has NaN.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)

@@ -16,10 +16,12 @@ class Problem:
     """Examples to train on and examples to validate with.
 
     Attributes:
-        metric: ``"error"`` (share of wrong classes), ``"balanced_error"`` (its mean over the true classes), ``"log_loss"`` (mean
-            cross-entropy, nats), ``"mse"`` (mean squared error as a share of the targets' variance) or ``"mae"`` (mean absolute error, as
-            a share of their deviation); all are minimised.
-        train: Inputs and targets to train on; inputs are standardised, targets are class numbers or standardised columns.
+        metric: ``"error"`` (share of wrong classes), ``"balanced_error"`` (its mean over the true
+            classes), ``"log_loss"`` (mean cross-entropy, nats), ``"mse"`` (mean squared error as a
+            share of the targets' variance) or ``"mae"`` (mean absolute error, as a share of their
+            deviation); all are minimised.
+        train: Inputs and targets to train on; inputs are standardised, targets are class numbers or
+            standardised columns.
         valid: Inputs and targets to validate with.
         num_outputs: Number of classes or of target columns.
         shape: Height and width, where the inputs are the pixels of a picture, row by row.

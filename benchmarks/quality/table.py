@@ -28,7 +28,8 @@ class Table:
     Attributes:
         name: The task.
         grid: The configurations, in the order of the rows.
-        values: The metric after each epoch (columns), to be minimised; what has diverged has `WORST`.
+        values: The metric after each epoch (columns), to be minimised; what has diverged has
+            `WORST`.
         costs_s: What an epoch of each configuration costs, in virtual seconds.
         versions: Of the libraries with which it was trained.
     """
@@ -82,7 +83,8 @@ def write_table(table: Table, directory: Path = DATA) -> Path:
     counts = np.round(
         np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST) / UNIT
     ).astype(np.uint16)
-    # The difference to the epoch before is small and packs well; it wraps around as unsigned numbers do.
+    # The difference to the epoch before is small and packs well; it wraps around as unsigned
+    # numbers do.
     steps = np.diff(counts, axis=1, prepend=np.uint16(0))
     axes = json.dumps([[axis.name, axis.scale, list(axis.values)] for axis in table.grid.axes])
     about = np.array([axes, json.dumps(table.versions)])

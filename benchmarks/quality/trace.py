@@ -46,8 +46,9 @@ def duration_s(table: Table) -> float:
 def incumbents(table: Table, epochs: Iterable[Epoch]) -> list[tuple[float, float]]:
     """Return when the choice of a search changed, as a share of its time, and the regret of the new choice.
 
-    The choice is the configuration with the best value seen so far, after any number of epochs; the first of several as good. Its regret
-    is that of its own best epoch in the table, seen or not: what one would get by training it to the end.
+    The choice is the configuration with the best value seen so far, after any number of epochs; the
+    first of several as good. Its regret is that of its own best epoch in the table, seen or not:
+    what one would get by training it to the end.
     """
     changes: list[tuple[float, float]] = []
     best, chosen, end_s = float("inf"), -1, duration_s(table)

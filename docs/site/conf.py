@@ -1,7 +1,7 @@
 """Sphinx configuration of the documentation site: the guides of `docs/` and the API reference from the docstrings.
 
-Sources are read from the root of the repository, so that links between the guides, the README and the examples work on the site as they
-do in a checkout. ``nox -s docs`` builds it.
+Sources are read from the root of the repository, so that links between the guides, the README and
+the examples work on the site as they do in a checkout. ``nox -s docs`` builds it.
 """
 
 import datetime as dt

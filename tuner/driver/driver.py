@@ -45,7 +45,8 @@ _NOTICEABLE_S = 0.1
 _LAST_ANSWER_S = 0.5
 """How long a stopped experiment waits for a suggestion that the searcher is computing."""
 _LOOK_S = 0.1
-"""How long the end of an experiment waits for the searcher before it looks for a request to stop."""
+"""How long the end of an experiment waits for the searcher before it looks for a request to
+stop."""
 # Made once, since every turn ends with one of them.
 _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
@@ -178,7 +179,8 @@ class Driver:
             first: Events before the first turn, e.g. that the driver was restarted.
 
         Raises:
-            StorageLost: If the journal was deleted or moved; trials have been told to save and leave.
+            StorageLost: If the journal was deleted or moved; trials have been told to save and
+                leave.
         """
         try:
             self._take_turns(first)
@@ -239,7 +241,8 @@ class Driver:
     @property
     def elapsed_s(self) -> float:
         """Running time in seconds, earlier sessions included, without the time of retried writes."""
-        # Added in this order, so that rounding never makes time go backwards from one driver to the next.
+        # Added in this order, so that rounding never makes time go backwards from one driver to the
+        # next.
         elapsed_s = self._earlier_s + (self._clock() - self._began_s)
         return int(elapsed_s * 1e6 + 0.5) / 1e6 if self._in_microseconds else elapsed_s
 
@@ -248,8 +251,8 @@ class Driver:
         for event in events:
             self._fold(event)
         num_requested = self._fold_requests()
-        # Callbacks have to see trials as they were at the event, and may ask for a checkpoint, which
-        # the end of the turn requests. Of added trials they are not notified.
+        # Callbacks have to see trials as they were at the event, and may ask for a checkpoint,
+        # which the end of the turn requests. Of added trials they are not notified.
         if any(not isinstance(notice, TrialAdded) for notice in self._notices):
             self._write()
             self._tell()

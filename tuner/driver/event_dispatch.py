@@ -49,7 +49,8 @@ class EventDispatch:
         trials: The live list of all trials, passed to every hook.
         experiment_path: The experiment's directory, in which trials have theirs.
         metric: The metric to optimise, by its flattened name.
-        score_attribute: The metric by which checkpoints are ranked; one without it is warned of once.
+        score_attribute: The metric by which checkpoints are ranked; one without it is warned of
+            once.
         why_unsavable: Why trials cannot save on request; empty where they can.
         trainable_name: Name of the trainable.
         say: Shows the user a sentence on the console; None for no console.
@@ -79,7 +80,8 @@ class EventDispatch:
         for trial in trials:  # of earlier sessions
             trial.trainable_name = trainable_name
         self._refused_callbacks: set[str] = set()
-        """Callbacks whose requests for checkpoints have no effect, of which the user has been warned."""
+        """Callbacks whose requests for checkpoints have no effect, of which the user has been
+        warned."""
         self._thresholds: Mapping[str, Any] = {}
         """The flattened thresholds of the stop criterion, until the user has been warned of one."""
         self._say = say
@@ -88,7 +90,8 @@ class EventDispatch:
         self._kinds_refused: set[str] = set()
         """Kinds of failures that are not retried, of which the user has been warned."""
         self._replaced: set[str] = set()
-        """Keys of the engine whose reported values are dropped, of which the user has been warned."""
+        """Keys of the engine whose reported values are dropped, of which the user has been
+        warned."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:

@@ -94,9 +94,11 @@ class Finished:
     Attributes:
         directory: The experiment's directory.
         trials: All trials.
-        exit_code: With which a script is to end, since a signal or the time limit interrupted it; None where it is to go on.
+        exit_code: With which a script is to end, since a signal or the time limit interrupted it;
+            None where it is to go on.
         persistence: What saving has cost, None where nothing was run.
-        is_searching: Whether the searcher still computes a suggestion in its thread, which nothing can end.
+        is_searching: Whether the searcher still computes a suggestion in its thread, which nothing
+            can end.
     """
 
     directory: Path
@@ -115,7 +117,8 @@ class Resumption:
         resume: What becomes of its trials.
         changes: What is declared otherwise now, a line each.
         steal: Whether a driver of this machine that still holds the experiment is killed.
-        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any more are kept then.
+        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any
+            more are kept then.
     """
 
     record: Record
@@ -177,7 +180,8 @@ class Run:
         ):
             self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
-            # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
+            # The lock leaves a file, so it is taken once nothing can be refused any more; it is
+            # held until no worker is left.
             steal = self._resumption is not None and self._resumption.steal
             with ExperimentLock(directory, steal=steal) as lock, contextlib.closing(opened):
                 if self._resumption:
@@ -277,7 +281,8 @@ class Run:
         callbacks.set_state(stage.rebuilt.callbacks)
         account.add_source(_costs_of(callbacks, self._callbacks))
         account.add_source(lambda: PersistenceCosts(thread_s=stage.cleaner.thread_cpu_s))
-        # With the inline executor everything happens in one thread, in an order that only the seed determines.
+        # With the inline executor everything happens in one thread, in an order that only the seed
+        # determines.
         caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
         suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
         snapshots = Snapshots(
@@ -553,7 +558,8 @@ def _callbacks(plan: Plan) -> list[Callback]:
 def rare_garbage_collection() -> Iterator[None]:
     """Let the collector look less often, and not at what was there before.
 
-    The driver makes no cycles, but many small objects: some 30,000 wait for their log files where a thousand reports come a second. For a
+    The driver makes no cycles, but many small objects: some 30,000 wait for their log files where a
+        thousand reports come a second. For a
     process in which nothing is trained: garbage of a training may hold a device's memory.
     """
     thresholds = gc.get_threshold()

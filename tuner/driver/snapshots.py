@@ -25,14 +25,18 @@ _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
 _MIN_RECORDS: Final = 1_000
 """Fewer records than this are replayed faster than a snapshot is written."""
 _MANY_RECORDS: Final = 12_000
-"""As many as are replayed in less than a second: a snapshot is worth taking before its time has come."""
+"""As many as are replayed in less than a second: a snapshot is worth taking before its time has
+come."""
 _MUCH_SEARCH_S: Final = 1.0
-"""A searcher that has computed for so long since the last snapshot is a reason to take one before its time has come, too."""
+"""A searcher that has computed for so long since the last snapshot is a reason to take one before
+its time has come, too."""
 _SETTLE_S: Final = 0.05
-"""How long the searcher may take to hear what it has not heard yet, before a snapshot is put off."""
+"""How long the searcher may take to hear what it has not heard yet, before a snapshot is put
+off."""
 _MAX_ENCODED_AT_ONCE: Final = 1_000
 _SEGMENT_BYTES: Final = 4 << 20
-"""From this size on the journal begins a new segment with a snapshot, so that a restore need not even look at the old one."""
+"""From this size on the journal begins a new segment with a snapshot, so that a restore need not
+even look at the old one."""
 
 _log = logging.getLogger("tuner")
 
@@ -41,8 +45,8 @@ _log = logging.getLogger("tuner")
 class Snapshots:
     """Takes snapshots: rarely enough to cost little, often enough that a restore has little to replay.
 
-    The driver only puts the state into words; a thread seals and writes them. The words for a trial that is over are kept, so that a
-    snapshot costs what has changed and not what there is.
+    The driver only puts the state into words; a thread seals and writes them. The words for a trial
+    that is over are kept, so that a snapshot costs what has changed and not what there is.
 
     Args:
         directory: The experiment's directory.
@@ -79,7 +83,8 @@ class Snapshots:
         self._last_search_s = 0.0
         self._words: dict[str, tuple[_Holdings, bytes]] = {}
         self._parts: list[bytes] = []
-        """The words for each trial, in their order; those for one that has settled stay as they are."""
+        """The words for each trial, in their order; those for one that has settled stay as they
+        are."""
         self._unsettled: list[int] = []
         """The numbers of the trials of which something may still change."""
         self._writing: threading.Thread | None = None

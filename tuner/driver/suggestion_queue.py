@@ -54,7 +54,8 @@ class ImmediateCaller:
 class CallerThread:
     """Makes the calls in one thread, which starts with the first of them.
 
-    It is a daemon: Python cannot end a thread, and a suggestion that takes minutes must not keep an interrupted program alive.
+    It is a daemon: Python cannot end a thread, and a suggestion that takes minutes must not keep an
+        interrupted program alive.
     """
 
     def __init__(self) -> None:
@@ -93,16 +94,19 @@ class CallerThread:
 class SuggestionQueue:
     """Asks the searcher for configurations, and tells it of results, in an order that the journal determines.
 
-    Only one batch of questions is under way at a time. What happens meanwhile waits, and so do new questions. When all answers of the
-    batch have been handed over, the end of that turn tells the searcher everything that has waited, then asks the next batch. A replay
-    knows when questions were asked and when they were answered, and so repeats the order, however long an answer took (`replay.py`).
+    Only one batch of questions is under way at a time. What happens meanwhile waits, and so do new
+    questions. When all answers of the batch have been handed over, the end of that turn tells the
+    searcher everything that has waited, then asks the next batch. A replay knows when questions
+    were asked and when they were answered, and so repeats the order, however long an answer took
+    (`replay.py`).
 
     The methods are called by the driver's thread only.
 
     Args:
         proposer: Who knows the searcher.
         caller: Makes the calls; None to make them at once.
-        wake: Called from the caller's thread when answers can be taken; None where they are there at once.
+        wake: Called from the caller's thread when answers can be taken; None where they are there
+            at once.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class SuggestionQueue:
         self._untold: list[Call] = []
         self._waiting: list[str] = []
         self._arrived: deque[tuple[list[Answer], bool]] = deque()
-        """Answers that were given and not yet taken, each time with whether they are the last ones of the batch."""
+        """Answers that were given and not yet taken, each time with whether they are the last ones
+        of the batch."""
         self._error: BaseException | None = None
         self._is_withdrawn = self._is_closed = False
         self.is_answering = False
@@ -134,7 +139,8 @@ class SuggestionQueue:
         """End a turn: let the searcher hear what it has not heard, then ask it; return the answers that are there.
 
         Args:
-            trial_ids: The trials for which a configuration is wanted; empty where the turn has asked for none.
+            trial_ids: The trials for which a configuration is wanted; empty where the turn has
+                asked for none.
 
         Raises:
             BaseException: What the searcher raised.
@@ -163,7 +169,8 @@ class SuggestionQueue:
             answers += arrived
             self.is_answering = not is_last
         if answers and _is_refusal(answers[-1]):
-            # The same holds for those that have been asked for since: a postponed id is given out again, so no younger one may remain.
+            # The same holds for those that have been asked for since: a postponed id is given out
+            # again, so no younger one may remain.
             waiting, self._waiting = self._waiting, []
             answers += _refusals(answers[-1], waiting)
         return answers
@@ -218,7 +225,8 @@ class SuggestionQueue:
             if _is_refusal(answers[0]):
                 answers += _refusals(answers[0], trial_ids[place:])
             is_last = place - 1 + len(answers) == len(trial_ids) or self._is_withdrawn
-            # In one piece: refused ids are given out again together, and the last answer ends the batch in the turn that takes it.
+            # In one piece: refused ids are given out again together, and the last answer ends the
+            # batch in the turn that takes it.
             self._arrived.append((answers, is_last))
             self._notify()
             if is_last:

@@ -12,7 +12,8 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 Step = Callable[[Any, Any, int, Mapping[str, Any]], object]
-"""Trains for one more step; takes data, targets, how many steps there will have been then, and further arguments."""
+"""Trains for one more step; takes data, targets, how many steps there will have been then, and
+further arguments."""
 
 
 @final

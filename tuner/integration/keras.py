@@ -67,15 +67,16 @@ _configured_rates: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictio
 class TuneReportCheckpointCallback(keras.callbacks.Callback):
     """Reports Keras's metrics and saves the model, with the state of its optimizer, after each epoch or when else it is told to.
 
-    When the trial is to end, ``fit`` finishes its epoch, all callbacks in front of this one are told that training is over, and the trial
-    ends: let this be the last in the list. At other hooks than ``"epoch_end"`` it ends at once.
+    When the trial is to end, ``fit`` finishes its epoch, all callbacks in front of this one are
+    told that training is over, and the trial ends: let this be the last in the list. At other hooks
+    than ``"epoch_end"`` it ends at once.
 
     Args:
-        checkpoint_on: When to save: a hook of Keras's callbacks without ``on_``, or several; an empty list for never. What is saved is
-            reported, too.
+        checkpoint_on: When to save: a hook of Keras's callbacks without ``on_``, or several; an
+            empty list for never. What is saved is reported, too.
         report_metrics_on: When to report, likewise.
-        metrics: Which metrics to report: names, or Keras's names by those to report; None, the default, for all. Which direction is
-            better is the metric's own.
+        metrics: Which metrics to report: names, or Keras's names by those to report; None, the
+            default, for all. Which direction is better is the metric's own.
         filename: File in the checkpoint that holds the model, which ends in ``.keras``.
 
     Raises:
@@ -84,7 +85,8 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         ValueError: If there is no such hook, or `filename` cannot name a model.
 
     Departures:
-        Beside the model, Ray Tune's callback does not save how many epochs it was trained for, and does not go on from it.
+        Beside the model, Ray Tune's callback does not save how many epochs it was trained for, and
+        does not go on from it.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = MODEL
@@ -198,9 +200,10 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 def resume(model: Any, filename: str = MODEL) -> int:
     """Let a model take over weights and optimizer state from the trial's checkpoint, if there is one.
 
-    ``model.fit(..., epochs=20, initial_epoch=resume(model))`` trains for 20 epochs in all, however often the trial is interrupted. The
-    learning rate is the checkpoint's, as callbacks may have changed it; where the model was compiled with another one than before, as
-    in population based training, it changes in proportion.
+    ``model.fit(..., epochs=20, initial_epoch=resume(model))`` trains for 20 epochs in all, however
+    often the trial is interrupted. The learning rate is the checkpoint's, as callbacks may have
+    changed it; where the model was compiled with another one than before, as in population based
+    training, it changes in proportion.
 
     Args:
         model: A model of the same architecture, built and compiled.

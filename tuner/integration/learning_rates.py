@@ -1,8 +1,10 @@
 """Rescaling of learning rates that have changed since a checkpoint was written.
 
-A checkpoint's optimizers bring their learning rates along. Where a trial takes over another one's weights, as in population based
-training, its configuration has a learning rate of its own, which has to win, or the search would search for nothing. So each checkpoint
-notes the rates that training was configured with, and after loading, rates and schedules are scaled by how much those have changed.
+A checkpoint's optimizers bring their learning rates along. Where a trial takes over another one's
+weights, as in population based training, its configuration has a learning rate of its own, which
+has to win, or the search would search for nothing. So each checkpoint notes the rates that training
+was configured with, and after loading, rates and schedules are scaled by how much those have
+changed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _SCALED: Final = ("lr", "initial_lr", "max_lr", "min_lr")
-"""What the groups of PyTorch's optimizers and the schedules that work on them keep in units of the learning rate."""
+"""What the groups of PyTorch's optimizers and the schedules that work on them keep in units of the
+learning rate."""
 
 
 def configured(optimizers: Iterable[Any]) -> list[list[float]]:

@@ -30,24 +30,29 @@ _has_reported_last: ContextVar[bool] = ContextVar("has_reported_last", default=F
 class TuneReportCheckpointCallback:
     """Reports LightGBM's metrics after each round, and saves the model.
 
-    The metrics are those of ``valid_sets``, named ``"<data>-<metric>"``, e.g. ``"validation-auc"``; which direction is better is the
-    metric's own. Of a cross-validation they are ``"valid-auc-mean"`` and ``"valid-auc-stdv"``.
+    The metrics are those of ``valid_sets``, named ``"<data>-<metric>"``, e.g. ``"validation-auc"``;
+    which direction is better is the metric's own. Of a cross-validation they are
+    ``"valid-auc-mean"`` and ``"valid-auc-stdv"``.
 
-    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at the end comes too late for it. With
-    `resume` it then goes on with the rounds that are left. After LightGBM's early stopping nothing more is reported, so that without a
-    `frequency` no model is saved then.
+    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at
+    the end comes too late for it. With `resume` it then goes on with the rounds that are left.
+    After LightGBM's early stopping nothing more is reported, so that without a `frequency` no model
+    is saved then.
 
     Args:
-        metrics: Which metrics to report: names, or LightGBM's names by those to report; None, the default, for all.
+        metrics: Which metrics to report: names, or LightGBM's names by those to report; None, the
+            default, for all.
         filename: File in the checkpoint that holds the model.
-        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the default, for never.
+        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the
+            default, for never.
         checkpoint_at_end: Whether the model is saved with the last round.
         results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported.
 
     Raises:
         ImportError: On import of this module, if LightGBM is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there is no such metric.
+        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there
+            is no such metric.
 
     Example:
         >>> import lightgbm, numpy
@@ -65,8 +70,8 @@ class TuneReportCheckpointCallback:
         5
 
     Departures:
-        `frequency` counts from the trial's first round, in Ray Tune from the attempt's. `get_model` reads the models of a
-        cross-validation, too.
+        `frequency` counts from the trial's first round, in Ray Tune from the attempt's. `get_model`
+        reads the models of a cross-validation, too.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = MODEL
@@ -135,16 +140,17 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
     """Return the arguments with which ``lightgbm.train`` goes on from the trial's checkpoint, or begins where there is none.
 
-    Trees are then grown on those of the checkpoint. LightGBM does not save its generators: with bagging and the like they are not the
-    trees that an undisturbed training would have grown.
+    Trees are then grown on those of the checkpoint. LightGBM does not save its generators: with
+    bagging and the like they are not the trees that an undisturbed training would have grown.
 
     Args:
         num_boost_round: How many rounds there are in all.
         filename: As it is given to the callback.
 
     Returns:
-        ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None. LightGBM refuses to train for no round:
-        where all are done, the model lacks the last one, which is then trained again, but not reported again.
+        ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None.
+        LightGBM refuses to train for no round: where all are done, the model lacks the last one,
+        which is then trained again, but not reported again.
 
     Raises:
         ValueError: If `num_boost_round` is not positive.

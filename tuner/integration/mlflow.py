@@ -39,24 +39,31 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
 ) -> ModuleType:
     """Begin an MLflow run for the trial that calls it, or go on with the one it has, and return ``mlflow`` to log with.
 
-    The run is named and tagged after the trial, as that of `MLflowLoggerCallback`; use the one or the other. It ends with the trial's
-    process, or by ``mlflow.end_run``. Outside a trial it is an ordinary run.
+    The run is named and tagged after the trial, as that of `MLflowLoggerCallback`; use the one or
+    the other. It ends with the trial's process, or by ``mlflow.end_run``. Outside a trial it is an
+    ordinary run.
 
     Args:
-        config: The trial's configuration, logged as parameters; `Secret` values are told by their names.
-        tracking_uri: Where runs are kept; None for what ``MLFLOW_TRACKING_URI`` says, or MLflow's own default.
+        config: The trial's configuration, logged as parameters; `Secret` values are told by their
+            names.
+        tracking_uri: Where runs are kept; None for what ``MLFLOW_TRACKING_URI`` says, or MLflow's
+            own default.
         registry_uri: Where MLflow's model registry is; None for the same place.
         experiment_id: Id of an MLflow experiment, wins over its name.
-        experiment_name: Its name; None for what ``MLFLOW_EXPERIMENT_NAME`` says, or MLflow's default experiment.
-        tracking_token: A token for the server, put into the environment variable ``MLFLOW_TRACKING_TOKEN`` of the trial.
+        experiment_name: Its name; None for what ``MLFLOW_EXPERIMENT_NAME`` says, or MLflow's
+            default experiment.
+        tracking_token: A token for the server, put into the environment variable
+            ``MLFLOW_TRACKING_TOKEN`` of the trial.
         artifact_location: Where artifacts of an experiment are kept that is made here.
         run_name: Name of the run; None for the trial's id.
-        create_experiment_if_not_exists: Whether an experiment of this name is made if there is none.
+        create_experiment_if_not_exists: Whether an experiment of this name is made if there is
+            none.
         tags: Tags of the run.
         rank_zero_only: Accepted for compatibility: a trial is one process.
 
     Returns:
-        The module ``mlflow``, with an active run: ``mlflow.log_metric``, ``mlflow.log_metrics`` and so on.
+        The module ``mlflow``, with an active run: ``mlflow.log_metric``, ``mlflow.log_metrics`` and
+            so on.
 
     Raises:
         ImportError: If MLflow is not installed.

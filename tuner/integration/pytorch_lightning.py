@@ -1,7 +1,8 @@
 """PyTorch Lightning 2: a callback that reports and saves, and `resume`.
 
-Lightning is published twice, as ``lightning.pytorch`` and as ``pytorch_lightning``, with different classes. The callbacks derive from
-those of whichever is in use when they are constructed, and Lightning is not imported before.
+Lightning is published twice, as ``lightning.pytorch`` and as ``pytorch_lightning``, with different
+classes. The callbacks derive from those of whichever is in use when they are constructed, and
+Lightning is not imported before.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ _NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
 class TuneReportCheckpointCallback:
     """Reports Lightning's metrics and saves the training, optimizers and loops included, after each validation or when else it is told to.
 
-    The metrics are those of ``trainer.callback_metrics``: what the module has logged. The validation that Lightning runs to check itself
-    does not count, and only the process of global rank zero reports. When the trial is to end, Lightning's loops and loggers are closed
-    as after any training, with success.
+    The metrics are those of ``trainer.callback_metrics``: what the module has logged. The
+        validation that Lightning runs to check itself
+    does not count, and only the process of global rank zero reports. When the trial is to end,
+    Lightning's loops and loggers are closed as after any training, with success.
 
-    With ``trainer.fit(model, ckpt_path=resume())`` a trial goes on from its checkpoint. Learning rates are the checkpoint's, wherever
-    their schedule had come; where optimizers were configured with others than before, as in population based training, they change in
-    proportion.
+    With ``trainer.fit(model, ckpt_path=resume())`` a trial goes on from its checkpoint. Learning
+    rates are the checkpoint's, wherever their schedule had come; where optimizers were configured
+    with others than before, as in population based training, they change in proportion.
 
     Args:
-        metrics: Which metrics to report: names, or Lightning's names by those to report; None, the default, for all. Which direction is
-            better is the metric's own.
-        filename: File in the checkpoint that holds the training; Lightning expects it to end in ``.ckpt``.
+        metrics: Which metrics to report: names, or Lightning's names by those to report; None, the
+            default, for all. Which direction is better is the metric's own.
+        filename: File in the checkpoint that holds the training; Lightning expects it to end in
+            ``.ckpt``.
         save_checkpoints: Whether to save, or only to report.
-        on: When: a hook of Lightning's callbacks without ``on_``, or several. With none of the metrics there yet, nothing happens.
+        on: When: a hook of Lightning's callbacks without ``on_``, or several. With none of the
+            metrics there yet, nothing happens.
 
     Raises:
         ImportError: If Lightning is not installed.
@@ -50,7 +54,8 @@ class TuneReportCheckpointCallback:
         ValueError: If there is no such hook, or `filename` leads elsewhere.
 
     Departures:
-        In Ray Tune the class is of one namespace, loggers are told that a stopped trial has failed, and every rank reports.
+        In Ray Tune the class is of one namespace, loggers are told that a stopped trial has failed,
+        and every rank reports.
     """
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
@@ -83,8 +88,8 @@ class TuneReportCheckpointCallback:
             checkpoint: The checkpoint.
             module_class: The class of the ``LightningModule``.
             filename: As it was given to the callback.
-            **options: As its ``load_from_checkpoint`` takes them: arguments of its constructor, unless it called
-                ``save_hyperparameters``, and ``map_location``.
+            **options: As its ``load_from_checkpoint`` takes them: arguments of its constructor,
+                unless it called ``save_hyperparameters``, and ``map_location``.
 
         Raises:
             TypeError: If there is no checkpoint.

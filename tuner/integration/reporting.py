@@ -13,7 +13,8 @@ from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.storage.checkpoints import Checkpoint
 
 Metrics = str | Sequence[str] | Mapping[str, str] | None
-"""A metric's name, several of them, or the framework's names by those under which they are to be reported; None for all."""
+"""A metric's name, several of them, or the framework's names by those under which they are to be
+reported; None for all."""
 
 _opened = contextlib.ExitStack()
 atexit.register(_opened.close)
@@ -44,7 +45,8 @@ class Selection:
     def of(self, offered: Mapping[str, Any]) -> dict[str, Any]:
         """Return the chosen metrics that are offered; of each that is not, a warning tells once.
 
-        What is validated every second epoch only is not there at every epoch, so that a missing metric need not be a mistake.
+        What is validated every second epoch only is not there at every epoch, so that a missing
+        metric need not be a mistake.
         """
         if self._names is None:
             return dict(offered)

@@ -46,20 +46,24 @@ def fit_and_report(
 ) -> Any:
     """Train an estimator step by step; after each step report its scores, and save it.
 
-    A step is a call of ``partial_fit`` with all of the data, or, of estimators without it, a call of ``fit`` with ``warm_start``, for
-    `step_size` more trees or iterations. A trial that was paused or failed goes on from its checkpoint, with the parameters of the
-    estimator that is given, so that population based training may change them.
+    A step is a call of ``partial_fit`` with all of the data, or, of estimators without it, a call
+    of ``fit`` with ``warm_start``, for `step_size` more trees or iterations. A trial that was
+    paused or failed goes on from its checkpoint, with the parameters of the estimator that is
+    given, so that population based training may change them.
 
     Args:
-        estimator: What is trained, in place. One without ``partial_fit`` has to have ``warm_start``, and ``n_estimators`` or ``max_iter``.
+        estimator: What is trained, in place. One without ``partial_fit`` has to have
+            ``warm_start``, and ``n_estimators`` or ``max_iter``.
         X: The training data.
         y: Its targets; None where there are none.
         validation: Data and targets with which the scores are computed.
         num_steps: How many steps there are in all.
-        scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's own. A larger score is better.
+        scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's
+            own. A larger score is better.
         step_size: How much ``n_estimators`` or ``max_iter`` each step is.
         classes: All classes, where `y` may lack some; by default those of `y`.
-        grows: Name of the parameter that counts all trees or iterations so far; None, the default, to find out.
+        grows: Name of the parameter that counts all trees or iterations so far; None, the default,
+            to find out.
         checkpoint_frequency: After how many steps the estimator is saved; 0 for never.
         **fit_params: Passed on to ``partial_fit`` or ``fit``, e.g. ``sample_weight``.
 
@@ -116,7 +120,8 @@ def get_model(checkpoint: Checkpoint) -> Any:
 
     Raises:
         TypeError: If there is no checkpoint.
-        FileNotFoundError: If it is none of `fit_and_report`'s; `cross_validate_and_report` saves scores, and no estimator.
+        FileNotFoundError: If it is none of `fit_and_report`'s; `cross_validate_and_report` saves
+            scores, and no estimator.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -159,25 +164,29 @@ def cross_validate_and_report(
 ) -> dict[str, float]:
     """Cross-validate an estimator, and report after each fold how it stands, so that a scheduler may spare the others.
 
-    Each fold counts as one ``training_iteration``. What is known of the folds is saved with each report: a trial that was paused or
-    failed goes on with the next fold.
+    Each fold counts as one ``training_iteration``. What is known of the folds is saved with each
+    report: a trial that was paused or failed goes on with the next fold.
 
     Args:
         estimator: What is fitted, a clone of it for each fold.
         X: The data.
         y: Its targets; None where there are none.
-        cv: As scikit-learn's ``cross_validate`` takes it: a number of folds, a splitter or splits. None for five folds.
-        scoring: A scorer, or its name; several of them as a list or dictionary; None for the estimator's own. A larger score is better.
+        cv: As scikit-learn's ``cross_validate`` takes it: a number of folds, a splitter or splits.
+            None for five folds.
+        scoring: A scorer, or its name; several of them as a list or dictionary; None for the
+            estimator's own. A larger score is better.
         groups: Passed on to the splitter.
         fit_params: Passed on to ``fit``; what has a value for each sample is split as the data are.
 
     Returns:
-        What was reported last: ``"mean_test_score"`` and ``"std_test_score"`` over the folds so far, ``"split0_test_score"`` and so on,
-        and the mean times in seconds, ``"mean_fit_time"`` and ``"mean_score_time"``. Of several scorers each name stands in the place
-        of ``score``.
+        What was reported last: ``"mean_test_score"`` and ``"std_test_score"`` over the folds so
+            far, ``"split0_test_score"`` and so on,
+        and the mean times in seconds, ``"mean_fit_time"`` and ``"mean_score_time"``. Of several
+        scorers each name stands in the place of ``score``.
 
     Raises:
-        ValueError: If the splits follow from chance without a seed: trials would be compared on different folds.
+        ValueError: If the splits follow from chance without a seed: trials would be compared on
+            different folds.
 
     Example:
         >>> from sklearn.datasets import load_iris

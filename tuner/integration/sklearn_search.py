@@ -64,33 +64,41 @@ def _delegated(name: str, summary: str) -> Any:
 class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Searches for the parameters with which an estimator does best in cross-validation.
 
-    Each configuration is a trial, which evaluates one fold after the other and reports after each: a scheduler may end it in between, so
-    that poor configurations cost a fold or two. Trials run in processes of their own, and learn from each other through the searcher.
+    Each configuration is a trial, which evaluates one fold after the other and reports after each:
+    a scheduler may end it in between, so that poor configurations cost a fold or two. Trials run in
+    processes of their own, and learn from each other through the searcher.
 
     Args:
         estimator: What is searched over; it is cloned.
-        param_distributions: What each parameter may be: search-space words such as ``tune.loguniform(1e-4, 1)``, or lists of values.
-            Parameters of nested estimators are named ``"step__parameter"``.
+        param_distributions: What each parameter may be: search-space words such as
+            ``tune.loguniform(1e-4, 1)``, or lists of values. Parameters of nested estimators are
+            named ``"step__parameter"``.
         n_iter: How many configurations are tried, none of them twice.
-        scoring: A scorer, or its name; several of them as a list or dictionary; None for the estimator's own. A larger score is better.
+        scoring: A scorer, or its name; several of them as a list or dictionary; None for the
+            estimator's own. A larger score is better.
         n_jobs: How many trials run at once; None or -1, for as many as there are CPUs.
-        refit: Whether the best estimator is fitted again with all of the data; of several scorers the name of the one that decides.
+        refit: Whether the best estimator is fitted again with all of the data; of several scorers
+            the name of the one that decides.
         cv: As scikit-learn takes it: a number of folds, a splitter or splits. None for five folds.
         verbose: 0, the default, prints nothing; 1 shows progress.
         random_state: Seed of the search, a number or a generator of NumPy's; None draws one.
-        error_score: Score of a fold whose fit has failed, NaN by default, which is worse than any other; ``"raise"`` ends the search.
+        error_score: Score of a fold whose fit has failed, NaN by default, which is worse than any
+            other; ``"raise"`` ends the search.
         return_train_score: Whether scores of the training data are computed as well.
-        scheduler: Ends trials between folds; see `schedulers`. Its time is counted in folds: ``ASHAScheduler(max_t=5, grace_period=1)``.
-        search_alg: Proposes configurations; see `searchers`. None for `searchers.TreeSearch`, or for random search beside a scheduler.
+        scheduler: Ends trials between folds; see `schedulers`. Its time is counted in folds:
+            ``ASHAScheduler(max_t=5, grace_period=1)``.
+        search_alg: Proposes configurations; see `searchers`. None for `searchers.TreeSearch`, or
+            for random search beside a scheduler.
         time_budget_s: After so many seconds the search is over; None for no limit.
-        storage_path: Where the experiment's directory is made and stays. A search of the same estimator with the same data that was
-            killed goes on there when `fit` is called again, and one that is complete is not run again. None, the default, for a
-            temporary directory.
+        storage_path: Where the experiment's directory is made and stays. A search of the same
+            estimator with the same data that was killed goes on there when `fit` is called again,
+            and one that is complete is not run again. None, the default, for a temporary directory.
         executor: ``"process"``, or ``"inline"`` for trials in this process, one at a time.
 
     Attributes:
-        cv_results_: A dictionary of arrays, as of `RandomizedSearchCV`, ready for a data frame; also ``num_splits``, how many folds each
-            trial got to, and ``trial_id``. Trials that were ended early rank behind those that were not.
+        cv_results_: A dictionary of arrays, as of `RandomizedSearchCV`, ready for a data frame;
+            also ``num_splits``, how many folds each trial got to, and ``trial_id``. Trials that
+            were ended early rank behind those that were not.
         best_index_: Where in `cv_results_` the best is.
         best_params_: Its parameters.
         best_score_: Its mean score; larger is better.
@@ -103,8 +111,10 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Raises:
         ValueError: In `fit`, if an argument is out of range, or every fit has failed.
-        TypeError: In `fit`, if a parameter's distribution is neither a search-space word nor a list.
-        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed` where its type is none of Python's.
+        TypeError: In `fit`, if a parameter's distribution is neither a search-space word nor a
+            list.
+        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed`
+            where its type is none of Python's.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -118,9 +128,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         (10, ['C', 'kernel'])
 
     Departures:
-        `RandomizedSearchCV` takes SciPy's distributions and lists of dictionaries, which our words replace, and routes metadata to
-        scorers and splitters: here `groups` goes to the splitter and other arguments of `fit` to the estimator. Its ``n_jobs=None``
-        stands for one.
+        `RandomizedSearchCV` takes SciPy's distributions and lists of dictionaries, which our words
+        replace, and routes metadata to scorers and splitters: here `groups` goes to the splitter
+        and other arguments of `fit` to the estimator. Its ``n_jobs=None`` stands for one.
     """
 
     def __init__(
@@ -167,7 +177,8 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
             X: The data.
             y: Its targets; None where there are none.
             groups: Passed on to the splitter.
-            **fit_params: Passed on to the estimator's ``fit``; what has a value for each sample is split as the data are.
+            **fit_params: Passed on to the estimator's ``fit``; what has a value for each sample is
+                split as the data are.
         """
         X, y, groups = indexable(X, y, groups)  # noqa: N806  (scikit-learn's name)
         scorer = scorer_of(self.estimator, self.scoring)
@@ -359,7 +370,8 @@ def _refuse_failure(grid: ResultGrid, error_score: Any) -> None:
     """Raise where a fit was to raise, or none has succeeded.
 
     Raises:
-        Exception: What the first fit has raised, of the same type where that is one of Python's own, otherwise a `TrialFailed`.
+        Exception: What the first fit has raised, of the same type where that is one of Python's
+            own, otherwise a `TrialFailed`.
         ValueError: If no fit has succeeded.
     """
     for result, trial in zip(grid, grid.trials, strict=True):

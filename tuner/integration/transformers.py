@@ -34,20 +34,26 @@ SETTINGS: Final = "settings.json"
 class TuneReportCheckpointCallback(TrainerCallback):
     """Reports the evaluations of a `Trainer`, and hands over the checkpoints that it saves.
 
-    The metrics are the latest of each that the trainer has logged, e.g. ``"eval_loss"``, and ``step``; which direction is better is the
-    metric's own. An evaluation after which the trainer saves is reported with that checkpoint. What it saves without an evaluation is
-    reported with the metrics that there are, so let ``save_steps`` be ``eval_steps`` or a multiple, or both strategies ``"epoch"``.
+    The metrics are the latest of each that the trainer has logged, e.g. ``"eval_loss"``, and
+    ``step``; which direction is better is the metric's own. An evaluation after which the trainer
+    saves is reported with that checkpoint. What it saves without an evaluation is reported with the
+    metrics that there are, so let ``save_steps`` be ``eval_steps`` or a multiple, or both
+    strategies ``"epoch"``.
 
-    With ``trainer.train(resume_from_checkpoint=resume())`` a trial goes on from its checkpoint, with the state of optimizer, schedule
-    and generators. Where ``learning_rate`` has changed since, as in population based training, optimizer and schedule change in
-    proportion. Only the process of rank zero reports. When the trial is to end, the trainer finishes its step, all callbacks in front of
-    this one, among them those of ``report_to``, are told that training is over, and the trial ends.
+    With ``trainer.train(resume_from_checkpoint=resume())`` a trial goes on from its checkpoint,
+    with the state of optimizer, schedule and generators. Where ``learning_rate`` has changed since,
+    as in population based training, optimizer and schedule change in proportion. Only the process
+    of rank zero reports. When the trial is to end, the trainer finishes its step, all callbacks in
+    front of this one, among them those of ``report_to``, are told that training is over, and the
+    trial ends.
 
-    Give each trial an ``output_dir`` of its own, e.g. ``tune.get_context().get_trial_dir()``, or they overwrite each other's checkpoints.
-    What lies there of steps after the one from which the trial goes on is deleted: it is of an attempt that has come to nothing.
+    Give each trial an ``output_dir`` of its own, e.g. ``tune.get_context().get_trial_dir()``, or
+    they overwrite each other's checkpoints. What lies there of steps after the one from which the
+    trial goes on is deleted: it is of an attempt that has come to nothing.
 
     Args:
-        metrics: Which metrics to report: names, or the trainer's names by those to report; None, the default, for all.
+        metrics: Which metrics to report: names, or the trainer's names by those to report; None,
+            the default, for all.
         save_checkpoints: Whether checkpoints are handed over, or only metrics.
 
     Raises:
@@ -74,8 +80,8 @@ class TuneReportCheckpointCallback(TrainerCallback):
 
         Args:
             checkpoint: The checkpoint.
-            model_class: The model's class, e.g. ``AutoModelForSequenceClassification``; also that of a tokenizer or processor that the
-                trainer was given, which is saved beside it.
+            model_class: The model's class, e.g. ``AutoModelForSequenceClassification``; also that
+                of a tokenizer or processor that the trainer was given, which is saved beside it.
             **options: As its ``from_pretrained`` takes them.
 
         Raises:
@@ -183,7 +189,8 @@ def _copy(saved: Path, directory: Path, settings: dict[str, Any]) -> None:
 def _prepare(output_dir: Path, num_steps: int) -> None:
     """Remove from a trial's own output directory what an earlier attempt has saved behind the checkpoint from which this one goes on.
 
-    With ``save_total_limit`` the trainer would take those for the newest, and delete what it has just saved in their stead.
+    With ``save_total_limit`` the trainer would take those for the newest, and delete what it has
+    just saved in their stead.
     """
     try:
         context = get_context()

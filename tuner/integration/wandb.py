@@ -24,8 +24,9 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of Weights & Biases for the trial that calls it, or go on with the one it has.
 
-    The run is named after the trial and grouped by the experiment, as that of `WandbLoggerCallback`; use the one or the other. It ends
-    with the trial's process. Outside a trial it is an ordinary run.
+    The run is named after the trial and grouped by the experiment, as that of
+    `WandbLoggerCallback`; use the one or the other. It ends with the trial's process. Outside a
+    trial it is an ordinary run.
 
     Args:
         config: The trial's configuration; `Secret` values are told by their names.
@@ -39,7 +40,8 @@ def setup_wandb(
 
     Raises:
         ImportError: If wandb is not installed.
-        ValueError: If a key is given twice, its file cannot be read or is empty, or W&B is online and has no key.
+        ValueError: If a key is given twice, its file cannot be read or is empty, or W&B is online
+            and has no key.
 
     Example:
         >>> def train(config):
@@ -55,7 +57,8 @@ def setup_wandb(
     check_access(key, kwargs.get("mode"))
     chosen: dict[str, Any] = {"config": flat_config(config), "reinit": "finish_previous"}
     if trial := current_trial_run():
-        # The driver may have a service of its own, which a process that is killed must not leave a run behind in.
+        # The driver may have a service of its own, which a process that is killed must not leave a
+        # run behind in.
         os.environ.pop("WANDB_SERVICE", None)
         chosen |= {
             "id": trial.run_id,

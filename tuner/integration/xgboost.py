@@ -28,25 +28,30 @@ MODEL = "model.ubj"
 class TuneReportCheckpointCallback(TrainingCallback):
     """Reports XGBoost's metrics after each round, and saves the model.
 
-    The metrics are those of ``evals``, named ``"<data>-<metric>"``, e.g. ``"validation-logloss"``; which direction is better is the
-    metric's own. Of a cross-validation they are ``"test-logloss-mean"`` and ``"test-logloss-std"``; its models cannot be saved.
+    The metrics are those of ``evals``, named ``"<data>-<metric>"``, e.g. ``"validation-logloss"``;
+    which direction is better is the metric's own. Of a cross-validation they are
+    ``"test-logloss-mean"`` and ``"test-logloss-std"``; its models cannot be saved.
 
-    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at the end comes too late for it. With
-    `resume` it then goes on with the rounds that are left.
+    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at
+    the end comes too late for it. With `resume` it then goes on with the rounds that are left.
 
     Args:
-        metrics: Which metrics to report: names, or XGBoost's names by those to report; None, the default, for all.
+        metrics: Which metrics to report: names, or XGBoost's names by those to report; None, the
+            default, for all.
         filename: File in the checkpoint that holds the model; its ending chooses XGBoost's format.
-        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the default, for never.
-        checkpoint_at_end: Whether the model is saved when training has ended, if it has not been with the last round. XGBoost calls
-            when it has reported that round already, so that its metrics are reported a second time.
-        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported. Those of a cross-validation are pairs of mean
-            and deviation then, named ``"test-logloss"``.
+        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the
+            default, for never.
+        checkpoint_at_end: Whether the model is saved when training has ended, if it has not been
+            with the last round. XGBoost calls when it has reported that round already, so that its
+            metrics are reported a second time.
+        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported. Those of
+            a cross-validation are pairs of mean and deviation then, named ``"test-logloss"``.
 
     Raises:
         ImportError: On import of this module, if XGBoost is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there is no such metric.
+        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there
+            is no such metric.
 
     Example:
         >>> import numpy, xgboost
@@ -65,7 +70,8 @@ class TuneReportCheckpointCallback(TrainingCallback):
         5
 
     Departures:
-        `frequency` counts from the trial's first round, in Ray Tune from the attempt's. Cross-validation works with `checkpoint_at_end`.
+        `frequency` counts from the trial's first round, in Ray Tune from the attempt's.
+        Cross-validation works with `checkpoint_at_end`.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = MODEL
@@ -143,15 +149,16 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
     """Return the arguments with which ``xgboost.train`` goes on from the trial's checkpoint, or begins where there is none.
 
-    Trees are then grown on those of the checkpoint. XGBoost does not save its generator: with ``subsample`` and the like they are not the
-    trees that an undisturbed training would have grown.
+    Trees are then grown on those of the checkpoint. XGBoost does not save its generator: with
+    ``subsample`` and the like they are not the trees that an undisturbed training would have grown.
 
     Args:
         num_boost_round: How many rounds there are in all.
         filename: As it is given to the callback.
 
     Returns:
-        ``num_boost_round``, the rounds that are left, possibly none, and ``xgb_model``, the model or None.
+        ``num_boost_round``, the rounds that are left, possibly none, and ``xgb_model``, the model
+        or None.
 
     Raises:
         ValueError: If `num_boost_round` is not positive.

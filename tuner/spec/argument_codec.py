@@ -1,10 +1,13 @@
 """Codec of declared arguments: names and JSON values, and the same objects constructed from them.
 
-Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an object of one of this product's own public
-classes as its name and its arguments, ``{"@": "AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written so (functions, classes of
-the user's, arrays) leaves a note for people, ``{"@": "absent", "what": "..."}``, and has to be given again.
+Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an
+object of one of this product's own public classes as its name and its arguments, ``{"@":
+"AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written so (functions, classes of the
+user's, arrays) leaves a note for people, ``{"@": "absent", "what": "..."}``, and has to be given
+again.
 
-A file decides nothing about which code runs: a name is looked up in a fixed table of classes, and never imported or evaluated.
+A file decides nothing about which code runs: a name is looked up in a fixed table of classes, and
+    never imported or evaluated.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ _SETTINGS: Final[Mapping[str, type]] = {
 }
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
-    # The directory says where an experiment lies, and its seed never changes; how progress is shown is up to each run;
-    # the rest is accepted for compatibility only.
+    # The directory says where an experiment lies, and its seed never changes; how progress is shown
+    # is up to each run; the rest is accepted for compatibility only.
     RunConfig: frozenset(
         {
             "name",
@@ -80,8 +83,8 @@ class Absent:
 def known_class(name: str) -> type | None:
     """Return a class whose objects are constructed anew by its name, None where there is none of that name.
 
-    Such are the public ones of this product that can be constructed. A face imports one when it is first asked for it, so that an
-    experiment that uses one scheduler does not wait for all of them.
+    Such are the public ones of this product that can be constructed. A face imports one when it is
+    first asked for it, so that an experiment that uses one scheduler does not wait for all of them.
     """
     if name in _SETTINGS:
         return _SETTINGS[name]
@@ -164,7 +167,8 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Declared):
         yield from value.declared_arguments.items()
     else:
-        # A domain without a prior is written as it was before there were priors, so that it is no other than then.
+        # A domain without a prior is written as it was before there were priors, so that it is no
+        # other than then.
         hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
         yield from (
             (field.name, getattr(value, field.name))

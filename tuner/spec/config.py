@@ -29,7 +29,8 @@ from tuner.storage.directories import absolute_path
 
 MODES = ("min", "max")
 CLOSING_S = 2.0
-"""How long before its time limit an experiment wants all trials gone, so that killing who does not leave and closing the files fit in."""
+"""How long before its time limit an experiment wants all trials gone, so that killing who does not
+leave and closing the files fit in."""
 EXECUTORS = ("process", "inline")
 DURABILITIES = ("process", "group", "strict")
 IF_EXISTS = ("error", "new", "replace")
@@ -48,7 +49,8 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
 class Settings:
     """Base of the settings: a field can be assigned to, and is checked then as when it is given to the constructor.
 
-    What two fields have to do with each other is checked by the constructor and by `Tuner`, so that they can be assigned one by one.
+    What two fields have to do with each other is checked by the constructor and by `Tuner`, so that
+    they can be assigned one by one.
     """
 
     __slots__ = ()
@@ -93,13 +95,17 @@ class CheckpointConfig(Settings):
     """When checkpoints are made and which of them are kept.
 
     Attributes:
-        num_to_keep: How many checkpoints of each trial are kept: the best by `checkpoint_score_attribute`, or the most recent without
-            it. The latest is never deleted, so one more than `num_to_keep` can exist. None keeps all.
-        checkpoint_score_attribute: Name of a reported metric, nested ones as ``"a/b"``. A checkpoint without it ranks lowest, NaN just
-            above.
-        checkpoint_score_order: ``"max"`` if a larger score is better (the default), ``"min"`` if a smaller one is.
-        checkpoint_frequency: Class trainables only: save at every so many iterations; 0, the default, for never.
-        checkpoint_at_end: Class trainables only: save at a trial's last result. None, the default, means yes for them.
+        num_to_keep: How many checkpoints of each trial are kept: the best by
+            `checkpoint_score_attribute`, or the most recent without it. The latest is never
+            deleted, so one more than `num_to_keep` can exist. None keeps all.
+        checkpoint_score_attribute: Name of a reported metric, nested ones as ``"a/b"``. A
+            checkpoint without it ranks lowest, NaN just above.
+        checkpoint_score_order: ``"max"`` if a larger score is better (the default), ``"min"`` if a
+            smaller one is.
+        checkpoint_frequency: Class trainables only: save at every so many iterations; 0, the
+            default, for never.
+        checkpoint_at_end: Class trainables only: save at a trial's last result. None, the default,
+            means yes for them.
 
     Raises:
         ValueError: If a value is out of range.
@@ -180,35 +186,45 @@ class FailureConfig(Settings):
     """What happens when a trial fails.
 
     Attributes:
-        max_failures: How often each trial is tried again, in a new process and from its latest checkpoint: 0, the default, for never,
-            -1 for no limit. A trial that gets no farther is tried again at once for three times, then ever more slowly, up to once a
-            minute. Not every failure is worth it, see `no_retry_on` and `max_identical_failures`.
-        fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
-            from ``fit()`` as well. Needs ``max_failures=0``.
-        report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. The time that
-            its process takes to start and to import what it needs counts as well, the time that `report` takes to store a
-            checkpoint does not. None, the default, for never.
-        stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told to stop, before it is killed.
-        retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of such classes: ``[ConnectionError,
-            "OutOfMemoryError"]``. Derived classes count as well; they are recorded and compared by their bare names. `ConnectionError` and
-            `TimeoutError` are also worth them, unless `no_retry_on` names them or a class that they derive from.
-        no_retry_on: Classes of exceptions that are worth no retry. None, the default, for those that mostly tell of a mistake in the code,
-            which `NOT_WORTH_A_RETRY` lists: `AttributeError`, `ImportError`, `KeyError`, `NameError`, `NotImplementedError`,
-            `SyntaxError`, `TypeError`, as far as `retry_on` names neither them nor a class that they derive from. An empty list has all
-            tried again. Where `retry_on` and `no_retry_on` both fit, the class nearest to the exception's own counts.
-        max_identical_failures: After how many times the same exception at the same line, without any progress in between, a trial is
-            given up although it has retries left; 3 by default, 1 for no retry after any exception, None for no such limit. A process
-            that was killed is tried again all the same.
-        max_common_failures: After how many trials that failed with the same exception at the same line the experiment stops, as long as
-            no trial has succeeded or got any farther: ``"auto"``, the default, for twice as many as run at once, and at least 5; None for
-            no such limit. It can be continued when the cause is mended.
+        max_failures: How often each trial is tried again, in a new process and from its latest
+            checkpoint: 0, the default, for never, -1 for no limit. A trial that gets no farther is
+            tried again at once for three times, then ever more slowly, up to once a minute. Not
+            every failure is worth it, see `no_retry_on` and `max_identical_failures`.
+        fail_fast: True ends the experiment when the first trial has failed; the others stay
+            resumable. ``"raise"`` raises the error from ``fit()`` as well. Needs
+            ``max_failures=0``.
+        report_timeout_s: A trial that does not report for this many seconds counts as hung: it is
+            killed, which is a failure. The time that its process takes to start and to import what
+            it needs counts as well, the time that `report` takes to store a checkpoint does not.
+            None, the default, for never.
+        stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told
+            to stop, before it is killed.
+        retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of
+            such classes: ``[ConnectionError, "OutOfMemoryError"]``. Derived classes count as well;
+            they are recorded and compared by their bare names. `ConnectionError` and `TimeoutError`
+            are also worth them, unless `no_retry_on` names them or a class that they derive from.
+        no_retry_on: Classes of exceptions that are worth no retry. None, the default, for those
+            that mostly tell of a mistake in the code, which `NOT_WORTH_A_RETRY` lists:
+            `AttributeError`, `ImportError`, `KeyError`, `NameError`, `NotImplementedError`,
+            `SyntaxError`, `TypeError`, as far as `retry_on` names neither them nor a class that
+            they derive from. An empty list has all tried again. Where `retry_on` and `no_retry_on`
+            both fit, the class nearest to the exception's own counts.
+        max_identical_failures: After how many times the same exception at the same line, without
+            any progress in between, a trial is given up although it has retries left; 3 by default,
+            1 for no retry after any exception, None for no such limit. A process that was killed is
+            tried again all the same.
+        max_common_failures: After how many trials that failed with the same exception at the same
+            line the experiment stops, as long as no trial has succeeded or got any farther:
+            ``"auto"``, the default, for twice as many as run at once, and at least 5; None for no
+            such limit. It can be continued when the cause is mended.
 
     Raises:
         ValueError: If a value is out of range or two contradict each other.
         TypeError: If a value has the wrong type.
 
     Departures:
-        Ray Tune tries every exception again as often as `max_failures` says, and runs all trials whatever they fail with.
+        Ray Tune tries every exception again as often as `max_failures` says, and runs all trials
+        whatever they fail with.
     """
 
     max_failures: int = 0
@@ -288,40 +304,54 @@ class RunConfig(Settings):
     """Where an experiment lives and how it is run.
 
     Attributes:
-        name: Name of the experiment and of its directory, e.g. ``"lr=0.1"``, ``"my exp"``, or ``"group/exp"`` for a directory in a
-            folder; None, the default, for ``<trainable>_<date>``.
-        storage_path: Directory in which the experiment's own is made; None, the default, for ``~/tuner_results``.
-        stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal or larger value, whatever the
-            direction of optimisation; a string such as ``"<= 0.1"`` compares otherwise), a function ``(trial_id, result) -> bool``, a
-            `Stopper` or a list of them, any of which may stop.
+        name: Name of the experiment and of its directory, e.g. ``"lr=0.1"``, ``"my exp"``, or
+            ``"group/exp"`` for a directory in a folder; None, the default, for
+            ``<trainable>_<date>``.
+        storage_path: Directory in which the experiment's own is made; None, the default, for
+            ``~/tuner_results``.
+        stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal
+            or larger value, whatever the direction of optimisation; a string such as ``"<= 0.1"``
+            compares otherwise), a function ``(trial_id, result) -> bool``, a `Stopper` or a list of
+            them, any of which may stop.
         checkpoint_config: See `CheckpointConfig`.
         failure_config: See `FailureConfig`.
         callbacks: Called in this order, before the loggers that are added by default.
-        verbose: 0 prints nothing at all; 1, the default, shows progress and a summary; 2 adds a line for each trial.
-        resources: What the experiment may occupy in all, by name, e.g. ``{"cpu": 4, "licence": 2}``; what is not named is taken from the
-            machine. This is also where resources of your own invention come from.
-        executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs trials in this process, one step at a
-            time, so that a debugger works; a trial that crashes the process takes everything with it.
-        time_limit_s: How many seconds from now the job may run, where a batch system will end it; None, the default, for no limit. The
-            experiment stops early enough before, so that running trials may save, and can be restored. A script then exits with code
-            124; each restore gets its own limit. (`TuneConfig.time_budget_s` is another thing: after it the experiment is complete.)
-        interrupt_grace_s: How many seconds running trials have to report, save and leave once a signal or the time limit interrupts the
-            experiment, before they are killed. Batch systems commonly wait 30 s between a signal and the kill.
-        durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
-            ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
-        storage_retry_s: How long, in seconds, trials wait for storage that has failed or become read-only before they are stopped and
-            `fit` raises; 60 by default. For a full disk to have space again they wait as long as it takes.
-        log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
-        progress_reporter: What is shown of the progress, and when: a `CLIReporter`, a `JupyterNotebookReporter`, or a `ProgressReporter`
-            of your own. None, the default, for a live table on a terminal and in a notebook, and a few lines elsewhere. Not written down:
+        verbose: 0 prints nothing at all; 1, the default, shows progress and a summary; 2 adds a
+            line for each trial.
+        resources: What the experiment may occupy in all, by name, e.g. ``{"cpu": 4, "licence":
+            2}``; what is not named is taken from the machine. This is also where resources of your
+            own invention come from.
+        executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs
+            trials in this process, one step at a time, so that a debugger works; a trial that
+            crashes the process takes everything with it.
+        time_limit_s: How many seconds from now the job may run, where a batch system will end it;
+            None, the default, for no limit. The experiment stops early enough before, so that
+            running trials may save, and can be restored. A script then exits with code 124; each
+            restore gets its own limit. (`TuneConfig.time_budget_s` is another thing: after it the
+            experiment is complete.)
+        interrupt_grace_s: How many seconds running trials have to report, save and leave once a
+            signal or the time limit interrupts the experiment, before they are killed. Batch
+            systems commonly wait 30 s between a signal and the kill.
+        durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of
+            results, ``"strict"`` nothing, ``"process"`` what the system had not written yet. The
+            death of processes costs nothing in any of them.
+        storage_retry_s: How long, in seconds, trials wait for storage that has failed or become
+            read-only before they are stopped and `fit` raises; 60 by default. For a full disk to
+            have space again they wait as long as it takes.
+        log_to_file: Accepted for compatibility; each trial's output always lands in its directory,
+            in ``stdout`` and ``stderr``.
+        progress_reporter: What is shown of the progress, and when: a `CLIReporter`, a
+            `JupyterNotebookReporter`, or a `ProgressReporter` of your own. None, the default, for a
+            live table on a terminal and in a notebook, and a few lines elsewhere. Not written down:
             give it again to `Tuner.restore`.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
-        if_exists: What a new experiment does where one of its name is: ``"error"`` (the default) raises `ExperimentExists`. ``"new"``
-            leaves it alone and runs beside it, in a directory with a number behind the name (``exp_2``, ``exp_3``, ...).
-            ``"replace"`` removes it, results and checkpoints included, after all other checks have passed; one that is running, and what is
-            not recognisable as a tuner experiment, is never removed, and files of others in its directory are kept.
-            ``Tuner(..., resume="auto")`` continues it instead.
+        if_exists: What a new experiment does where one of its name is: ``"error"`` (the default)
+            raises `ExperimentExists`. ``"new"`` leaves it alone and runs beside it, in a directory
+            with a number behind the name (``exp_2``, ``exp_3``, ...). ``"replace"`` removes it,
+            results and checkpoints included, after all other checks have passed; one that is
+            running, and what is not recognisable as a tuner experiment, is never removed, and files
+            of others in its directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
 
     Raises:
         ValueError: If a value is out of range.
@@ -461,29 +491,38 @@ class TuneConfig(Settings):
 
     Attributes:
         metric: Name of the metric to optimise, nested ones as ``"a/b"``.
-        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is. Required with a metric, since neither
-            direction is a safe guess.
-        num_samples: How many trials; with ``grid_search`` in the space, how often the grid is repeated. -1 for endless, until another
-            limit stops the experiment.
-        search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is something to search. None, the default, is
-            random sampling and grids beside a scheduler that is named, and ``"auto"`` where none is and metric and mode are.
-        scheduler: A `Scheduler`, an object with the methods of Ray Tune's (see `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None,
-            the default, runs every trial to its end beside a searcher that is named; where none is and metric and mode are, it is ASHA if
-            the trainable saves when it is asked to or `RunConfig.stop` names the ``training_iteration`` at which trials end.
-            `FIFOScheduler` trains all to the end in any case. See `tuner.spec.default_algorithms`.
-        max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources allow.
-        time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything stops; None for no limit. Counted over
-            restores.
-        seed: Everything random in the experiment follows from it; None draws one and writes it down.
-        duplicates: What becomes of a configuration that the searcher proposes again: ``"repeat"``, the default, runs it again; ``"skip"``
-            has the searcher propose another; ``"reuse"`` has it learn what the earlier trial reported, and propose another. See
+        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
+            Required with a metric, since neither direction is a safe guess.
+        num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
+            repeated. -1 for endless, until another limit stops the experiment.
+        search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is
+            something to search. None, the default, is random sampling and grids beside a scheduler
+            that is named, and ``"auto"`` where none is and metric and mode are.
+        scheduler: A `Scheduler`, an object with the methods of Ray Tune's (see
+            `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, runs every
+            trial to its end beside a searcher that is named; where none is and metric and mode are,
+            it is ASHA if the trainable saves when it is asked to or `RunConfig.stop` names the
+            ``training_iteration`` at which trials end. `FIFOScheduler` trains all to the end in any
+            case. See `tuner.spec.default_algorithms`.
+        max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources
+            allow.
+        time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything
+            stops; None for no limit. Counted over restores.
+        seed: Everything random in the experiment follows from it; None draws one and writes it
+            down.
+        duplicates: What becomes of a configuration that the searcher proposes again: ``"repeat"``,
+            the default, runs it again; ``"skip"`` has the searcher propose another; ``"reuse"`` has
+            it learn what the earlier trial reported, and propose another. See
             `searchers.DuplicateGuard`.
-        reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each trial has its own.
-        trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator` likewise. Trials are named by their id.
-        chdir_to_trial_dir: True lets each trial run in its own directory, so that relative paths in the training code lead there. False
-            leaves the working directory as it is, so that they mean what they mean in the script, whose directory a trial finds in the
-            environment variable ``TUNE_ORIG_WORKING_DIR`` in either case. None, the default, is False unless the environment variable
-            ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
+        reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each
+            trial has its own.
+        trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator`
+            likewise. Trials are named by their id.
+        chdir_to_trial_dir: True lets each trial run in its own directory, so that relative paths in
+            the training code lead there. False leaves the working directory as it is, so that they
+            mean what they mean in the script, whose directory a trial finds in the environment
+            variable ``TUNE_ORIG_WORKING_DIR`` in either case. None, the default, is False unless
+            the environment variable ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
 
     Raises:
         ValueError: If a value is out of range.
@@ -556,12 +595,14 @@ class TuneConfig(Settings):
 class ResumeConfig(Settings):
     """What becomes of trials when an experiment is restored.
 
-    Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go on from their latest checkpoints) or
-    ``"restart"`` (they begin anew under their ids: checkpoints are deleted, and results no longer count).
+    Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go
+    on from their latest checkpoints) or ``"restart"`` (they begin anew under their ids: checkpoints
+    are deleted, and results no longer count).
 
     Attributes:
         finished: Trials that are over, those that were stopped early included.
-        unfinished: Trials that are not, or were only interrupted, e.g. by Ctrl-C or when the time budget was used up.
+        unfinished: Trials that are not, or were only interrupted, e.g. by Ctrl-C or when the time
+            budget was used up.
         errored: Trials that failed; those that are tried again have all their attempts left.
 
     Raises:

@@ -1,7 +1,8 @@
 """The default scheduler and searcher of an experiment.
 
-If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial trained to its end. If neither is set, but
-metric and mode are, both are chosen to find the best configuration. ``"auto"`` asks for that choice in any case.
+If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial
+trained to its end. If neither is set, but metric and mode are, both are chosen to find the best
+configuration. ``"auto"`` asks for that choice in any case.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ NUM_RUNGS: Final = 3
 NO_END: Final = REDUCTION_FACTOR**10
 """The highest level where nothing tells how long a full training is."""
 MAX_SAMPLES: Final = 1_000
-"""With more samples than this, trials are presumably so short that asking a model would take longer than training."""
+"""With more samples than this, trials are presumably so short that asking a model would take longer
+than training."""
 _CHOSEN: Final = {None: "default", AUTO: 'chosen by "auto"'}
 
 
@@ -54,11 +56,13 @@ class Choice:
 def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> Choice:
     """Return the scheduler and the searcher that were named, or ours.
 
-    The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric; if it is not
-    asked for by name, only up to `MAX_SAMPLES` of them. ASHA takes a 27th of a full training for its first level, if `RunConfig.stop` tells
-    how long that is, and the first report otherwise; `asha_for` says what is different beside a model. If it is not asked for by name, it
-    is taken only where no trial can lose by it what it will not get back: where trials are saved when they are asked to, so that who is
-    paused may go on, or that length is known, so that the first comparison does not come too early.
+    The searcher is `TreeSearch` where there is something to search: several samples of a space
+    without grids, and a metric; if it is not asked for by name, only up to `MAX_SAMPLES` of them.
+    ASHA takes a 27th of a full training for its first level, if `RunConfig.stop` tells how long
+    that is, and the first report otherwise; `asha_for` says what is different beside a model. If it
+    is not asked for by name, it is taken only where no trial can lose by it what it will not get
+    back: where trials are saved when they are asked to, so that who is paused may go on, or that
+    length is known, so that the first comparison does not come too early.
     """
     is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
     is_search = _is_search(tune, space)
@@ -133,10 +137,12 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
 def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments: Any) -> Scheduler:
     """Return our ASHA.
 
-    What a model suggests, after its first points, is mostly good, and among good configurations the first results tell next to nothing: on
-    the development tasks of the quality benchmark, among the best tenth of a table the rank correlation of values after a 27th of the
-    training with those at its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model only as many scouts as it
-    has first points are compared at each level, and later trials at the highest level below half of a full training for the first time.
+    What a model suggests, after its first points, is mostly good, and among good configurations the
+    first results tell next to nothing: on the development tasks of the quality benchmark, among the
+    best tenth of a table the rank correlation of values after a 27th of the training with those at
+    its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model only as
+    many scouts as it has first points are compared at each level, and later trials at the highest
+    level below half of a full training for the first time.
 
     Args:
         searcher: Who suggests, in wrappers or without.

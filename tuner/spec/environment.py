@@ -1,7 +1,8 @@
 """Record of what an experiment is run with: script, versions of packages, git commit.
 
-Gathered in a thread shortly after the start, which therefore takes no longer, and written to ``environment.json``: an entry for each
-session that differs from the one before. No environment variable is written, and no argument that looks like a secret.
+Gathered in a thread shortly after the start, which therefore takes no longer, and written to
+``environment.json``: an entry for each session that differs from the one before. No environment
+variable is written, and no argument that looks like a secret.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _KNOWN_TOKEN: Final = re.compile(
     r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?|\b[0-9a-f]{40,}\b"
 )
 _MIN_SECRET_LENGTH: Final = 4
-"""Shorter values of the environment are not looked for in arguments: they would turn up there by accident."""
+"""Shorter values of the environment are not looked for in arguments: they would turn up there by
+accident."""
 
 _log = logging.getLogger("tuner")
 
@@ -152,7 +154,8 @@ def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]
 
     Args:
         invocation: How it was started, see `_invocation`.
-        from_workers: Versions of packages that its workers have imported, empty where they do not know them.
+        from_workers: Versions of packages that its workers have imported, empty where they do not
+            know them.
     """
     packages = loaded_packages()
     packages |= {
@@ -189,8 +192,8 @@ def without_secrets(
 ) -> list[str]:
     """Return the arguments of a command with everything that looks like a secret replaced by `WITHHELD`.
 
-    Those are values of options with names such as ``--password`` or ``--api-key``, passwords in URLs, tokens of well-known services, and
-    values of environment variables with such names.
+    Those are values of options with names such as ``--password`` or ``--api-key``, passwords in
+    URLs, tokens of well-known services, and values of environment variables with such names.
 
     Args:
         arguments: What follows the script on its command line.
@@ -273,7 +276,8 @@ def _distributed_version(name: str) -> str | None:
 def git_state(place: str) -> Mapping[str, Any] | None:
     """Return commit and dirty flag of the repository in which a script or a directory lies, None where there is none.
 
-    Asked once in the life of a process: what it runs was loaded at its start. A script that git does not know makes the tree dirty;
+    Asked once in the life of a process: what it runs was loaded at its start. A script that git
+        does not know makes the tree dirty;
     other unknown files do not. None as ``dirty`` means that git did not answer.
     """
     path = Path(place)

@@ -46,7 +46,8 @@ def new_directory(plan: Plan) -> Path:
 
     Raises:
         ExperimentExists: If the given name is taken, and ``RunConfig(if_exists="error")`` holds.
-        StorageError: If the storage path cannot be written to, or what is to be replaced is no experiment of ours.
+        StorageError: If the storage path cannot be written to, or what is to be replaced is no
+            experiment of ours.
     """
     root = storage_root(plan.run)
     try:
@@ -128,7 +129,8 @@ class Record:
         trainable: Fingerprint of what its trials run.
         seed: What all chance in it follows from.
         settings: The settings with which it began.
-        parts: Space and configurations as they were declared last, by their names as arguments of the `Tuner`, as notes.
+        parts: Space and configurations as they were declared last, by their names as arguments of
+            the `Tuner`, as notes.
         text: All that was written.
     """
 
@@ -229,7 +231,8 @@ def read_record(directory: Path) -> Record:
     """Return what the directory of an experiment tells.
 
     Raises:
-        StorageError: If there is no experiment, what it tells cannot be read, or it was written by a later version.
+        StorageError: If there is no experiment, what it tells cannot be read, or it was written by
+            a later version.
     """
     if not is_experiment(directory):
         raise StorageError(
@@ -257,7 +260,8 @@ def check_restorable(directory: Path) -> None:
 
     Raises:
         StorageError: If there is no experiment, or its declaration cannot be read.
-        DamagedJournal: If its journal does not verify, which a torn end does, or lacks what was written to it.
+        DamagedJournal: If its journal does not verify, which a torn end does, or lacks what was
+            written to it.
     """
     read_record(directory)
     check(directory)

@@ -36,13 +36,16 @@ from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .default_algorithms import chosen
 
 _USED_BY: Final = "_used_by"
-"""Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become part of."""
+"""Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become
+part of."""
 _INNER: Final = ("searcher", "base_scheduler", "adapted")
-"""Attributes of schedulers and searchers that hold another one to which they pass on what they hear."""
+"""Attributes of schedulers and searchers that hold another one to which they pass on what they
+hear."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
 _MIN_PENDING: Final = 16
-"""So many trials of a grid or of random samples are suggested ahead of need at least, as in Ray Tune."""
+"""So many trials of a grid or of random samples are suggested ahead of need at least, as in Ray
+Tune."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Plan:
         experiment_id: Tells the experiment from all others; a restored one keeps it.
         remark: What the user is to be told about what was chosen; empty for nothing.
         rerun: Which trial of which experiment this repeats; None for none.
-        run_id: Tells what was declared here from all that is declared elsewhere, also for the same experiment.
+        run_id: Tells what was declared here from all that is declared elsewhere, also for the same
+            experiment.
     """
 
     trainable: Any
@@ -139,8 +143,8 @@ class Plan:
         """Give scheduler and searcher their metric, mode, space and seed.
 
         Raises:
-            ValueError: If one of them has a metric or mode of its own and another is given, cannot work with what it is given, or was
-                part of another experiment.
+            ValueError: If one of them has a metric or mode of its own and another is given, cannot
+                work with what it is given, or was part of another experiment.
         """
         _check_unused(self)
         metric, mode = self.tune.metric, self.tune.mode
@@ -165,7 +169,8 @@ class Plan:
             capacity: Total resources.
 
         Raises:
-            ValueError: If a trial's resource request can never fit, or nothing limits how many trials run at once.
+            ValueError: If a trial's resource request can never fit, or nothing limits how many
+                trials run at once.
         """
         request = self._default_request()
         if misfit := ResourcePool(capacity).misfit(request):
@@ -253,7 +258,8 @@ def make_plan(
     if run.executor == "process":
         check_portable(space)
     choice = chosen(tune, run, space, trainable)
-    # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
+    # What was chosen is written down as if it had been named: a restore goes on with it, whatever a
+    # later release would choose.
     tune = replace(
         tune,
         scheduler=choice.scheduler,
@@ -376,7 +382,8 @@ def seed_of_trial(trial_id: str, seed: int, rerun: Rerun | None) -> int:
     Args:
         trial_id: The trial.
         seed: The seed of its experiment.
-        rerun: The trial that its experiment repeats, whose seed it takes over; None where it repeats none.
+        rerun: The trial that its experiment repeats, whose seed it takes over; None where it
+            repeats none.
     """
     return derived_seed(seed, trial_id) if rerun is None else rerun.seed
 

@@ -9,7 +9,8 @@ from typing import Any
 
 _NUM_SHOWN = 12
 _TYPED_IN = frozenset({"<string>", "<stdin>"})
-"""Names that all code has which was given to ``exec`` or to an interpreter, whatever text may be found under them."""
+"""Names that all code has which was given to ``exec`` or to an interpreter, whatever text may be
+found under them."""
 
 
 def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:

@@ -24,7 +24,8 @@ class DehbOptimizer:
             max_fidelity=setting.max_epochs,
             eta=3,
             seed=setting.seed,
-            # Its own workers are not used where it is asked and told; it takes any number of open questions.
+            # Its own workers are not used where it is asked and told; it takes any number of open
+            # questions.
             n_workers=1,
             save_freq="end",
             output_path=tempfile.mkdtemp(dir="."),

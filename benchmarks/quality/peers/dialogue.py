@@ -22,7 +22,8 @@ class Setting:
 
     Attributes:
         method: Which search of the file is asked for.
-        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both included, or values.
+        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both included,
+            or values.
         max_epochs: How long a full training is.
         num_workers: How many trials run at once.
         seed: Of all chance.
@@ -40,7 +41,8 @@ class Order:
     """What a free worker is to do.
 
     Attributes:
-        trial: Name of the trial; a name that was given before continues that trial where it stands, at no cost.
+        trial: Name of the trial; a name that was given before continues that trial where it stands,
+            at no cost.
         config: Its configuration; None for a trial that continues.
         until: Number of the epoch to train up to, unless it is told to stop or pause before.
     """
