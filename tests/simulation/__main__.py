@@ -1,10 +1,10 @@
-"""Simulates experiments from the command line: many of them, or one again that has failed.
+"""Command line of the fault simulation: runs many experiments, or repeats one that has failed.
 
 ::
 
-    python -m tests.simulation --minutes 60          # all night; ends with 1 if a promise was broken or something never occurred
-    python -m tests.simulation --experiments 1000
-    python -m tests.simulation --seed 4711           # one, with all checks at every turn, and its journal
+    python -m tests.simulation --minutes 60          # all night; exits with 1 if an invariant was
+    violated or something never occurred python -m tests.simulation --experiments 1000 python -m
+    tests.simulation --seed 4711           # one, with all checks at every turn, and its journal
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .run import run_scenario
 from .scenario import Scenario, scenario
 
 _LARGE = 6_000
-"""In so many experiments everything has to occur that can."""
+"""In so many experiments everything in `coverage.expected` has to occur."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the arguments say; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         return _replay(_changed(scenario(options.seed), options))

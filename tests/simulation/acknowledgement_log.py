@@ -1,4 +1,4 @@
-"""What a bystander knows of an experiment, written down without any help from the engine, to hold the engine to it."""
+"""Log of what the engine has acknowledged and announced, kept independently of the engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schedulers.decisions import Exploit
 from tuner.core.trial import checkpoint_directory_name
 
 STALE = "is_ghost"
-"""Metric by which the bystander knows a message that comes from an attempt which is over."""
+"""Metric that marks a message of an attempt which has ended."""
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
@@ -30,12 +30,12 @@ class ReportKey(NamedTuple):
 
 
 def report_of(record: Mapping[str, Any]) -> ReportKey:
-    """Return the report that a journal's record of a result tells of."""
+    """Return the report in a journal's record of a result."""
     return ReportKey(record["id"], record["a"], record["m"]["training_iteration"])
 
 
 class Transcript(NamedTuple):
-    """The journal as a bystander reads it.
+    """The journal as read without the engine's code.
 
     Attributes:
         records: What it holds, in order.
@@ -51,7 +51,7 @@ class Transcript(NamedTuple):
 
 
 class JournalParser:
-    """Reads a journal with as little code as possible, none of it the engine's, and remembers lines that it has read before."""
+    """Parses a journal without the engine's code, and caches parsed lines."""
 
     __slots__ = ("_known",)
 
@@ -59,7 +59,7 @@ class JournalParser:
         self._known: dict[bytes, dict[str, Any] | None] = {}
 
     def record(self, line: bytes) -> dict[str, Any] | None:
-        """Return the record on a line, given without its line break; None if the line does not verify."""
+        """Return the record on a line without its line break; None if it does not verify."""
         try:
             return self._known[line]
         except KeyError:
@@ -70,7 +70,8 @@ class JournalParser:
     def transcript(self, files: Mapping[str, bytes]) -> Transcript:
         """Return the journal that lies in these files.
 
-        A segment counts up to where the next one begins, and the last one up to the first line that does not verify.
+        A segment counts up to where the next one begins, and the last one up to the first line that
+        does not verify.
         """
         segments = sorted(
             (int(found[1]), data)
@@ -104,7 +105,7 @@ class JournalParser:
 
 @dataclass(slots=True)
 class AcknowledgementLog:
-    """The bystander's book.
+    """What was observed from outside the engine, to check the engine against.
 
     Attributes:
         acknowledged: Every report that was answered, in order.
@@ -112,18 +113,19 @@ class AcknowledgementLog:
         written: Reports in all bytes that the disk has taken.
         values: The value that each trial first reported at each iteration.
         values_by_config: The same for each configuration that the trial has had.
-        told: The highest iteration of each trial that observers were told of.
-        over: Trials that observers were told the end of, with what they were told.
-        discarded: Trials whose worker was told to stop for good.
+        told: Highest iteration of each trial that callbacks were notified of.
+        over: Trials whose end callbacks were notified of, and how they ended.
+        discarded: Trials whose worker was told to stop and not be resumed.
         own_failures: How often each trial's own worker has failed.
-        all_failures: How often any failure was told of each trial, whoever was to blame.
-        exploits: With which configurations a trial was to go on, by its id and the reason for that.
+        all_failures: Number of failures of each trial, whatever the cause.
+        exploits: Configurations that exploits gave to a trial, by its id and the reason.
         paused: Which attempt those made last that lay paused at the end of the last turn.
-        saved: Names of the checkpoints of which the journal tells.
+        saved: Names of the checkpoints in the journal.
         failed_saves: Trials that could not save when they were asked to.
-        given_up_by_user: Trials that could not save themselves when the user ended them, and are not tried again for that.
+        given_up_by_user: Trials that could not save themselves when the user ended them, and are
+            not tried again for that.
         has_forks: Whether the user has forked a trial.
-        reader: Who reads the journal.
+        reader: Parser of the journal.
     """
 
     acknowledged: list[ReportKey] = field(default_factory=list)
@@ -145,11 +147,11 @@ class AcknowledgementLog:
     reader: JournalParser = field(default_factory=JournalParser)
 
     def note_exploit(self, exploit: Exploit) -> None:
-        """Write down with which configuration a trial is to go on."""
+        """Log the configuration that an exploit gives to a trial."""
         self.exploits.setdefault((exploit.trial_id, str(exploit.reason)), []).append(exploit.config)
 
     def take_written(self, data: bytes) -> None:
-        """Read along what the disk takes."""
+        """Log the reports and checkpoints in bytes that the disk has accepted."""
         for line in data.splitlines():
             record = self.reader.record(line)
             if record and record["k"] in {"result", "saved"}:
@@ -162,7 +164,7 @@ class AcknowledgementLog:
             self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
 
     def forget_all_but(self, left: Transcript) -> None:
-        """Strike out what a power cut has cost."""
+        """Remove what was lost in a power cut."""
         surviving = left.reports()
         self.saved = set()
         for record in left.records:

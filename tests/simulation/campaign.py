@@ -1,4 +1,4 @@
-"""Many simulated experiments in a row, and what they have shown."""
+"""Campaigns of simulated experiments, and the shrinking of a failing one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS: Final = {
 
 @dataclass(slots=True)
 class Campaign:
-    """What many experiments have come to.
+    """Summary of many simulated experiments.
 
     Attributes:
         num_experiments: How many there were.
@@ -40,8 +40,8 @@ class Campaign:
         num_records: How many records their journals hold.
         cpu_s: Processor time it took.
         seen: How often what has occurred: faults, transitions, recoveries.
-        failing: The first scenario that broke a promise, as small as it could be made; None without any.
-        violation: How it broke it.
+        failing: The first scenario that violated an invariant, shrunk; None without any.
+        violation: The violation.
     """
 
     num_experiments: int = 0
@@ -60,12 +60,12 @@ class Campaign:
 
     @property
     def num_undisturbed(self) -> int:
-        """How many of the experiments were run a second time, with nothing going wrong, to be compared with."""
+        """Number of experiments that were repeated without faults to compare outcomes."""
         return self.seen[UNDISTURBED]
 
     @property
     def rate_per_min(self) -> float:
-        """How many whole experiments were simulated in a minute of processor time, those for comparison included."""
+        """Experiments per minute of CPU time, repetitions included."""
         return (
             60 * (self.num_experiments + self.num_undisturbed) / self.cpu_s if self.cpu_s else 0.0
         )
@@ -87,7 +87,7 @@ def run_campaign(
     seconds: float | None = None,
     shrinks: bool = True,
 ) -> Campaign:
-    """Simulate experiments until one breaks a promise, their number is reached or time is up.
+    """Simulate experiments until one violates an invariant, their number is reached or time is up.
 
     Args:
         first_seed: Number of the first scenario; the others follow it.
@@ -133,7 +133,7 @@ def report_of(campaign: Campaign) -> str:
 
 
 def violation_of(candidate: Scenario) -> Violation | None:
-    """Return how a scenario breaks a promise; None if it does not."""
+    """Return the violation that a scenario shows, None without one."""
     try:
         run_scenario(candidate)
     except Violation as violation:
@@ -146,12 +146,12 @@ def shrink(
     violation: Violation,
     breaks: Callable[[Scenario], Violation | None] = violation_of,
 ) -> Scenario:
-    """Return a scenario that breaks the same promise with fewer trials, fewer reports and fewer kinds of trouble.
+    """Return a scenario that violates the same invariant with fewer trials, reports and faults.
 
     Args:
         failing: The scenario.
         violation: How it fails.
-        breaks: Tells how another one does.
+        breaks: Returns the violation that a scenario shows.
     """
     is_smaller = True
     while is_smaller:

@@ -1,4 +1,4 @@
-"""Counters of what has occurred: a simulation in which something never happens proves nothing about it."""
+"""Coverage of a simulation: which transitions, faults and recoveries have occurred."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def counted_transitions(seen: Counter[str]) -> Iterator[None]:
 UNREACHED: Final = frozenset(
     {
         "trial: ERROR revive",  # needs a user who asks for failed trials to be tried again
-        "trial: PAUSED revive",  # needs a user who asks for a trial to begin anew
+        "trial: PAUSED revive",  # needs a user who restarts a trial from scratch
         "trial: PENDING fail",  # needs a trial that asks for more than there is
         "trial: PAUSED fail",  # needs a machine that has become smaller
-        "exit: continue stopped",  # a worker that leaves though nobody asked it to
-        "worker: WAITING kill",  # needs a stop that is told behind a report; the driver tells it first
+        "exit: continue stopped",  # needs a worker that exits without being asked to
+        "worker: WAITING kill",  # needs a stop decided after the report was answered
     }
 )
 """Transitions that this simulation does not bring about, each with its reason."""
@@ -84,7 +84,7 @@ RECOVERIES: Final = (
     "journal vanished in a power cut",
     "journal lacked what a power cut had taken",
     "journal without a segment refused",
-    "journal moved away, driver gave up",
+    "journal moved away, driver stopped",
     "several segments",
     "write cut back",
     "lines written again after a failed sync",
@@ -95,13 +95,13 @@ RECOVERIES: Final = (
     "restored from a snapshot",
     UNDISTURBED,
     "interrupted and resumed",
-    "disk refused, driver gave up",
-    "plug-in raised, driver gave up",
+    "disk failed, driver stopped",
+    "plug-in raised, driver stopped",
     "log files compared with the table",
     "log files looked at by the next driver",
-    "log file torn by a death",
+    "log file torn by a crash",
     "log file cut by a power cut",
-    "log files sealed before a death",
+    "log files verified before a crash",
     "log file refused by a full disk",
 )
 """What restarts have to go through."""

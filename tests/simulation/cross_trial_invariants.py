@@ -1,6 +1,6 @@
-"""What must hold between trials, and between trials and their scheduler: who reads whose checkpoint, who waits for whom, who lies paused.
+"""Invariants between trials, and between trials and their scheduler: leases, exploits and pauses.
 
-One function for each promise, as in `invariants`, which says when they are asked.
+One function each, as in `invariants`, which says when they are checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TO_BE: Final = " to be"
 
 
 def leases_have_readers(experiment: Experiment) -> None:
-    """I16: retention leaves a checkpoint for a trial only that is going to start from it, or may yet have to."""
+    """I16: a lease belongs to a trial that starts, or may still start, from the checkpoint."""
     for donor in experiment.trials:
         kept = {checkpoint.index for checkpoint in donor.checkpoints}
         for reader, index in donor.leases.items():
@@ -53,9 +53,9 @@ def _aim(trial: Trial) -> tuple[str, int | None]:
 
 
 def no_trial_waits_for_an_existing_checkpoint(experiment: Experiment) -> None:
-    """I9: a trial waits for another one's checkpoint only as long as there is none, or another one is about to come.
+    """I9: a trial waits for its donor's checkpoint only while there is none, or a newer one is due.
 
-    Who was told to leave may save before it does, and gives what it has when it is gone.
+    A donor that was told to leave may save first, and its checkpoint is used after its exit.
     """
     for trial in experiment.trials:
         if trial.exploit is None:
@@ -63,7 +63,7 @@ def no_trial_waits_for_an_existing_checkpoint(experiment: Experiment) -> None:
         require("I9", not trial.is_finished, "%s is over and waits for a checkpoint", trial)
         is_on_its_way = trial.status is Status.PAUSED or trial.intention is not None
         require(
-            "I9", is_on_its_way, "%s is never told to go on from another one's checkpoint", trial
+            "I9", is_on_its_way, "%s is never told to continue from its donor's checkpoint", trial
         )
         if trial.exploit.checkpoint is not None:
             continue
@@ -93,7 +93,7 @@ def _is_about_to_save(donor: Trial) -> bool:
 
 
 def exploits_start_as_decided(env: Environment, start: StartWorker) -> None:
-    """I6: a clone trains with the configuration that its scheduler has chosen, and from its own checkpoint once it has one."""
+    """I6: after an exploit a trial trains with the configuration that the scheduler has chosen."""
     trial = env.experiment.trial_table[start.trial_id] if env.experiment else None
     if trial is None or not trial.grafts:
         return
@@ -123,13 +123,13 @@ def exploits_start_as_decided(env: Environment, start: StartWorker) -> None:
 
 
 def record_paused_trials(env: Environment) -> None:
-    """Write down who lies paused at the end of a turn."""
+    """Log which trials are paused at the end of a turn."""
     paused = env.experiment.trial_table.paused.values() if env.experiment else ()
     env.ack_log.paused = {trial.trial_id: trial.attempt for trial in paused if trial.source}
 
 
 def paused_trials_survive_an_interruption(env: Environment, trial: Trial) -> None:
-    """I20: who lies paused when all are interrupted stays so, and does not go on by itself when the experiment does."""
+    """I20: a trial that is paused when the experiment is interrupted stays paused."""
     was_paused = env.ack_log.paused.get(trial.trial_id) == trial.attempt
     require(
         "I20",
@@ -140,7 +140,7 @@ def paused_trials_survive_an_interruption(env: Environment, trial: Trial) -> Non
 
 
 def paused_trials_are_resumed(env: Environment, experiment: Experiment) -> None:
-    """I9: the engine ends no paused trial whose scheduler has a word for it; those given by users may have none."""
+    """I9: every paused trial is resumed by its scheduler, unless the scheduler is a user's."""
     for trial in experiment.trials:
         is_left = (
             trial.status is Status.TERMINATED

@@ -1,8 +1,8 @@
-"""One driver's life: opens what the last one has left, as a run and a restore do, and drives the experiment on.
+"""One driver process: restores what the last one has left, and runs the experiment.
 
-This is the only place of the simulation that knows how the parts of the engine fit together; `tuner.driver.run` and `tuner.restore.rebuild`
-do it for
-real files. Snapshots are taken at random moments and written at once, where `tuner.driver.snapshots` has a clock and a thread.
+This is the only module of the simulation that puts the parts of the engine together, as
+`tuner.driver.run` and `tuner.restore.rebuild` do for real files. Snapshots are taken at random
+turns and written at once, where `tuner.driver.snapshots` has a clock and a thread.
 """
 
 from __future__ import annotations
@@ -55,19 +55,20 @@ _RETRY_S = 3.0
 
 @final
 class DriverProcess:
-    """The life of one driver over what lies on the world's disk.
+    """One driver process over what is on the environment's disk.
 
     Args:
-        env: The world.
-        before: The `comparable_state` of what the driver before has left in memory, where the journal must hold the same; None otherwise.
+        env: The environment.
+        before: The `comparable_state` of what the driver before has left in memory, where the
+            journal must hold the same; None otherwise.
 
     Attributes:
         experiment: What it drives.
-        scheduler: Who judges.
+        scheduler: The scheduler, wrapped so that it may raise.
     """
 
     def __init__(self, env: Environment, before: dict[str, Any] | None = None) -> None:
-        """Prepare fresh plug-ins, as a user's script does when it is run again."""
+        """Create new plug-ins, as a user's script does when it is run again."""
         scenario = env.scenario
         self._env = env
         self._before = before
@@ -86,7 +87,7 @@ class DriverProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether the driver has come to the end, and nothing is left to be continued."""
+        """Whether the driver has ended and no trial is left to be continued."""
         trials, scenario = self.experiment.trials, self._env.scenario
         num_sampled = len(trials) - self.experiment.trial_table.num_forked
         is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None
@@ -95,8 +96,8 @@ class DriverProcess:
         is_paused = any(trial.status is Status.PAUSED for trial in trials) and not is_time_up
         return self._has_ended and not (is_short or is_paused or any(map(is_interrupted, trials)))
 
-    def live(self) -> None:
-        """Open, rebuild and drive on, to the end or to whatever comes before it."""
+    def run(self) -> None:
+        """Restore the experiment and run it until it ends or the driver is killed."""
         env, scenario = self._env, self._env.scenario
         tail, past = (START, self._replayed()) if env.driver_number == 1 else self._restored()
         self._check_restored()
@@ -153,7 +154,7 @@ class DriverProcess:
         )
 
     def _check_restored(self) -> None:
-        """Hold the rebuilt state to what was known before."""
+        """Check the restored state against the acknowledgement log."""
         env = self._env
         invariants.transitions_are_legal(self.experiment)
         invariants.rungs_are_complete(env, self.scheduler)
@@ -161,7 +162,7 @@ class DriverProcess:
         env.checkpoints.sweep(self.experiment.trials)
 
     def _check_restarted(self) -> None:
-        """Hold the state with which this driver begins to the one in which the driver before it would have begun again."""
+        """Compare the restored state with the one that the previous driver had in memory."""
         if self._before is not None:
             self._env.seen["state compared with its fold"] += 1
             invariants.replay_restores_the_state(
@@ -253,5 +254,5 @@ class DriverProcess:
 
 
 def is_interrupted(trial: Any) -> bool:
-    """Return whether a trial goes on when the experiment is taken up again; where time was up, it would be up again at once."""
+    """Return whether a trial is resumed at a restore; not after the time budget is used up."""
     return trial.ending is TerminationReason.INTERRUPTED and trial.reason.rule != TIME_BUDGET

@@ -1,4 +1,4 @@
-"""One simulated world: disk, checkpoints, time, and the bystander who writes down what happens in it."""
+"""The environment of a simulated experiment: disk, checkpoints, clocks, acknowledgement log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TICK_S: Final = 0.005
 _SYNC_TICKS: Final = 10
 _NUM_REQUESTS: Final = 12
 _NUM_IDLE_POINTS: Final = 8
-"""Occasions for mischief while no driver lives."""
+"""Points at which checkpoints may be tampered with while no driver runs."""
 _SIGNALS: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
 
 
@@ -42,33 +42,33 @@ class Environment:
     Attributes:
         scenario: What is simulated.
         check_every: See above.
-        rng: The generator of all that happens by chance.
-        faults: What goes wrong.
+        rng: Generator of all random choices.
+        faults: Injects the faults.
         disk: Where the journal lies.
         checkpoints: Where the checkpoints lie.
-        logs: The log files, None where nobody writes any.
+        logs: The log files, None where none are written.
         directory: The experiment's; only log files lie there on a real disk.
-        ack_log: The bystander's book.
+        ack_log: What was acknowledged and announced.
         seen: What has occurred, for the counters.
         now: Ticks since the beginning.
         wall_offset_s: How far the wall clock is off.
-        session: Number of the driver that lives, from 1.
-        active: Ticks in which a driver has lived.
+        driver_number: Number of the present driver, from 1.
+        active: Ticks in which a driver was running.
         declared: The mark that the newest driver to begin a segment has left in the declaration.
-        noted: Epoch and first record of the newest segment, as the lock tells.
-        num_power_cuts: How often the machine has been started anew.
-        lost: Ticks of those that no driver can know of, since nothing was written down in them.
+        noted: Epoch and first record of the newest segment, as noted in the lock.
+        num_power_cuts: Number of power cuts.
+        lost: Ticks of those that no driver can know of, since nothing was journalled in them.
         num_turns: How often drivers have waited.
-        is_dirty: Whether something was folded from which something follows, and it is not written yet.
-        experiment: The living driver's.
-        journal: The living driver's.
-        request_stop: The living driver's.
-        whims: The generator of what the user wants.
-        num_requests_left: How often the user will still want something.
+        is_dirty: Whether an event with effects was folded and is not written yet.
+        experiment: The present driver's.
+        journal: The present driver's.
+        request_stop: The present driver's.
+        whims: Generator of the simulated user's requests.
+        num_requests_left: Number of requests that the user will still make.
     """
 
     def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
-        """Create a world in which nothing has happened yet."""
+        """Create an environment with an empty disk."""
         self.scenario = scenario
         self.check_every = check_every
         self.rng = scenario.rng("world")
@@ -99,10 +99,10 @@ class Environment:
         self._synced_at = 0
 
     def step(self) -> None:
-        """Let the driver die, or hear a signal, here; called wherever something leaves it.
+        """Perhaps kill or signal the driver; called at every effect outside the driver.
 
         Raises:
-            DriverKilled: If it dies, or has died before.
+            DriverKilled: If the driver is killed, or was killed before.
         """
         if self.faults.is_dead:
             raise DriverKilled
@@ -110,14 +110,14 @@ class Environment:
         if fault is None:
             return
         if fault not in _SIGNALS:
-            raise self.faults.die(is_power_out=fault is Fault.POWER_CUT)
+            raise self.faults.kill(is_power_out=fault is Fault.POWER_CUT)
         if self.request_stop:
             self.request_stop(
                 StopRequested(f"signal.{fault}", is_urgent=fault is Fault.URGENT_SIGNAL)
             )
 
     def rest(self) -> None:
-        """Let happen what happens while a driver waits: a sync in time, a deletion, somebody's mischief."""
+        """Do what happens while a driver waits: group syncs, deletions, tampering."""
         if (
             self.journal
             and self.scenario.durability == "group"
@@ -147,7 +147,8 @@ class Environment:
     def _sync(self, journal: Journal) -> None:
         self._synced_at = self.now
         journal.sync_in_background()
-        # After a sync has failed none is tried before the driver has mended that, at its next write, in a segment beside the doubtful one.
+        # After a sync has failed none is tried before the driver has mended that, at its next
+        # write, in a segment beside the doubtful one.
         if (
             self.disk.is_safe(self._journal_directory)
             or self.read_platter().records == self.read_journal().records
@@ -155,12 +156,12 @@ class Environment:
             self.ack_log.num_safe = len(self.ack_log.acknowledged)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass while the storage refuses."""
+        """Let time pass while the storage fails."""
         self.step()
         self.now += max(round(seconds / TICK_S), 1)
 
     def start_driver(self) -> None:
-        """Let another driver live."""
+        """Begin another driver."""
         self.faults.revive()
         self.disk.put_back()
         self.driver_number += 1
@@ -171,37 +172,37 @@ class Environment:
         self.ack_log.paused = {}
 
     def note_segment(self, epoch: int, segment: int) -> None:
-        """Take down in the lock that a segment has been begun."""
+        """Note in the lock that a segment has been begun."""
         self.step()
         self._noted_before, self.noted = self.noted, (epoch, segment)
 
     def declare(self, epoch: int) -> None:
-        """Take down in the declaration that a driver has begun its first segment."""
+        """Note in the declaration that a driver has begun its first segment."""
         self.step()
         self.declared = Mark(epoch, 0, self.boot_id, self.scenario.durability)
 
     @property
     def boot_id(self) -> str:
-        """What tells this start of the machine from all others."""
+        """Identifier of this boot of the machine."""
         return f"start {self.num_power_cuts}"
 
     def mark(self) -> Mark:
-        """Return what is noted of the journal outside of it."""
+        """Return what the lock and the declaration say about the journal."""
         epoch, segment = self.noted
         return replace(self.declared, epoch=max(self.declared.epoch, epoch), segment=segment)
 
     def end_driver(self) -> Transcript:
-        """Take note that no driver lives any more, and return what it has left."""
+        """End the driver, and return the journal that it has left."""
         self.active += self.now - self.driver_began
         if self.faults.is_power_out:
             self.disk.lose_power()
             self.num_power_cuts += 1
-            self.noted = self._noted_before  # nobody syncs the lock
+            self.noted = self._noted_before  # the lock is not synced
         else:
             self.disk.crash()
         if self.logs and self.faults.is_dead:
-            self.logs.die(is_power_out=self.faults.is_power_out)
-        if not self.faults.is_dead:  # who ends in good order deletes what it may
+            self.logs.crash(is_power_out=self.faults.is_power_out)
+        if not self.faults.is_dead:  # a driver that ends normally deletes what it may
             self.checkpoints.delete_superseded()
         self.checkpoints.to_delete = []
         self.experiment = None
@@ -215,11 +216,11 @@ class Environment:
         return left
 
     def read_journal(self) -> Transcript:
-        """Return what the journal holds, as a bystander reads it."""
+        """Return what the journal holds, read without the engine's code."""
         return self.ack_log.reader.transcript(self.journal_files())
 
     def journal_files(self) -> dict[str, bytes]:
-        """Return the journal's files, as a bystander sees them."""
+        """Return the journal's files; nothing fails here."""
         return self.disk.contents(self._journal_directory)
 
     def read_platter(self) -> Transcript:
@@ -227,16 +228,16 @@ class Environment:
         return self.ack_log.reader.transcript(self.disk.safe_contents(self._journal_directory))
 
     def close(self) -> None:
-        """Leave nothing of it on the real disk."""
+        """Remove the log files from the real disk."""
         if self.logs:
             self.logs.remove()
 
     def budget_used_s(self) -> float:
-        """Return how long drivers have lived, as far as the living one can know."""
+        """Return how long drivers have run, as far as the present one can know."""
         return (self.active - self.lost + self.now - self.driver_began) * TICK_S
 
     def value_of(self, trial_id: str, config: Mapping[str, Any], num_steps: int) -> float:
-        """Return what a trial's training comes to after so many steps; nothing else plays a part."""
+        """Return a trial's value after so many steps; it depends on nothing else."""
         return (
             float(config["x"]) / num_steps
             + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: every misfortune of a simulated world is drawn here, from one seed."""
+"""Fault injection: draws from one seed which fault occurs when."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final, final
 
 
 class DriverKilled(BaseException):
-    """The driver's process is gone: nothing that it does afterwards, in a ``finally`` say, has any effect."""
+    """The driver was killed; what it does afterwards, e.g. in a ``finally``, has no effect."""
 
 
 class PluginError(Exception):
-    """A scheduler or a searcher has raised."""
+    """Raised by a scheduler or a searcher."""
 
 
 class Fault(enum.StrEnum):
-    """Everything that can go wrong."""
+    """Every fault that can be injected."""
 
     DRIVER_DIES = "driver-dies"
     POWER_CUT = "power-cut"
@@ -56,10 +56,10 @@ class Fault(enum.StrEnum):
 
 
 class FaultPoint(enum.IntEnum):
-    """When something can go wrong."""
+    """Where faults can be injected."""
 
     STEP = 0
-    """Any call that leaves the driver: a command, a write, a wait, a word to an observer."""
+    """Any call that leaves the driver: a command, a write, a wait, a callback."""
     WRITE = 1
     SYNC = 2
     RENAME = 3
@@ -91,7 +91,7 @@ FAULTS_AT: Final[Mapping[FaultPoint, tuple[Fault, ...]]] = {
     FaultPoint.SCHEDULER: (Fault.SCHEDULER_RAISES,),
     FaultPoint.SEARCHER: (Fault.SEARCHER_RAISES,),
 }  # fmt: skip
-"""Which faults each occasion can bring; one that is named twice is twice as likely."""
+"""Faults of each point; one that is named twice is twice as likely."""
 
 MEAN_GAPS: Final[Mapping[FaultPoint, tuple[int, int]]] = {
     FaultPoint.STEP: (250, 60),
@@ -107,25 +107,25 @@ MEAN_GAPS: Final[Mapping[FaultPoint, tuple[int, int]]] = {
     FaultPoint.SCHEDULER: (150, 40),
     FaultPoint.SEARCHER: (40, 10),
 }
-"""After how many occasions something goes wrong on average, where that is rare and where it is often."""
+"""Mean number of passes between two faults, for rare and for frequent faults."""
 
 _NEVER: Final = 1 << 60
 
 
 @final
 class FaultInjector:
-    """Counts occasions down to the next misfortune.
+    """Counts down to the next fault at each point.
 
     Args:
-        rng: The world's generator.
-        mean_gaps: After how many occasions of each kind something goes wrong on average; those that are left out are safe.
+        rng: The environment's generator.
+        mean_gaps: Mean number of passes between two faults at each point; points left out are safe.
         without: Faults that never occur.
-        num_faults: How many misfortunes there may be in all, so that every story comes to an end.
+        num_faults: Largest number of faults, so that every experiment ends.
 
     Attributes:
         injected: How often each fault has occurred.
-        is_dead: Whether the driver's process is gone.
-        is_power_out: Whether it went with the power.
+        is_dead: Whether the driver was killed.
+        is_power_out: Whether that was a power cut.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class FaultInjector:
         without: Collection[Fault],
         num_faults: int,
     ) -> None:
-        """Draw when something first goes wrong."""
+        """Draw when the first fault occurs at each point."""
         self._rng = rng
         self._mean_gaps = mean_gaps
         self._faults = {
@@ -155,11 +155,11 @@ class FaultInjector:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing will go wrong any more."""
+        """Whether no more faults will occur."""
         return self._num_left <= 0
 
     def draw(self, point: FaultPoint) -> Fault | None:
-        """Return what goes wrong at this occasion; None, mostly, for nothing."""
+        """Return the fault that occurs at this point, None for none."""
         left = self._left[point] = self._left[point] - 1
         if left or self._num_left <= 0:
             return None
@@ -169,11 +169,11 @@ class FaultInjector:
         self.injected[fault] += 1
         return fault
 
-    def die(self, *, is_power_out: bool) -> DriverKilled:
-        """Let the driver die here and now; the caller raises what is returned."""
+    def kill(self, *, is_power_out: bool) -> DriverKilled:
+        """Kill the driver; the caller raises what is returned."""
         self.is_dead, self.is_power_out = True, is_power_out
         return DriverKilled("power cut" if is_power_out else "killed")
 
     def revive(self) -> None:
-        """Let another driver live."""
+        """Begin another driver."""
         self.is_dead = self.is_power_out = False

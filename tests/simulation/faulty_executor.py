@@ -1,4 +1,4 @@
-"""An executor whose workers train by arithmetic, in virtual time, and suffer whatever workers may suffer."""
+"""Executor in virtual time whose workers train by arithmetic and fail in every way they can."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ _NO_WORKER = _Worker(StartWorker.of(Trial("", {}, {}), None), 0)
 
 @final
 class FaultyExecutor:
-    """See `Executor`; every command is a moment at which the driver may die.
+    """See `Executor`; the driver may be killed at every command.
 
     Args:
-        env: The world.
+        env: The environment.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -103,7 +103,7 @@ class FaultyExecutor:
         self._unsaved: list[tuple[Trial, int]] = []
         self._is_awake = False
 
-    # ------------------------------------------------------------------------------------------------ what the driver asks
+    # the executor's methods
 
     def capacity(self) -> Mapping[str, float]:
         """See `Executor.capacity`."""
@@ -143,7 +143,7 @@ class FaultyExecutor:
         env.step()
         if (
             env.experiment and not env.disk.has_moved
-        ):  # else trials leave, and the core hears nothing of it any more
+        ):  # else the core is no longer notified when trials exit
             invariants.pauses_have_checkpoints(env.experiment)
             cross_trial_invariants.no_trial_waits_for_an_existing_checkpoint(env.experiment)
             cross_trial_invariants.record_paused_trials(env)
@@ -178,7 +178,7 @@ class FaultyExecutor:
     def _attempts(self) -> dict[str, int]:
         return {trial_id: worker.command.attempt for trial_id, worker in self._run_driver.items()}
 
-    # ------------------------------------------------------------------------------------------------ time
+    # time
 
     def _advance(self, until: float) -> None:
         env, agenda = self._env, self._agenda
@@ -217,7 +217,7 @@ class FaultyExecutor:
             ),
         )
 
-    # ------------------------------------------------------------------------------------------------ commands
+    # commands
 
     def _start(self, command: StartWorker) -> None:
         env = self._env
@@ -246,7 +246,7 @@ class FaultyExecutor:
                 "I15", command.reply is ReportReply.STOP, "%s, though its journal is gone", command
             )
             worker.is_waiting = False
-            env.seen["told to leave without a journal"] += 1
+            env.seen["stopped without a journal"] += 1
             if command.save:
                 self._save(worker, self._leave)
             else:
@@ -281,7 +281,7 @@ class FaultyExecutor:
                 ),
             )
 
-    # ------------------------------------------------------------------------------------------------ what workers do
+    # what workers do
 
     def _begin(self, worker: _Worker) -> None:
         if worker.is_over:
@@ -388,7 +388,7 @@ class FaultyExecutor:
             self._unsaved.append((trial, trial.num_failures))
         ack_log.discarded.discard(
             worker.trial_id
-        )  # what it was to end with is missing, so that it may be tried again
+        )  # its last checkpoint is missing, so it may be retried
         self._exit(worker, Outcome.UNSAVED, _CRASH)
 
     def _leave(self, worker: _Worker) -> None:
@@ -425,7 +425,7 @@ class FaultyExecutor:
         ack_log.all_failures[worker.trial_id] += failure is not None and outcome is not Outcome.LOST
         self._events.append(WorkerExited(worker.trial_id, worker.command.attempt, outcome, failure))
 
-    # ------------------------------------------------------------------------------------------------ what befalls them
+    # faults
 
     def _crash(self, worker: _Worker) -> None:
         self._exit_if_running(worker, Outcome.FAILED, _CRASH)
@@ -444,7 +444,7 @@ class FaultyExecutor:
         self._exit_if_running(worker, Outcome.LOST, Failure("lost", "the machine is gone"))
 
     def _send_malformed_message(self, worker: _Worker) -> None:
-        """Send a message that is garbled somewhere; the engine kills whom it cannot understand."""
+        """Send a garbled message; the engine kills a worker whose message does not parse."""
         if worker.is_over:
             return
         metrics = self._step(worker)
@@ -460,12 +460,12 @@ class FaultyExecutor:
         except ValueError as error:
             self._exit_if_running(worker, Outcome.FAILED, Failure("MalformedMessage", str(error)))
             return
-        # It happens to make sense, so that it is taken for what it says; what it says is then nobody's business but the trial's.
+        # It happens to parse, and is dropped; only the crash matters then.
         del event
         self._crash(worker)
 
     def _crash_and_send_late(self, worker: _Worker) -> None:
-        """Crash, and be heard of once more when another attempt may already be at work."""
+        """Crash, and send a message later, when another attempt may already be running."""
         if worker.is_over:
             return
         self._crash(worker)
@@ -485,7 +485,7 @@ class FaultyExecutor:
         self._events.append(rng.choice(messages))
 
     def kill_all(self) -> None:
-        """Let all workers die with their driver; some have just renamed a checkpoint that nobody will ever hear of."""
+        """Kill all workers; some have just renamed a checkpoint that was not reported."""
         scenario, rng = self._env.scenario, self._env.rng
         for worker in self._run_driver.values():
             is_saving = scenario.checkpoint_every and not worker.is_waiting and worker.num_steps
@@ -512,10 +512,10 @@ _FAULT_ACTIONS: Mapping[Fault, Any] = {
 
 @final
 class DelayedCaller:
-    """Calls the searcher beside the driver, in order, each time after a while; see `Caller`.
+    """Calls the searcher asynchronously, in order, each time after a delay; see `Caller`.
 
     Args:
-        env: The world.
+        env: The environment.
         workers: Whose time it is called in.
     """
 

@@ -55,7 +55,7 @@ _COMPARED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_CO
 
 
 class Violation(AssertionError):
-    """A promise was broken.
+    """An invariant was violated.
 
     Attributes:
         invariant: Which, e.g. ``"I5"``.
@@ -67,20 +67,20 @@ class Violation(AssertionError):
 
 
 def require(invariant: str, holds: object, what: str, *about: object) -> None:
-    """Raise a `Violation` unless it holds; what it says is put together only then.
+    """Raise a `Violation` unless it holds; the message is formatted only then.
 
     Args:
         invariant: Which.
         holds: Whether it holds.
-        what: What is the matter, with a ``%s`` for each of `about`.
-        *about: What it is about.
+        what: The message, with a ``%s`` for each of `about`.
+        *about: Its arguments.
     """
     if not holds:
         raise Violation(invariant, what % about)
 
 
 def acknowledged_results_survive(env: Environment, left: Transcript) -> None:
-    """I1: an acknowledged result is in what a driver leaves; after a power cut, as far as durability promises, and never with a hole."""
+    """I1: acknowledged results are in the journal; after a power cut, the durable ones."""
     surviving, ack_log = left.reports(), env.ack_log
     if not env.faults.is_power_out:
         for report in ack_log.acknowledged:
@@ -92,18 +92,18 @@ def acknowledged_results_survive(env: Environment, left: Transcript) -> None:
         len(ack_log.acknowledged) if env.scenario.durability == "strict" else ack_log.num_safe
     )
     kept = [report in surviving for report in ack_log.acknowledged]
-    require("I1", all(kept[:num_promised]), "a power cut has cost more than it may")
+    require("I1", all(kept[:num_promised]), "a power cut has lost results that were durable")
     require(
         "I1",
         kept == sorted(kept, reverse=True),
-        "a power cut has left a later result and taken an earlier one",
+        "a power cut has kept a later result and lost an earlier one",
     )
 
 
 def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> None:
-    """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of.
+    """I2: a trial's rows have no gap and no duplicate, and include all that callbacks were given.
 
-    Where it went on from another trial's checkpoint, they go on from that one's iteration.
+    After an exploit the rows continue from the iteration of the donor's checkpoint.
     """
     rows = table_of(experiment.trials, left)
     for trial in experiment.trials:
@@ -134,7 +134,7 @@ def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
 
 
 def _iterations_of(trial: Trial, stride: int) -> list[int]:
-    """Return the iterations that a trial's rows tell of."""
+    """Return the iterations that a trial's rows should have."""
     found: list[int] = []
     first = stride
     for graft in trial.grafts:
@@ -144,7 +144,7 @@ def _iterations_of(trial: Trial, stride: int) -> list[int]:
 
 
 def transitions_are_legal(experiment: Experiment) -> None:
-    """I3: trials, workers, queues and resources fit together; single moves are refused by the tables themselves."""
+    """I3: trials, workers, queues and resources are consistent."""
     try:
         experiment.check()
     except AssertionError as broken:
@@ -152,25 +152,25 @@ def transitions_are_legal(experiment: Experiment) -> None:
 
 
 def one_worker_per_trial(env: Environment, start: StartWorker, live: Mapping[str, int]) -> None:
-    """I4: at most one live worker per trial, and no more than there are slots; each attempt has a number of its own."""
+    """I4: there is at most one worker per trial, and no more than there are slots."""
     require(
         "I4",
         start.trial_id not in live,
-        "%s is started although attempt %s of it lives",
+        "%s is started although attempt %s of it is running",
         start.trial_id,
         live.get(start.trial_id),
     )
     require(
         "I4",
         len(live) < env.scenario.num_slots,
-        "%s workers live when %s is started",
+        "%s workers are running when %s is started",
         len(live),
         start.trial_id,
     )
 
 
 def starts_from_a_good_checkpoint(env: Environment, start: StartWorker) -> None:
-    """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
+    """I5: a start uses the latest intact checkpoint, and never overwrites a recorded one."""
     trial = _experiment(env).trial_table[start.trial_id]
     recorded = trial.checkpoints
     if start.source_id == start.trial_id and trial.graft is None:
@@ -224,7 +224,7 @@ def _is_latest(env: Environment, start: StartWorker) -> None:
 
 
 def checkpoint_is_readable(env: Environment, start: StartWorker) -> None:
-    """I5: what a worker is told to load is there, whole, and of the iteration that it is told."""
+    """I5: the checkpoint that a worker is given is intact, and of the stated iteration."""
     if start.checkpoint is None:
         return
     saved = env.checkpoints.find(start.source_id, start.checkpoint)
@@ -250,7 +250,7 @@ def checkpoint_is_readable(env: Environment, start: StartWorker) -> None:
 
 
 def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
-    """I6: each trial stands on each milestone at most once, with the value that it reported, and none is forgotten."""
+    """I6: each rung holds each trial that reached it once, with the value that it reported."""
     inner = scheduler.inner if isinstance(scheduler, FragileScheduler) else scheduler
     if not isinstance(inner, ASHAScheduler) or not env.ack_log.told:
         return
@@ -273,7 +273,8 @@ def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
         known = Counter(
             value for (_, iteration), value in ack_log.values.items() if iteration == level
         )
-        # Where trials are only stopped, values are kept in their order; where they are promoted, with their trials.
+        # Where trials are only stopped, values are kept in their order; where they are promoted,
+        # with their trials.
         has_promotions = "recorded" in rung
         values = (
             [float(value) for _, value, _ in rung["recorded"]] if has_promotions else rung["values"]
@@ -286,7 +287,8 @@ def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
             level,
             values,
         )
-        # Who was to be paused, and trained on since it failed before it was, is not compared at the levels that it passes.
+        # A trial that failed before its pause and was retried is not compared at the levels it
+        # passes.
         require(
             "I6",
             has_promotions or owed <= stands,
@@ -297,14 +299,14 @@ def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
         require(
             "I6",
             stands <= known,
-            "the rung at %s holds %s, which nobody reported",
+            "the rung at %s holds %s, which was not reported",
             level,
             stands - known,
         )
 
 
 def comparable_state(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
-    """Return all that a restart has to bring back, as values that compare."""
+    """Return everything that a restore has to bring back, as values that compare."""
     trials = [
         {name: repr(getattr(trial, name)) for name in _COMPARED} | _last(trial)
         for trial in experiment.trials
@@ -364,14 +366,14 @@ def results_come_from_live_attempts(trial: Trial, result: Mapping[str, Any]) -> 
 
 
 def turns_are_bounded(env: Environment) -> None:
-    """I9: when misfortune ceases, all trials come to an end within a bounded number of turns."""
+    """I9: once faults cease, all trials end within a bounded number of turns."""
     require("I9", env.num_turns < MAX_TURNS, "the experiment does not come to an end")
 
 
 def training_is_deterministic(
     env: Environment, report: ReportKey, config: str, value: float
 ) -> None:
-    """I10: a deterministic training never reports another value when it repeats an iteration with the same configuration."""
+    """I10: a trial that repeats an iteration with the same configuration reports the same value."""
     env.ack_log.values.setdefault((report.trial_id, report.iteration), value)
     known = env.ack_log.values_by_config.setdefault(
         (report.trial_id, report.iteration, config), value
@@ -380,7 +382,7 @@ def training_is_deterministic(
 
 
 def needed_checkpoints_exist(env: Environment, experiment: Experiment) -> None:
-    """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
+    """I11: every recorded checkpoint is on the disk, unless it was deleted from outside."""
     for trial in experiment.trials:
         for checkpoint in trial.checkpoints:
             is_there = env.checkpoints.find(
@@ -390,13 +392,13 @@ def needed_checkpoints_exist(env: Environment, experiment: Experiment) -> None:
 
 
 def pauses_have_checkpoints(experiment: Experiment) -> None:
-    """I11: a paused trial has a checkpoint to go on from, or waits for one."""
+    """I11: a paused trial has a checkpoint to resume from, or waits for one."""
     for trial in experiment.trial_table.paused.values():
         require("I11", trial.source or trial.exploit, "%s is paused without a checkpoint", trial)
 
 
 def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
-    """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
+    """I12: only a trial's own failures count against max_failures."""
     ack_log, limit = env.ack_log, env.scenario.max_failures
     num_own = ack_log.own_failures[trial.trial_id]
     has_failed_to_save = trial.trial_id in ack_log.failed_saves
@@ -440,11 +442,12 @@ def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
 
 
 def failed_saves_are_charged(env: Environment, unsaved: Iterable[tuple[Trial, int]]) -> None:
-    """I12: training code that cannot save itself has failed, unless it was to go on from another trial's checkpoint.
+    """I12: training code that cannot save has failed, unless it was about to exploit another trial.
 
     Args:
         env: What is simulated.
-        unsaved: Trials to which that has happened in the last turn, with how often they had failed before.
+        unsaved: Trials to which that has happened in the last turn, with how often they had failed
+            before.
     """
     exploiters = {trial_id for trial_id, _ in env.ack_log.exploits}
     for trial, num_failures in unsaved:
@@ -463,7 +466,7 @@ def running_trials_match_workers(experiment: Experiment, live: Mapping[str, int]
 
 
 def journal_is_in_order(left: Transcript) -> None:
-    """I14: records are numbered without a gap, epochs never fall, each driver has its own, and time does not run backwards."""
+    """I14: records are numbered without gaps, and epochs and times never decrease."""
     require("I14", not left.problem, left.problem)
     stamps = [record["t"] for record in left.records]
     require("I14", stamps == sorted(stamps), "time runs backwards in the journal")
@@ -499,7 +502,7 @@ def synced_before_destroyed(env: Environment, sequence: int) -> None:
 
 
 def retention_is_kept(env: Environment, experiment: Experiment) -> None:
-    """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
+    """I16: a trial keeps at most num_to_keep checkpoints, the latest, and those that are leased."""
     limit = env.scenario.num_to_keep
     for trial in experiment.trials:
         require(
@@ -525,7 +528,7 @@ def retention_is_kept(env: Environment, experiment: Experiment) -> None:
 
 
 def superseded_checkpoints_are_deleted(env: Environment, experiment: Experiment) -> None:
-    """I16: what is no longer needed is deleted; only a death may leave something behind, for the next open to sweep."""
+    """I16: superseded checkpoints are deleted; after a crash, by the next restore."""
     if env.driver_number > 1 or env.faults.injected.keys() & _LEAVING_CHECKPOINTS:
         return
     for trial in experiment.trials:
@@ -535,7 +538,7 @@ def superseded_checkpoints_are_deleted(env: Environment, experiment: Experiment)
 
 
 def outcome(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return what an experiment has come to, for each trial."""
+    """Return the outcome of each trial."""
     return [
         {
             "trial_id": trial.trial_id,
@@ -552,7 +555,7 @@ def outcome(experiment: Experiment) -> list[dict[str, Any]]:
 def crashes_change_no_outcome(
     undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]
 ) -> None:
-    """I17: without trouble of their own, trials come to the same whether or not drivers die meanwhile."""
+    """I17: the outcome of trials does not depend on crashes of the driver."""
     if undisturbed != disturbed:
         raise Violation(
             "I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}"
@@ -574,7 +577,7 @@ def budget_is_kept(env: Environment, start: StartWorker) -> None:
 
 
 def finished_trials_stay_finished(env: Environment, start: StartWorker) -> None:
-    """I20: nothing happens to a trial after its end, and who was told to stop for good is not started again."""
+    """I20: a trial that has ended or was stopped is not started again."""
     ending = env.ack_log.over.get(start.trial_id)
     require(
         "I20",
@@ -590,7 +593,7 @@ def finished_trials_stay_finished(env: Environment, start: StartWorker) -> None:
     require(
         "I20",
         was_interrupted or not is_discarded,
-        "%s is started although it was told to stop for good",
+        "%s is started although it was stopped",
         start.trial_id,
     )
 
@@ -649,11 +652,11 @@ class _JournalFiles:
 
 
 def lost_segments_are_detected(env: Environment, rng: Random) -> None:
-    """I14: whoever finds the journal without its newest segment, or without any, refuses it.
+    """I14: a journal that lacks its newest segment, or all of them, is refused.
 
     Args:
-        env: The world, in which no driver lives.
-        rng: The generator of what is lost.
+        env: The environment, between two drivers.
+        rng: Generator of what is lost.
     """
     mark, files = env.mark(), env.journal_files()
     segments = sorted(name for name in files if name.endswith(".log"))

@@ -1,4 +1,4 @@
-"""What log files tell, read without any help from those who write them, and held to the table."""
+"""Invariant of log files (I19), which are parsed without the code that writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SESSION_START: Final = 1
 def log_files_are_the_table(
     directory: Path, trials: Sequence[Trial], table: MemoryRows, *, has_tensorboard: bool
 ) -> None:
-    """I19: when an experiment has come to its end, each log file tells what the table does, row by row."""
+    """I19: when an experiment has ended, each log file holds the rows of the result table."""
     for trial in trials:
         rows, home = table.of(trial.trial_id), directory / trial.trial_id
         _compare(
@@ -56,18 +56,16 @@ def _compare(
     require(
         "I19",
         owed == found,
-        "of %s the table has the iterations %s, and %s tells of %s",
+        "of %s the table has the iterations %s, and %s has %s",
         trial,
         owed,
         what,
         found,
     )
     for row, line in zip(rows, told, strict=True):
-        # Callbacks may have added something, of which the journal does not tell.
+        # Callbacks may have added metrics, which are not in the journal.
         same = {name: line.get(name) for name in row}
-        require(
-            "I19", same == row, "of %s the table has %s, and %s tells of %s", trial, row, what, same
-        )
+        require("I19", same == row, "of %s the table has %s, and %s has %s", trial, row, what, same)
 
 
 def _compare_parameters(trial: Trial, path: Path) -> None:
@@ -80,7 +78,7 @@ def _compare_parameters(trial: Trial, path: Path) -> None:
     require(
         "I19",
         known == trial.config,
-        "%s trains with %s, and params.json tells of %s",
+        "%s trains with %s, and params.json has %s",
         trial,
         trial.config,
         known,
@@ -111,7 +109,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _curve(home: Path) -> list[dict[str, Any]]:
-    """Return step and loss of all points that TensorBoard shows: a restart makes it forget those at its step and behind it."""
+    """Return step and loss of the points that TensorBoard shows after its session starts."""
     points: list[dict[str, Any]] = []
     files = sorted(home.glob("events.out.tfevents.*"))
     require("I19", len(files) <= 1, "%s has several event files", home.name)
@@ -129,7 +127,7 @@ def _curve(home: Path) -> list[dict[str, Any]]:
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
-    """Yield the messages of an event file: each between its length and its checksum, as TensorFlow's record format has it."""
+    """Yield the messages of an event file, which is in TensorFlow's record format."""
     at = 0
     while at < len(data):
         head = data[at : at + 8]

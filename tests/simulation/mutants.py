@@ -1,4 +1,4 @@
-"""One-line defects, planted one at a time: what the simulation has to find if it is any good."""
+"""Mutants: defects of one line that the simulation has to find."""
 
 from __future__ import annotations
 

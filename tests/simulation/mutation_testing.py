@@ -1,4 +1,7 @@
-"""Plants each mutant in a copy of the packages and lets the simulation look for it: ``python -m tests.simulation.mutation_testing``."""
+"""Mutation test of the simulation: plants defects in a copy of the packages.
+
+Run ``python -m tests.simulation.mutation_testing``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ LIMIT_S = 60.0
 
 
 class Catch(NamedTuple):
-    """What became of a mutant.
+    """Whether and how a mutant was found.
 
     Attributes:
         seconds: How long the search took, imports included.

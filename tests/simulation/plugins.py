@@ -1,4 +1,4 @@
-"""Plug-ins of simulated experiments: schedulers that pause or have whims, one that is watched, a searcher and callbacks that break."""
+"""Plug-ins of simulated experiments: schedulers, and wrappers that raise now and then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BROKEN = "injected"
 
 @final
 class LapScheduler(Scheduler):
-    """Lets trials run in laps: each is paused after a lap, and the worst with it; the best go on, and the worst is stopped now and then.
+    """Pauses each trial after a lap, and the worst with it; resumes the best, and stops the worst.
 
     Smaller losses are better. It asks for a checkpoint in the middle of every second lap.
 
@@ -62,7 +62,7 @@ class LapScheduler(Scheduler):
         )
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let the best go on; every fourth time, stop the worst."""
+        """Resume the best; every fourth time, stop the worst."""
         self._num_idle += 1
         order = sorted(
             (trial.trial_id for trial in trials),
@@ -74,10 +74,10 @@ class LapScheduler(Scheduler):
             Resume(trial_id, Reason("relay.best", {"rank": rank}))
             for rank, trial_id in enumerate(order[:num_free_slots], 1)
         ]
-        return [*resumed, resumed[0]]  # who says a thing twice means it once
+        return [*resumed, resumed[0]]  # a repeated decision has no further effect
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers."""
+        """Return the state."""
         return {"losses": dict(self._losses), "num_idle": self._num_idle}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -87,24 +87,24 @@ class LapScheduler(Scheduler):
 
 @final
 class RandomScheduler(Scheduler):
-    """Decides by chance about any trial that it has heard of, a certain number of times, and then lets all go on.
+    """Makes a number of random decisions about any trials, and then resumes them all.
 
-    No sound scheduler would do what it does; the engine has to get through it all the same.
+    No sensible scheduler does what it does; the engine has to accept it all the same.
 
     Args:
-        seed: What its chance follows from, together with how often it has been told of a result.
+        seed: Seed of its decisions, together with the number of results so far.
         num_decisions: How often it decides anything.
     """
 
     def __init__(self, seed: int, num_decisions: int) -> None:
-        """Know of no trial yet."""
+        """Begin without trials."""
         self._seed = seed
         self._num_left = num_decisions
         self._num_told = 0
         self._known: list[str] = []
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Learn of a trial."""
+        """Note the trial."""
         self._known.append(trial.trial_id)
         return ()
 
@@ -159,11 +159,11 @@ class RandomScheduler(Scheduler):
                 return [Stop(trial_id, reason)]
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let all go on that have been paused."""
+        """Resume all paused trials."""
         return [Resume(trial.trial_id, Reason("whim.over")) for trial in trials]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers."""
+        """Return the state."""
         return {"num_left": self._num_left, "num_told": self._num_told, "known": list(self._known)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ class FragileScheduler(Scheduler):
     Attributes:
         inner: The other one.
         is_calm: Whether it never raises.
-        has_raised: Whether it has raised, so that what it was asked about is half done.
+        has_raised: Whether it has raised, so that its state may be inconsistent.
     """
 
     def __init__(self, scheduler: Scheduler, faults: FaultInjector) -> None:

@@ -1,4 +1,4 @@
-"""Those who look over the engine's shoulder: at what it writes, at what it deletes, at what it tells."""
+"""Probes at the engine's boundaries: its log, its deletions and its notices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .environment import Environment
 
 @final
 class LogProbe:
-    """Passes everything on to the journal's log, and lets look at the state once a driver has taken over."""
+    """Passes everything on to the journal's log, and checks the state after a restore."""
 
     def __init__(self, log: JournalLog, env: Environment, on_restart: Callable[[], None]) -> None:
         self._log = log
@@ -42,7 +42,7 @@ class LogProbe:
         for said in recorded:
             if isinstance(said.decision, Exploit):
                 self._env.ack_log.note_exploit(said.decision)
-        # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
+        # A request for a checkpoint that cannot be saved, and a routine turn, have no effects.
         if not (
             isinstance(event, CheckpointRequested)
             or (isinstance(event, TurnEnded) and event.is_routine)
@@ -58,7 +58,7 @@ class LogProbe:
 
 @final
 class DeletionProbe:
-    """Hands checkpoints to the cleaner, and sees to it that it waits until that is safe.
+    """Hands checkpoints to the deleter, and checks that it deletes them only when that is safe.
 
     Attributes:
         cleaner: The cleaner.
@@ -80,7 +80,7 @@ class DeletionProbe:
         self.cleaner.delete(path)
 
     def discard(self, path: Path) -> None:
-        """Take what the cleaner lets go."""
+        """Accept a checkpoint that the deleter releases."""
         sequence = self._dispensable_by[path]
         if self._env.scenario.durability != "process" and sequence % self._env.check_every == 0:
             invariants.synced_before_destroyed(self._env, sequence)
@@ -89,7 +89,7 @@ class DeletionProbe:
 
 @final
 class NoticeProbe(Callback):
-    """Writes down what observers are told, and holds it to what the world knows."""
+    """Logs the notices that callbacks get, and checks them."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -97,7 +97,7 @@ class NoticeProbe(Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Hear of a result."""
+        """Check and log a result."""
         ack_log = self._env.ack_log
         invariants.results_come_from_live_attempts(trial, result)
         ack_log.told[trial.trial_id] = max(
@@ -105,11 +105,11 @@ class NoticeProbe(Callback):
         )
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """Hear of a trial's end."""
+        """Check and log a trial's end."""
         cross_trial_invariants.paused_trials_survive_an_interruption(self._env, trial)
-        if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
+        if trial.is_finished:  # unless it is resumed at once, as after an interruption
             self._env.ack_log.over[trial.trial_id] = str(trial.ending)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """Hear of a trial's failure."""
+        """Log a trial's failure."""
         self._env.ack_log.over[trial.trial_id] = str(trial.ending)

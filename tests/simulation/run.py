@@ -1,4 +1,4 @@
-"""A whole experiment: one driver after the other, until nothing is left to be done."""
+"""Runs a simulated experiment: one driver after the other, until the experiment is over."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _log = logging.getLogger("tuner")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """What a simulated experiment came to.
+    """Summary of a simulated experiment.
 
     Attributes:
         num_drivers: How many drivers it took.
         num_turns: How many turns they took.
         num_records: How many records the journal holds.
-        fingerprint: SHA-256 of the journal: equal for equal courses.
-        outcome: What became of each trial.
+        fingerprint: SHA-256 of the journal.
+        outcome: Outcome of each trial.
         seen: What has occurred.
     """
 
@@ -52,7 +52,7 @@ class SimulatedRun:
 
 @contextlib.contextmanager
 def silent_log() -> Iterator[None]:
-    """Keep to itself what the engine says of the trouble that it is put to."""
+    """Discard what the engine logs about injected faults."""
     was_disabled, _log.disabled = _log.disabled, True
     try:
         with warnings.catch_warnings():
@@ -67,10 +67,10 @@ def run_scenario(scenario: Scenario, check_every: int = 8) -> SimulatedRun:
 
     Args:
         scenario: What to simulate.
-        check_every: At every how many turns to check what costs time; 1 for every turn.
+        check_every: Number of turns between two expensive checks; 1 for every turn.
 
     Raises:
-        Violation: If the engine breaks a promise, or raises what it must not raise.
+        Violation: If an invariant is violated, or the engine raises an unexpected exception.
     """
     with silent_log():
         try:
@@ -106,31 +106,31 @@ def _run_drivers(env: Environment) -> SimulatedRun:
 
 
 def _run_driver(driver: DriverProcess, env: Environment) -> bool:
-    """Let a driver live; return whether what it has in memory is what the journal must give back."""
+    """Run a driver; return whether the journal holds everything that it has in memory."""
     num_refusals = env.disk.num_refusals
     try:
-        driver.live()
+        driver.run()
     except DriverKilled:
         if driver.scheduler.has_raised:
             return False
         env.seen["killed again before anything was written"] += env.journal is None
     except PluginError:
-        env.seen["plug-in raised, driver gave up"] += 1
+        env.seen["plug-in raised, driver stopped"] += 1
         return False
     except StorageLost as loss:
         invariants.require("I9", env.disk.put_back(), "%s, though it was not", loss)
-        env.seen["journal moved away, driver gave up"] += 1
+        env.seen["journal moved away, driver stopped"] += 1
         return False
     except DamagedJournal as damage:
         raise Violation("I14", str(damage)) from damage
     except StorageError as error:
         if env.disk.num_refusals == num_refusals:
             raise Violation("I9", f"refused for no reason: {error}") from error
-        env.seen["disk refused, driver gave up"] += 1
+        env.seen["disk failed, driver stopped"] += 1
     invariants.require(
         "I15",
         not env.disk.put_back() or env.faults.is_dead,
-        "the journal was moved away, and its driver has gone on",
+        "the journal was moved away, and its driver continued",
     )
     journal = env.journal
     return (
@@ -141,7 +141,7 @@ def _run_driver(driver: DriverProcess, env: Environment) -> bool:
 
 
 def _state_after_restart(driver: DriverProcess, env: Environment) -> dict[str, Any]:
-    """Return the state in which a driver would begin that remembers all that this one has seen."""
+    """Return the state that a restore has to reach."""
     experiment = driver.experiment
     env.seen["interrupted and resumed"] += any(map(is_interrupted, experiment.trials))
     env.seen["opened by a driver that found nothing to do"] += driver.is_over
@@ -160,7 +160,8 @@ def _check_journal(env: Environment, left: Transcript) -> None:
 def _has_comparable_outcome(env: Environment) -> bool:
     """Return whether an undisturbed run has to come to the same.
 
-    A trial that is interrupted by a signal saves first, and population-based training clones from the latest checkpoint.
+    A trial that is interrupted by a signal saves first, and population-based training clones from
+    the latest checkpoint.
     """
     injected = env.faults.injected
     has_extra_checkpoints = injected[Fault.SIGNAL] + injected[Fault.URGENT_SIGNAL] > 0
@@ -188,13 +189,13 @@ def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> Simula
     if env.scenario.num_faults and _has_comparable_outcome(env):
         env.seen[UNDISTURBED] += 1
         invariants.crashes_change_no_outcome(
-            _run(env.scenario.without_trouble(), env.check_every).outcome, outcome
+            _run(env.scenario.without_faults(), env.check_every).outcome, outcome
         )
     env.seen.update({f"fault: {fault}": num for fault, num in env.faults.injected.items()})
     env.seen.update(env.disk.seen)
     digest = hashlib.sha256()
     for name, data in sorted(env.journal_files().items()):
-        if not name.startswith(STAGING_PREFIX):  # such names are drawn from the system's chance
+        if not name.startswith(STAGING_PREFIX):  # such names are random
             digest.update(name.encode() + b"\0" + data)
     return SimulatedRun(
         env.driver_number, env.num_turns, len(left.records), digest.hexdigest(), outcome, env.seen

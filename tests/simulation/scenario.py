@@ -1,4 +1,4 @@
-"""An experiment to be simulated: what is run, and what kinds of trouble it meets. All of it follows from a number."""
+"""Scenarios: an experiment and its faults, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .fault_injection import MEAN_GAPS, Fault, FaultPoint
 from .plugins import LapScheduler, RandomScheduler
 
 SchedulerFactory = Callable[[], Scheduler]
-"""Makes a fresh scheduler without metric and mode; trials report ``loss`` (smaller is better) at each ``training_iteration``."""
+"""Makes a scheduler without metric and mode; trials report ``loss`` (smaller is better)."""
 
 METRIC: Final = "loss"
 MODE: Final = "min"
@@ -30,26 +30,27 @@ _DRIVER_ONLY: Final = frozenset(
 _LOGS_EVERY: Final = 7
 """In each of so many experiments log files are written, which costs half as much again."""
 _HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
-"""Not where nothing ends a trial that hangs."""
+"""Left out where no timeout ends a trial that hangs."""
 _POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})
-"""Not where nothing is synced, and so nothing is promised."""
+"""Left out where nothing is synced, so that a power cut may lose anything."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """An experiment with its troubles; the same scenario always takes the same course.
+    """An experiment with its faults; the same scenario always gives the same journal.
 
     Attributes:
-        seed: What all chance follows from.
+        seed: Seed of all random choices.
         make_scheduler: Makes the scheduler.
         scheduler: Its name.
         is_limited: Whether a `ConcurrencyLimiter` stands before the searcher.
         num_trials: How many trials there are.
-        num_iterations: How often a trial reports when nobody stops it.
+        num_iterations: How often a trial reports unless it is stopped.
         num_slots: How many trials run at once.
         durability: See ``RunConfig(durability=...)``.
         checkpoint_every: Every how many iterations a trial reports a checkpoint; 0 for never.
-        can_save_on_demand: Whether it is the engine that asks for checkpoints, at the same iterations and before a pause.
+        can_save_on_demand: Whether it is the engine that asks for checkpoints, at the same
+            iterations and before a pause.
         saves_at_end: Whether it also asks for one at the last result.
         num_to_keep: How many checkpoints of a trial are kept.
         is_scored: Whether those with the best value are kept instead of the latest.
@@ -57,12 +58,12 @@ class Scenario:
         report_timeout_s: How long a trial may be silent.
         time_budget_s: How long the experiment may run.
         segment_bytes: Size from which on the journal begins another segment.
-        num_faults: How many misfortunes there may be in all.
-        mean_gaps: After how many occasions of each kind something goes wrong on average.
+        num_faults: Largest number of faults.
+        mean_gaps: Mean number of passes between two faults at each point.
         has_logs: Whether log files are written, on a real disk.
-        requests_every: After how many turns the user takes a trial in hand on average; 0 for never.
+        requests_every: Mean number of turns between two requests of the user; 0 for none.
         without: Faults that are switched off.
-        is_search_slow: Whether the searcher is called beside the driver, and takes its time.
+        is_search_slow: Whether the searcher is called asynchronously and takes time.
         max_pending: How many trials are suggested before there is a slot for them.
     """
 
@@ -93,14 +94,14 @@ class Scenario:
 
     @property
     def stride(self) -> int:
-        """By how much each report raises ``training_iteration``; in every fourth experiment, trials number their results with gaps."""
+        """Increment of ``training_iteration`` between reports; 3 in every fourth experiment."""
         return 3 if self.seed % 4 == 3 else 1
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the outcome must not depend on when drivers die: one trial at a time, and nothing else happens to it.
+        """Whether the outcome must not depend on crashes of the driver.
 
-        Whims follow from how often they are asked, which depends on that.
+        `RandomScheduler` decides by the number of results it got, which depends on crashes.
         """
         is_undisturbed = (
             self.time_budget_s is None
@@ -109,8 +110,8 @@ class Scenario:
         )
         return self.scheduler != "random" and self.num_slots == 1 and is_undisturbed
 
-    def without_trouble(self) -> Scenario:
-        """Return the same experiment in a world in which nothing goes wrong."""
+    def without_faults(self) -> Scenario:
+        """Return the same experiment without faults."""
         return dataclasses.replace(self, num_faults=0)
 
     def make_searcher(self) -> Searcher:
@@ -142,7 +143,7 @@ class Scenario:
         )
 
     def rng(self, purpose: str) -> Random:
-        """Return a generator of its own for one purpose."""
+        """Return an independent generator for one purpose."""
         return Random(  # noqa: S311  (no secret)
             int.from_bytes(
                 hashlib.blake2b(f"{self.seed}/{purpose}".encode(), digest_size=6).digest()
@@ -193,7 +194,7 @@ SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
 """By name, what draws a factory of a scheduler."""
 
 _DRAWN: Final = ("fifo", "asha", "laps", "promotion", "pbt", "random", "random", "random")
-"""What most can go wrong with is drawn most: of trials that wait for each other's checkpoints, few wait when a misfortune strikes."""
+"""`RandomScheduler` is drawn most, since it reaches the rarest states."""
 
 
 def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scenario:
@@ -242,7 +243,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
 
 
 def _size(rng: Random) -> tuple[int, int]:
-    """Draw how many trials there are, and how often each reports: mostly few, since most defects show in a small experiment."""
+    """Draw numbers of trials and reports, mostly small: most defects show in small experiments."""
     rank = rng.random()
     if rank < 0.85:
         return rng.choice((2, 2, 2, 3)), rng.choice((3, 4, 5, 6))
@@ -252,6 +253,6 @@ def _size(rng: Random) -> tuple[int, int]:
 
 
 def _mean_gaps(rng: Random, points: frozenset[FaultPoint]) -> dict[FaultPoint, int]:
-    """Draw for each occasion whether something goes wrong never, rarely or often."""
+    """Draw for each point whether faults occur never, rarely or often."""
     drawn = {point: rng.choice((0, 0, *MEAN_GAPS[point])) for point in FaultPoint}
     return {point: gap for point, gap in drawn.items() if gap and point in points}

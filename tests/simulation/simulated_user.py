@@ -1,4 +1,4 @@
-"""The user's hand in a simulated world: pauses, resumes, stops and forks trials whenever it feels like it."""
+"""Simulated user who pauses, resumes, stops and forks trials at random."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FORKED_X: Final = (0.25, 0.5)
 
 @final
 class SimulatedUser:
-    """Where the wishes of a simulated user come from.
+    """Source of a simulated user's control requests.
 
-    A user who has put trials aside takes them up again once nothing else is left, so that every story comes to an end.
+    Held trials are resumed once nothing else is left, so that every experiment ends.
 
     Args:
-        env: The world.
+        env: The environment.
         experiment: What is driven.
     """
 
@@ -30,7 +30,7 @@ class SimulatedUser:
         self._experiment = experiment
 
     def take(self) -> Sequence[PendingRequest]:
-        """Return what the user wants in this turn."""
+        """Return the user's requests in this turn."""
         every = self._env.scenario.requests_every
         if not every:
             return ()
@@ -48,7 +48,7 @@ class SimulatedUser:
         return [(ControlRequest(verb, trial.trial_id, changes), self._hear)]
 
     def close(self) -> None:
-        """Want nothing more."""
+        """Do nothing."""
 
     def _hear(self, answer: ControlReply) -> None:
-        self._env.seen["wish granted" if answer.is_granted else "wish refused"] += 1
+        self._env.seen["request granted" if answer.is_granted else "request refused"] += 1

@@ -1,4 +1,4 @@
-"""A failing scenario becomes a small one, and a command that shows it."""
+"""Shrinking of a failing scenario, and the command line."""
 
 import dataclasses
 

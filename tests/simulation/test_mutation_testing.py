@@ -1,4 +1,4 @@
-"""Planted defects are found; ``python -m tests.simulation.mutation_testing`` hunts all of them."""
+"""The simulation finds planted defects; `tests.simulation.mutation_testing` tries all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a virtual disk keeps of a crash and of a power cut."""
+"""What the virtual disk keeps of a crash and of a power cut."""
 
 import errno
 from pathlib import Path
@@ -151,7 +151,7 @@ def test_a_write_that_fails_has_taken_a_part_at_most(fault, code):
 def test_a_dead_process_changes_nothing_any_more():
     machine = Machine(0)
     descriptor = machine.write("file", syncs=False)
-    machine.faults.die(is_power_out=False)
+    machine.faults.kill(is_power_out=False)
     for call in (
         lambda: machine.disk.write(descriptor, LINE),
         lambda: machine.disk.truncate(descriptor, 0),

@@ -1,4 +1,4 @@
-"""The checkpoints of simulated trials: what workers have renamed into place, and what became of it behind everybody's back."""
+"""Checkpoints of simulated trials, some of which are damaged or deleted from outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SavedCheckpoint:
     Attributes:
         attempt: Which attempt has written it.
         num_steps: How many training steps are in it.
-        damage: What somebody has done to it, empty for nothing.
+        damage: What is wrong with it, empty for nothing.
     """
 
     attempt: int
@@ -37,11 +37,11 @@ class VirtualCheckpoints:
     Workers sync a checkpoint before they report it, so a power cut takes none.
 
     Args:
-        rng: The world's generator.
+        rng: The environment's generator.
 
     Attributes:
-        to_delete: Directories that the engine has given to be deleted, and that are still there.
-        tampered: Names of checkpoints that were damaged or deleted behind the engine's back.
+        to_delete: Directories that the engine has released for deletion, and that still exist.
+        tampered: Names of checkpoints that were damaged or deleted from outside.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -52,7 +52,7 @@ class VirtualCheckpoints:
         self.tampered: set[tuple[str, str]] = set()
 
     def commit(self, trial_id: str, index: int, saved: SavedCheckpoint) -> None:
-        """Rename a finished checkpoint into its place; an orphan of an earlier attempt that lies there goes."""
+        """Rename a finished checkpoint into place, over one that an earlier attempt has left."""
         key = (trial_id, checkpoint_directory_name(index))
         self._saved[key] = saved
         self.tampered.discard(key)
@@ -62,12 +62,12 @@ class VirtualCheckpoints:
         return self._saved.get((trial_id, checkpoint.directory))
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
-        """Return what is wrong with a checkpoint, empty for nothing, as `CheckpointStore.find_damage` does."""
+        """Return what is wrong with a checkpoint, empty for nothing."""
         saved = self.find(trial_id, checkpoint)
         return "there is no such directory" if saved is None else saved.damage
 
     def witnesses(self) -> Iterator[Witness]:
-        """Yield what the checkpoints tell of their trials."""
+        """Yield the trials and iterations of the checkpoints, as evidence of results."""
         for (trial_id, name), saved in self._saved.items():
             index = int(name.rpartition("_")[2])
             yield Witness(
@@ -75,11 +75,11 @@ class VirtualCheckpoints:
             )
 
     def is_tampered(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
-        """Return whether the checkpoint was damaged or deleted behind the engine's back."""
+        """Return whether the checkpoint was damaged or deleted from outside."""
         return (trial_id, checkpoint.directory) in self.tampered
 
     def delete_superseded(self) -> list[tuple[str, str]]:
-        """Delete what the engine has given to be deleted, and return its names."""
+        """Delete what the engine has released for deletion, and return its names."""
         to_delete, self.to_delete = self.to_delete, []
         keys = [(path.parts[-2], path.parts[-1]) for path in to_delete]
         for key in keys:
@@ -93,7 +93,7 @@ class VirtualCheckpoints:
         victim = self._rng.choice(names)[0]
         name = max(
             name for name in names if name[0] == victim
-        )  # the latest is the one that is going to be missed
+        )  # the latest is the one that a retry needs
         self.tampered.add(name)
         if delete:
             del self._saved[name]
@@ -101,7 +101,7 @@ class VirtualCheckpoints:
             self._saved[name].damage = "it was cut"
 
     def sweep(self, trials: Iterable[Trial]) -> None:
-        """Delete what no trial counts on, as an opening driver does."""
+        """Delete what no trial has recorded, as a driver does at a restore."""
         recorded = {
             (trial.trial_id, checkpoint.directory)
             for trial in trials
@@ -110,7 +110,7 @@ class VirtualCheckpoints:
         self._saved = {key: saved for key, saved in self._saved.items() if key in recorded}
 
     def intact(self, trial_id: str) -> list[str]:
-        """Return the names of a trial's checkpoints that are whole and that nobody has given to be deleted, oldest first."""
+        """Return names of a trial's intact checkpoints that are not to be deleted, oldest first."""
         to_delete = {path.parts[-1] for path in self.to_delete if path.parts[-2] == trial_id}
         return sorted(
             name

@@ -1,4 +1,4 @@
-"""A disk that is nothing but dictionaries, and keeps what a real one may keep."""
+"""Disk in memory that keeps of a crash and a power cut what a real disk may keep."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _FULL_FOR = 4
 
 
 class _File:
-    """A file: its kernel image, and how much of it is on the platter.
+    """A file: its content in the page cache, and how much of it is durable.
 
     Attributes:
         content: What every process reads.
         num_safe: How many of its bytes were synced.
-        holes: Ranges that a failed sync has dropped: the kernel calls them clean, and no later sync writes them.
-        cut_off: What stood behind the end before the file was cut, which a power cut may bring back until the next sync.
+        holes: Ranges that a failed sync has dropped: the kernel calls them clean, and no later sync
+            writes them.
+        cut_off: What stood behind the end before the file was cut, which a power cut may bring back
+            until the next sync.
     """
 
     __slots__ = ("content", "cut_off", "holes", "num_safe")
@@ -56,7 +58,7 @@ class _File:
         self.num_safe = min(self.num_safe, size)
 
     def lose_power(self, rng: Random) -> None:
-        """Keep what was synced and any part of the rest, cut at any byte, the end of it perhaps zeros."""
+        """Keep what was synced and any part of the rest, the end of it perhaps zeros."""
         if self.cut_off and rng.random() < 0.5:
             self.content[self.num_safe :] = self.cut_off
         for start, end in self.holes:
@@ -71,17 +73,19 @@ class _File:
 
 @final
 class VirtualDisk:
-    """A `tuner.storage.disk.Disk` whose every call may fail, and in every call of which the driver may die.
+    """A `tuner.storage.disk.Disk` whose every call may fail or be the driver's last.
 
-    The death of a process loses nothing that a write took. A power cut keeps of each file what was synced and any part of the rest,
-    and of each directory's entries the synced or the latest ones, each on its own: so a rename may reach the platter before the data, and
-    one file before another that was written earlier. After a failed sync the kernel takes the unsynced pages for clean, as Linux does.
+    A killed process loses nothing that was written. A power cut keeps of each file what was synced
+    and any part of the rest, and of each directory's entries the synced or the latest ones, each on
+    its own: so a rename may reach the platter before the data, and one file before another that was
+    written earlier. After a failed sync the kernel takes the unsynced pages for clean, as Linux
+    does.
 
     Args:
-        faults: What goes wrong.
-        rng: The world's generator.
+        faults: Injects the faults.
+        rng: The environment's generator.
         step: Called before each call; may raise `DriverKilled`.
-        on_write: Told of all bytes that a write took as a whole.
+        on_write: Called with the bytes of each complete write.
 
     Attributes:
         num_refusals: How many calls have failed.
@@ -95,7 +99,7 @@ class VirtualDisk:
         step: Callable[[], None],
         on_write: Callable[[bytes], None],
     ) -> None:
-        """Format the disk."""
+        """Create an empty disk."""
         self._faults = faults
         self._rng = rng
         self._step = step
@@ -176,7 +180,7 @@ class VirtualDisk:
                 file.drop_dirty()
                 raise self._refusal(errno.EIO)
             case Fault.POWER_CUT_IN_SYNC:
-                raise self._faults.die(is_power_out=True)
+                raise self._faults.kill(is_power_out=True)
             case _:
                 file.sync()
 
@@ -191,7 +195,7 @@ class VirtualDisk:
         del self._open[descriptor]
 
     def hold(self, descriptor: int) -> None:
-        """See `Disk.hold`; nobody else is there."""
+        """See `Disk.hold`; there is no other process."""
 
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """See `Disk.whereabouts`."""
@@ -257,7 +261,7 @@ class VirtualDisk:
         return number
 
     def move_away(self, directory: Path) -> None:
-        """Let somebody move a directory: until `put_back`, open files are not in their places. What is in it, a bystander still sees."""
+        """Move a directory: until `put_back`, open files are not in their places."""
         self._moved.add(os.fspath(directory))
 
     @property
@@ -271,12 +275,12 @@ class VirtualDisk:
         return bool(moved)
 
     def crash(self) -> None:
-        """Take the descriptors from a dead process; what it wrote stays."""
+        """Close the descriptors of a killed process; what it wrote stays."""
         self._open = {}
         self._full_for = 0
 
     def lose_power(self) -> None:
-        """Keep what a power cut may leave."""
+        """Cut the power: keep what was synced and any part of the rest."""
         rng = self._rng
         for name in [name for name in self._unsafe_directories if rng.random() < 0.5]:
             self.seen["journal vanished in a power cut"] += 1
@@ -302,14 +306,14 @@ class VirtualDisk:
         self.crash()
 
     def contents(self, directory: Path) -> dict[str, bytes]:
-        """Return every file of a directory, as a bystander sees it; nothing goes wrong here."""
+        """Return every file of a directory; nothing fails here."""
         return {
             name: bytes(file.content)
             for name, file in self._entries.get(os.fspath(directory), {}).items()
         }
 
     def is_safe(self, directory: Path) -> bool:
-        """Return whether the platter has all that processes read in a directory's log files."""
+        """Return whether a directory's journal segments are entirely durable."""
         name = os.fspath(directory)
         latest, safe = self._entries.get(name, {}), self._safe_entries.get(name, {})
         return all(
@@ -319,7 +323,7 @@ class VirtualDisk:
         )
 
     def safe_contents(self, directory: Path) -> dict[str, bytes]:
-        """Return of every file of a directory what the platter has for certain."""
+        """Return the durable part of every file of a directory."""
         safe = self._safe_entries.get(os.fspath(directory), {})
         return {
             name: bytes(file.content[: min([file.num_safe, *(start for start, _ in file.holes)])])
@@ -328,6 +332,6 @@ class VirtualDisk:
 
 
 def _place(path: Path | str) -> tuple[str, str]:
-    """Return directory and name of an absolute path; `Path.parent` would be most of the cost of a virtual call."""
+    """Return directory and name of an absolute path; `Path.parent` is much slower."""
     directory, _, name = os.fspath(path).rpartition(os.sep)
     return directory or os.sep, name

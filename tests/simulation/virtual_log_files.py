@@ -1,7 +1,8 @@
-"""The log files of a simulated experiment: real loggers that write real files, and what a death or a power cut leaves of them.
+"""Log files of a simulated experiment, and what crashes leave of them.
 
-The thread that writes them is not there: when it would have written is drawn from the seed. A driver that dies takes with it what waits,
-and may have been in the middle of a write. Nobody ever syncs such a file, so that a power cut may take any end of it.
+There is no writer thread; when it would have written is drawn from the seed. A crash of the driver
+loses what waits to be written, and may tear a write. Log files are not synced, so a power cut may
+remove any end of them.
 """
 
 from __future__ import annotations
@@ -35,30 +36,30 @@ from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 from .fault_injection import DriverKilled
 
 RECENT_S: Final = 0.5
-"""Trials of which something has happened shortly before a death have their files written anew, as in `tuner.restore.replay`."""
+"""A restore rewrites the log files of trials with events so shortly before a crash."""
 _MAX_WAIT_TICKS: Final = 20
-"""So long an entry waits at most, well within what counts as recent."""
+"""Longest time that an entry waits, well below `RECENT_S`."""
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
 _PORTIONS_BYTES: Final = (0, 0, 2_000, verified_sizes.PORTION_BYTES)
-"""How much is sealed together; files are short here."""
+"""Portion whose size is verified together; files are short here."""
 _MOST_CALLS: Final = 12
-"""At one of so many calls a death strikes whoever was writing."""
+"""A crash occurs within so many calls of the writer."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
 """Where files cost least, on the platforms that have it."""
 
 
 @final
 class _FaultyOs:
-    """Stands between the loggers and the disk: refuses a write now and then, and kills the writer where it is told to.
+    """Stands in for `os` in the loggers: fails writes, and kills the writer when asked to.
 
     Args:
-        rng: The generator of all that befalls log files.
+        rng: Generator of the faults of log files.
         refusal_rate: How many writes fail.
 
     Attributes:
-        num_calls_left: How many calls the writer has left to live; None while nobody is after its life.
+        num_calls_left: Calls until the writer is killed; None for never.
         is_generous: Whether no write fails.
         num_refusals: How many have failed.
     """
@@ -71,18 +72,18 @@ class _FaultyOs:
         self.num_refusals = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Pass everything on to the system that is not a write."""
+        """Delegate everything but writes to `os`."""
         return getattr(os, name)
 
     def step(self) -> None:
-        """Die here if it is time."""
+        """Kill the writer if it is time."""
         if self.num_calls_left is not None:
             if self.num_calls_left <= 0:
                 raise DriverKilled
             self.num_calls_left -= 1
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """Write all of it, or a part of it and die, or a part of it and refuse the rest."""
+        """Write all of it, or a part of it and fail or be killed."""
         try:
             self.step()
         except DriverKilled:
@@ -97,7 +98,7 @@ class _FaultyOs:
 
 @final
 class _FaultyDisk:
-    """A disk on which files are replaced, as long as the knife lets them.
+    """A disk on which files are replaced until the writer is killed.
 
     Args:
         faulty_os: The knife.
@@ -121,7 +122,7 @@ class _FaultyDisk:
         self._disk.rename(source, target)
 
     def remove(self, path: Path) -> None:
-        """See `Disk.remove`; whoever is dead leaves behind what he wanted to tidy away."""
+        """See `Disk.remove`; a killed writer removes nothing."""
         if self._faulty_os.num_calls_left == 0:
             raise OSError(errno.EIO, "dead")
         self._disk.remove(path)
@@ -132,16 +133,16 @@ class VirtualLogFiles:
     """The log files of one experiment, in a directory of their own.
 
     Args:
-        rng: The generator of all that befalls them; nothing else of the world depends on it.
+        rng: Generator of their faults; nothing else depends on it.
         seen: What has occurred, for the counters.
 
     Attributes:
         directory: Where the trials' directories lie.
-        loggers: The living driver's.
+        loggers: The present driver's.
     """
 
     def __init__(self, rng: Random, seen: Counter[str]) -> None:
-        """Make an empty directory, where files cost least."""
+        """Create an empty directory, in memory where possible."""
         self._rng = rng
         self._seen = seen
         self.directory = Path(
@@ -157,7 +158,7 @@ class VirtualLogFiles:
         self._waiting_since: int | None = None
 
     def start_driver(self) -> Sequence[TrialFileLogger]:
-        """Return the loggers of another driver."""
+        """Return new loggers for another driver."""
         self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
         self._faulty_os.num_calls_left, self._faulty_os.is_generous = None, False
         self.loggers = [
@@ -170,7 +171,7 @@ class VirtualLogFiles:
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
-        """Have the loggers write anew what lacks something; see `mend_logs`."""
+        """Let the loggers rewrite incomplete files; see `mend_logs`."""
         before = self._writer.num_waiting
         mend_logs(self.loggers, *restored)
         self._seen["log files looked at by the next driver"] += self._writer.num_waiting > before
@@ -181,7 +182,7 @@ class VirtualLogFiles:
         return importlib.util.find_spec("tensorboardX") is not None
 
     def rest(self, now: int) -> None:
-        """Write some of what waits, or not, as the thread may do it meanwhile; in time all of it.
+        """Perhaps write some of what waits; all of it when it has waited long enough.
 
         Args:
             now: Ticks since the beginning.
@@ -203,14 +204,14 @@ class VirtualLogFiles:
                 self._writer.write_batch()
 
     def close(self) -> None:
-        """Write everything that waits, as a driver that ends in good order does."""
+        """Write everything that waits, as a driver that ends normally does."""
         self._faulty_os.is_generous = True
         with self._faulty_writes():
             for logger in self.loggers:
                 logger.on_experiment_end([])
 
-    def die(self, *, is_power_out: bool) -> None:
-        """Leave of the files what the death of their writer leaves, in the middle of a write perhaps, and of the power, if that was it."""
+    def crash(self, *, is_power_out: bool) -> None:
+        """Leave of the files what a crash of their writer, or a power cut, leaves."""
         if self.loggers and self._rng.random() < 0.5:
             self._faulty_os.num_calls_left, self._faulty_os.is_generous = (
                 self._rng.randrange(_MOST_CALLS),
@@ -219,10 +220,10 @@ class VirtualLogFiles:
             with contextlib.suppress(DriverKilled), self._faulty_writes():
                 while self._writer.write_batch():
                     pass
-            self._seen["log file torn by a death"] += self._faulty_os.num_calls_left == 0
+            self._seen["log file torn by a crash"] += self._faulty_os.num_calls_left == 0
         self.loggers = []
         books = sorted(self.directory.glob(f"{LOGGED}/*"))
-        self._seen["log files sealed before a death"] += bool(books)
+        self._seen["log files verified before a crash"] += bool(books)
         if is_power_out:
             for path in sorted(self.directory.glob("*/*")):
                 self._lose_power(path)
@@ -230,7 +231,7 @@ class VirtualLogFiles:
                 tell_of_an_earlier_start(path)
 
     def _lose_power(self, path: Path) -> None:
-        """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
+        """Truncate a file, its end perhaps zeros; a file that was replaced may be empty."""
         if self._rng.random() < 0.5:
             return
         if path.name.startswith(STAGING_PREFIX) or path.name == PARAMS:
@@ -249,7 +250,8 @@ class VirtualLogFiles:
     @contextlib.contextmanager
     def _faulty_writes(self) -> Iterator[None]:
         before = self._faulty_os.num_refusals
-        # By hand, since this is done at every turn, and `unittest.mock` takes longer than the write.
+        # Patched by hand: this is done at every turn, and `unittest.mock` takes longer than the
+        # write.
         names, portion_bytes = vars(append), verified_sizes.PORTION_BYTES
         names.update(os=self._faulty_os, write_bytes=self._replace_bytes)
         verified_sizes.PORTION_BYTES = self._portion_bytes
@@ -262,7 +264,7 @@ class VirtualLogFiles:
 
 
 def tell_of_an_earlier_start(book: Path) -> None:
-    """Have the sizes of log files be what they are after a power cut: noted before the machine was started anew.
+    """Mark the verified sizes of log files as noted before the last boot, as after a power cut.
 
     Args:
         book: The file that they are noted in, see `tuner.callbacks.files.verified_sizes`.
