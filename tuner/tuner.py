@@ -24,7 +24,7 @@ from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, w
 from tuner.errors import StorageError, trial_failed
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.maintenance.rerun import compared, plan_rerun
+from tuner.maintenance.rerun import compare_results, plan_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
@@ -474,7 +474,7 @@ def rerun(
     tuner._plan = plan  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid
-    _tell(plan, compared(repetition.recorded, again.rows.of(again.trial_id)))
+    _tell(plan, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
     return again
 
 

@@ -45,9 +45,13 @@ class Browser:
             *flags,
         ]
         self._process = subprocess.Popen(  # noqa: S603  (a browser on files of ours)
-            command, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command,
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env=os.environ | {"HOME": str(self._profile)},
-        )  # fmt: skip
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         try:

@@ -68,11 +68,16 @@ def executed(code, tmp_path, monkeypatch):
     [
         tune.TuneConfig(metric="loss", mode="min", num_samples=2, seed=7),
         tune.TuneConfig(
-            metric="loss", mode="min", num_samples=2, seed=7, scheduler=ASHAScheduler(max_t=9),
-            search_alg=ConcurrencyLimiter(TreeSearch(), 2), time_budget_s=dt.timedelta(minutes=1),
+            metric="loss",
+            mode="min",
+            num_samples=2,
+            seed=7,
+            scheduler=ASHAScheduler(max_t=9),
+            search_alg=ConcurrencyLimiter(TreeSearch(), 2),
+            time_budget_s=dt.timedelta(minutes=1),
         ),
     ],
-)  # fmt: skip
+)
 def test_the_code_declares_the_same_experiment(tmp_path, monkeypatch, tune_config):
     declaration = declared(tmp_path, SPACE, tune_config, stop={"training_iteration": 3})
     code = as_code(declaration)

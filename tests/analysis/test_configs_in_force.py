@@ -10,8 +10,8 @@ import pytest
 
 import tuner as tune
 from tests.exploits import TwoExploits
-from tuner.analysis.charts.parameters import tried
-from tuner.analysis.charts.summary import headline
+from tuner.analysis.charts.parameters import trial_points
+from tuner.analysis.charts.summary import summarize
 from tuner.analysis.importances import evaluated_trials
 from tuner.analysis.open_experiment import read_directory
 from tuner.analysis.ranking import config_at
@@ -95,7 +95,7 @@ def test_the_present_configuration_is_that_of_the_last_exploit(path):
 
 def test_charts_and_importances_pair_values_with_what_they_were_reached_with(grid):
     source = grid._source()
-    assert [(one.value, one.config["lr"]) for one in tried(source)] == [
+    assert [(one.value, one.config["lr"]) for one in trial_points(source)] == [
         (2.5, 0.5),
         (1.25, 0.25),
         (14.0, 12.0),
@@ -111,7 +111,7 @@ def test_charts_and_importances_pair_values_with_what_they_were_reached_with(gri
 
 def test_the_best_configuration_of_the_report_is_that_of_the_result(grid):
     grid = tune.ResultGrid(grid.trials[2:], grid.experiment_path, grid._rows, "loss", "min")
-    told = headline(grid._source())
+    told = summarize(grid._source())
     assert told.best_step.value == 2.0
     assert told.best_config["lr"] == grid.get_best_result().best_config["lr"] == 2.0
 

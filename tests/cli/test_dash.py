@@ -15,8 +15,17 @@ from tuner.cli.experiment_tables import Objective
 def asked(application, path, method="GET"):
     """Return status and answer of the application to a request."""
     told = []
-    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "SERVER_NAME": "here", "SERVER_PORT": "80", "wsgi.input": io.BytesIO(),
-               "wsgi.errors": io.StringIO(), "wsgi.url_scheme": "http", "SCRIPT_NAME": "", "QUERY_STRING": ""}  # fmt: skip
+    environ = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "SERVER_NAME": "here",
+        "SERVER_PORT": "80",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": io.StringIO(),
+        "wsgi.url_scheme": "http",
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+    }
     body = b"".join(application(environ, lambda status, headers, *_: told.append(status)))
     return told[0], body
 

@@ -23,10 +23,22 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
     found = listed(call)
     assert list(found) == ["odd", "plain"]
     assert found["plain"] | {"elapsed_s": 0, "age_s": 0, "created": ""} == {
-        "name": "plain", "state": "finished", "trials": "3/3", "best_trial": "t00001", "metric": "min loss", "last": 0.5,
-        "last_iteration": 4, "best": 0.25, "best_iteration": 3, "running": 0,
-        "failed": None, "elapsed_s": 0, "age_s": 0, "created": "", "path": str(plain),
-    }  # fmt: skip
+        "name": "plain",
+        "state": "finished",
+        "trials": "3/3",
+        "best_trial": "t00001",
+        "metric": "min loss",
+        "last": 0.5,
+        "last_iteration": 4,
+        "best": 0.25,
+        "best_iteration": 3,
+        "running": 0,
+        "failed": None,
+        "elapsed_s": 0,
+        "age_s": 0,
+        "created": "",
+        "path": str(plain),
+    }
     assert found["odd"]["failed"] == 1
     assert found["plain"]["age_s"] >= 0
 
@@ -138,8 +150,18 @@ def test_the_latest_to_change_comes_first(call, plain, odd):
 
 @pytest.mark.parametrize("width", range(30, 160, 5))
 def test_a_value_is_never_shown_without_its_metric(width):
-    record = {"name": "train_2026-11-23", "state": "finished", "trials": "3/3", "best_trial": "t00001", "metric": "min validation/loss",
-              "last": 0.5, "best": 0.25, "best_iteration": 3, "age_s": 3.0, "elapsed_s": 2.0}  # fmt: skip
+    record = {
+        "name": "train_2026-11-23",
+        "state": "finished",
+        "trials": "3/3",
+        "best_trial": "t00001",
+        "metric": "min validation/loss",
+        "last": 0.5,
+        "best": 0.25,
+        "best_iteration": 3,
+        "age_s": 3.0,
+        "elapsed_s": 2.0,
+    }
     shown = [column.key for column in fitting([record], _COLUMNS, width)]
     assert "metric" in shown or not {"best_trial", "last", "best", "best_iteration"} & {*shown}
     assert {"metric", "last"} <= {*shown} or width < 80

@@ -14,7 +14,7 @@ from tuner.journal import completeness
 from tuner.journal.completeness import Mark, lacking_results
 from tuner.journal.writer import Journal
 from tuner.maintenance.doctor import Level, check
-from tuner.maintenance.pruning import Keep, prune
+from tuner.maintenance.pruning import KeepRules, prune
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.layout import journal_directory
@@ -145,7 +145,7 @@ def check_refused(experiment, *what):
     with pytest.raises(DamagedJournal, match=pattern):
         experiment.fit(resume="auto")
     with pytest.raises(DamagedJournal, match=pattern):
-        prune(experiment.directory, Keep(last=True))
+        prune(experiment.directory, KeepRules(last=True))
     assert not tune.Tuner.can_restore(experiment.directory)
     findings = check(experiment.directory)
     assert any(

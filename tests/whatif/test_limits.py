@@ -22,7 +22,7 @@ from tuner.core.manual_control import USER_FORK
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason, Trial
 from tuner.journal.rows import MemoryRows
 from tuner.testing import simulate
-from tuner.whatif import Fate
+from tuner.whatif import ReplayEnding
 
 ASHA = {"max_t": 4, "reduction_factor": 2, "type": "stopping"}
 POLICY = [["0_a", "1_b", 10, 10, {"lr": 0.1}, {"lr": 0.2}]]
@@ -82,11 +82,17 @@ def test_what_population_based_training_recorded_is_refused():
         curve,
         param_space={"x": tune.uniform(0, 1)},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", num_samples=4, seed=1, scheduler=PopulationBasedTraining(
-                perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}, quantile_fraction=0.5
-            )
+            metric="loss",
+            mode="min",
+            num_samples=4,
+            seed=1,
+            scheduler=PopulationBasedTraining(
+                perturbation_interval=2,
+                hyperparam_mutations={"x": tune.uniform(0, 1)},
+                quantile_fraction=0.5,
+            ),
         ),
-    )  # fmt: skip
+    )
     assert any(trial.grafts for trial in simulation.grid.trials)
     with pytest.raises(
         ValueError,
@@ -122,9 +128,9 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
         "fifo",
         slots=1,
     )
-    assert [(trial.trial_id, trial.fate) for trial in answer.trials] == [
-        ("t00000", Fate.COMPLETED),
-        ("t00001", Fate.RAN_OUT),
+    assert [(trial.trial_id, trial.ending) for trial in answer.trials] == [
+        ("t00000", ReplayEnding.COMPLETED),
+        ("t00001", ReplayEnding.RAN_OUT),
     ]
     assert "1 of 3 trials were forked from others by hand and are left out" in answer.caveats
 
@@ -132,7 +138,7 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
 def test_an_answer_beyond_what_was_recorded_is_a_bound(record, world):
     recorded = record(world, ASHAScheduler(max_t=4, reduction_factor=3, type="stopping"))
     answer = tune.what_if(recorded.path, FIFOScheduler())
-    assert [trial.fate for trial in answer.trials] == [Fate.RAN_OUT] * 3
+    assert [trial.ending for trial in answer.trials] == [ReplayEnding.RAN_OUT] * 3
     assert (answer.num_cut, answer.num_run_out, answer.is_bound) == (3, 3, True)
     assert answer.caveats[0].startswith(
         "3 of 3 trials would have trained on beyond what was recorded of them, so that this says little"
@@ -146,11 +152,11 @@ def test_where_few_curves_run_out_the_answer_says_that_it_is_one(record, worlds)
     answer = tune.what_if(
         recorded.path, ASHAScheduler(max_t=4, grace_period=2, reduction_factor=2, type="stopping")
     )
-    assert [trial.fate for trial in answer.trials] == [
-        Fate.COMPLETED,
-        Fate.RAN_OUT,
-        Fate.COMPLETED,
-        Fate.COMPLETED,
+    assert [trial.ending for trial in answer.trials] == [
+        ReplayEnding.COMPLETED,
+        ReplayEnding.RAN_OUT,
+        ReplayEnding.COMPLETED,
+        ReplayEnding.COMPLETED,
     ]
     assert "it would take longer than this, and might find something better" in answer.caveats[0]
     assert answer.is_bound
@@ -166,7 +172,10 @@ def test_where_none_runs_out_it_is_exact_up_to_what_full_trainings_would_have_fo
 def test_trials_that_an_interruption_cut_short_are_cut(record, worlds):
     recorded = record(worlds.World([[1.0] * 9] * 4, [1.0] * 4), time_budget_s=12.0)
     answer = tune.what_if(recorded.path, FIFOScheduler())
-    assert [trial.fate for trial in answer.trials] == [Fate.COMPLETED, Fate.RAN_OUT]
+    assert [trial.ending for trial in answer.trials] == [
+        ReplayEnding.COMPLETED,
+        ReplayEnding.RAN_OUT,
+    ]
     assert any(caveat.startswith("2 of 4 trials never ran") for caveat in answer.caveats)
 
 
@@ -236,9 +245,11 @@ def test_ray_tunes_directories_are_asked_with_metric_mode_and_slots(tmp_path):
     answer = tune.what_if(
         tmp_path, "asha", slots=1, metric="loss", mode="min", max_t=2, reduction_factor=2
     )
-    assert [(trial.trial_id, trial.fate, trial.iterations) for trial in answer.trials] == [
-        ("0a1b2_00000", Fate.COMPLETED, 2), ("0a1b2_00001", Fate.STOPPED, 1), ("0a1b2_00002", Fate.COMPLETED, 2),
-    ]  # fmt: skip
+    assert [(trial.trial_id, trial.ending, trial.iterations) for trial in answer.trials] == [
+        ("0a1b2_00000", ReplayEnding.COMPLETED, 2),
+        ("0a1b2_00001", ReplayEnding.STOPPED, 1),
+        ("0a1b2_00002", ReplayEnding.COMPLETED, 2),
+    ]
     assert (answer.recorded, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (
         None,
         60.0,

@@ -10,7 +10,7 @@ from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PA
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import Failure
 from tuner.execution.replay_executor import Curve, CurvePoint
-from tuner.whatif import Fate
+from tuner.whatif import ReplayEnding
 from tuner.whatif.recording import RecordedTrial, Recording, Timing
 from tuner.whatif.what_if import _answer
 
@@ -108,8 +108,8 @@ def assert_sound(recording, answer):
         trial.trial_id for trial in recording.trials
     ]
     assert all(trial.iterations <= trial.recorded_iterations for trial in answer.trials)
-    assert sum(answer.num_by_fate.values()) == len(recording.trials)
-    assert all(trial.is_cut for trial in answer.trials if trial.fate is Fate.RAN_OUT)
+    assert sum(answer.num_by_ending.values()) == len(recording.trials)
+    assert all(trial.is_cut for trial in answer.trials if trial.ending is ReplayEnding.RAN_OUT)
     assert all(trial.num_resumes <= trial.num_pauses for trial in answer.trials)
     found, there_was = answer.replayed.best_value, answer.in_full.best_value
     if found is not None:
@@ -127,7 +127,7 @@ def assert_sound(recording, answer):
             if answer.mode == "min"
             else ever <= answer.in_full.best_at_any_iteration
         )
-    times = [moment.time_s for moment in answer.replayed.progress]
+    times = [point.time_s for point in answer.replayed.progress]
     assert times == sorted(times)
 
 

@@ -8,7 +8,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MOASHAScheduler
 from schedulers.decisions import Reason
-from tuner.whatif import Fate, Moment
+from tuner.whatif import ReplayEnding, TimedValue
 
 ASHA = {"max_t": 4, "reduction_factor": 2, "type": "stopping"}
 
@@ -26,9 +26,9 @@ def late_bloomer(record, worlds):
 def test_time_and_iterations_are_told_as_they_were_in_full_and_under_the_scheduler(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     accounts = (answer.recorded, answer.in_full, answer.replayed)
-    assert [account.wall_clock_s for account in accounts] == [12.0, 12.0, 6.0]
-    assert [account.worker_s for account in accounts] == [12.0, 12.0, 6.0]
-    assert [account.num_iterations for account in accounts] == [12, 12, 6]
+    assert [totals.wall_clock_s for totals in accounts] == [12.0, 12.0, 6.0]
+    assert [totals.worker_s for totals in accounts] == [12.0, 12.0, 6.0]
+    assert [totals.num_iterations for totals in accounts] == [12, 12, 6]
     assert (answer.saved_s, answer.saved_share, answer.saved_worker_s, answer.drift) == (
         6.0,
         0.5,
@@ -58,7 +58,7 @@ def test_trials_are_judged_by_their_last_values(record, worlds):
         == answer.in_full.best_trial_id
         == "t00001"
     )
-    assert answer.best_recorded.fate is Fate.STOPPED
+    assert answer.best_recorded.ending is ReplayEnding.STOPPED
     assert (
         answer.replayed.best_trial_id,
         answer.replayed.best_value,
@@ -93,9 +93,9 @@ def test_a_trial_that_is_stopped_before_it_gets_worse_loses_nothing(record, worl
 
 def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
     best = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).best_recorded
-    assert (best.trial_id, best.fate, best.iterations, best.recorded_iterations) == (
+    assert (best.trial_id, best.ending, best.iterations, best.recorded_iterations) == (
         "t00001",
-        Fate.STOPPED,
+        ReplayEnding.STOPPED,
         1,
         4,
     )
@@ -107,11 +107,11 @@ def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
 def test_the_best_so_far_is_told_over_time(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     assert answer.replayed.progress == tuple(
-        Moment(at_s, value, "t00000")
+        TimedValue(at_s, value, "t00000")
         for at_s, value in zip((1, 2, 3, 4), (1.0, 0.9, 0.8, 0.7), strict=True)
     )
     assert answer.recorded.progress == answer.in_full.progress
-    assert [(moment.time_s, moment.value) for moment in answer.in_full.progress[4:]] == [
+    assert [(point.time_s, point.value) for point in answer.in_full.progress[4:]] == [
         (6.0, 0.5),
         (7.0, 0.1),
         (8.0, 0.05),
@@ -124,11 +124,11 @@ def test_the_best_so_far_is_told_over_time(late_bloomer):
 def test_nothing_is_lost_where_nobody_judges(late_bloomer):
     answer = tune.what_if(late_bloomer.path, FIFOScheduler())
     assert (answer.saved_s, answer.regret, answer.chosen_rank) == (0.0, 0.0, 1)
-    assert answer.num_by_fate == {
-        Fate.COMPLETED: 3,
-        Fate.STOPPED: 0,
-        Fate.FAILED: 0,
-        Fate.RAN_OUT: 0,
+    assert answer.num_by_ending == {
+        ReplayEnding.COMPLETED: 3,
+        ReplayEnding.STOPPED: 0,
+        ReplayEnding.FAILED: 0,
+        ReplayEnding.RAN_OUT: 0,
     }
     assert (
         "No quality is lost: the trial chosen is t00001, whose last loss is the best recorded one"
@@ -185,9 +185,11 @@ def test_pauses_and_promotions_are_counted(record, worlds):
     answer = tune.what_if(recorded.path, HyperBandScheduler(max_t=3))
     # The three of the first bracket meet at level 1; the last one completes the rung, goes on and is not paused.
     assert (answer.num_pauses, answer.num_resumes) == (2, 0)
-    assert [(trial.fate, trial.iterations, trial.num_pauses) for trial in answer.trials] == [
-        (Fate.STOPPED, 1, 1), (Fate.STOPPED, 1, 1), (Fate.COMPLETED, 3, 0),
-    ]  # fmt: skip
+    assert [(trial.ending, trial.iterations, trial.num_pauses) for trial in answer.trials] == [
+        (ReplayEnding.STOPPED, 1, 1),
+        (ReplayEnding.STOPPED, 1, 1),
+        (ReplayEnding.COMPLETED, 3, 0),
+    ]
     assert not answer.supposes_saves
 
 
@@ -209,7 +211,11 @@ def test_a_trial_fails_where_it_failed_unless_it_is_stopped_before(record, world
         worlds.World([[1.0] * 4, [2.0] * 4, [0.5, 0.5]], [1.0] * 3, frozenset({1, 2}))
     )
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
-    assert [trial.fate for trial in answer.trials] == [Fate.COMPLETED, Fate.STOPPED, Fate.FAILED]
+    assert [trial.ending for trial in answer.trials] == [
+        ReplayEnding.COMPLETED,
+        ReplayEnding.STOPPED,
+        ReplayEnding.FAILED,
+    ]
     # The third needs its third second to fail in, as it did.
     assert (answer.replayed.wall_clock_s, answer.recorded.wall_clock_s) == (
         4.0 + 1.0 + 3.0,

@@ -22,7 +22,7 @@ from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.strict_json import Opaque
 
-_DEEDS: Final[Mapping[str, str]] = {
+_DECISION_TEXTS: Final[Mapping[str, str]] = {
     "stop": "is stopped",
     "pause": "is paused",
     "resume": "is resumed",
@@ -30,7 +30,7 @@ _DEEDS: Final[Mapping[str, str]] = {
     "resize": "is given other resources",
 }
 
-_WISHES: Final[Mapping[str, str]] = {
+_REQUEST_TEXTS: Final[Mapping[str, str]] = {
     "pause_requested": "pause",
     "resume_requested": "go on",
     "trial_stop_requested": "stop",
@@ -39,7 +39,7 @@ _WISHES: Final[Mapping[str, str]] = {
 _MAX_VALUES: Final = 8
 
 
-def story_of(
+def explain_trial(
     trial: Trial,
     records: Iterable[Mapping[str, Any]],
     metric: str | None = None,
@@ -55,8 +55,8 @@ def story_of(
         metric: The metric that is told with each result, flattened; None for none.
         why_given_up: Why it was not tried again, where it has failed for good, see `RetryPolicy.why_given_up`; empty if nothing tells.
     """
-    teller = _Teller(trial, metric, why_given_up)
-    lines = [f"{trial.trial_id}: {_standing(trial)}"]
+    explainer = _TrialExplainer(trial, metric, why_given_up)
+    lines = [f"{trial.trial_id}: {_status_text(trial)}"]
     restored: list[str] = []  # told only where the trial goes on afterwards
     for record in records:
         at = f"{record['t']:9.2f} s  "
@@ -64,19 +64,19 @@ def story_of(
             restored = [
                 f"{at}the experiment is restored; trials that ran start again from their latest checkpoints"
             ]
-        elif told := [f"{at}{line}" for line in teller.lines(record)]:
-            lines += (restored if len(lines) > 1 else []) + told
+        elif event_lines := [f"{at}{line}" for line in explainer.lines(record)]:
+            lines += (restored if len(lines) > 1 else []) + event_lines
             restored = []
     return lines
 
 
-def _standing(trial: Trial) -> str:
+def _status_text(trial: Trial) -> str:
     why = f", {trial.ending}" if trial.ending not in (None, TerminationReason.FAILED) else ""
     reason = f": {trial.reason}" if trial.reason else ""
     return f"{trial.status} after {trial.iteration} iterations{why}{reason}"
 
 
-class _Teller:
+class _TrialExplainer:
     """Remembers what a line has to tell beside its own record."""
 
     def __init__(self, trial: Trial, metric: str | None, why_given_up: str) -> None:
@@ -91,14 +91,14 @@ class _Teller:
 
     def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         if record.get("id") == self._trial_id:
-            yield from self._own(record)
-        for said in record.get("d", ()):
-            if said.get("id") == self._trial_id:
-                yield from self._decided(said)
-            elif said["k"] == "exploit" and said["donor"] == self._trial_id:
-                yield f"gives its checkpoint to {said['id']}: {_reason(said)}"
+            yield from self._event_lines(record)
+        for decision in record.get("d", ()):
+            if decision.get("id") == self._trial_id:
+                yield from self._decision_lines(decision)
+            elif decision["k"] == "exploit" and decision["donor"] == self._trial_id:
+                yield f"gives its checkpoint to {decision['id']}: {_reason(decision)}"
 
-    def _own(self, record: Mapping[str, Any]) -> Iterator[str]:
+    def _event_lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         match record["k"]:
             case "suggested":
                 self._config = flatten(record["config"])
@@ -119,16 +119,16 @@ class _Teller:
             case "checkpoint_lost":
                 yield f"has lost checkpoint {record['index']}: {record['why']}"
             case "exited":
-                yield from self._ended(record)
+                yield from self._exit_lines(record)
             case "pause_requested" | "resume_requested" | "trial_stop_requested":
                 self._is_to_stop |= record["k"] == "trial_stop_requested"
-                yield f"is to {_WISHES[record['k']]}, since the user wants it to"
+                yield f"is to {_REQUEST_TEXTS[record['k']]}, since the user wants it to"
             case "forked":
                 yield f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, with {_listed(record['changes'])}"
             case _:
                 pass
 
-    def _ended(self, record: Mapping[str, Any]) -> Iterator[str]:
+    def _exit_lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         failure = record["failure"]
         how = (
             "since it could not be saved"
@@ -147,23 +147,31 @@ class _Teller:
         ):
             yield f"is not tried again: {self._why_given_up}"
 
-    def _decided(self, said: Mapping[str, Any]) -> Iterator[str]:
+    def _decision_lines(self, decision: Mapping[str, Any]) -> Iterator[str]:
         where = "" if self._iteration is None else f"at iteration {self._iteration}"
         if where and self._value is not None:
             where += f" with {self._metric}={_short(self._value)}"
-        if said["k"] != "exploit":
+        if decision["k"] != "exploit":
             yield " ".join(
-                filter(None, [where, f"{_DEEDS.get(said['k'], said['k'])}: {_reason(said)}"])
+                filter(
+                    None,
+                    [
+                        where,
+                        f"{_DECISION_TEXTS.get(decision['k'], decision['k'])}: {_reason(decision)}",
+                    ],
+                )
             )
             return
-        before, self._config = self._config, flatten(said["config"])
+        before, self._config = self._config, flatten(decision["config"])
         which = (
             "its latest checkpoint"
-            if said["checkpoint"] is None
-            else f"its checkpoint {said['checkpoint']}"
+            if decision["checkpoint"] is None
+            else f"its checkpoint {decision['checkpoint']}"
         )
         yield " ".join(
-            filter(None, [where, f"takes over from {said['donor']}, {which}: {_reason(said)}"])
+            filter(
+                None, [where, f"takes over from {decision['donor']}, {which}: {_reason(decision)}"]
+            )
         )
         yield f"goes on with {_changes(before, self._config)}"
 
@@ -177,8 +185,8 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     return ", ".join(changed) or "an unchanged configuration"
 
 
-def _reason(said: Mapping[str, Any]) -> str:
-    return str(Reason(said["rule"], said["n"]))
+def _reason(decision: Mapping[str, Any]) -> str:
+    return str(Reason(decision["rule"], decision["n"]))
 
 
 def _listed(flat: Mapping[str, Any]) -> str:
@@ -196,7 +204,7 @@ _WRAPPED: Final = "base_scheduler"
 _CLASS: Final = "@"
 
 
-def why_undecided(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
+def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
     """Return that no trial of an experiment came as far as the scheduler's first comparison; empty where one did, or none completed.
 
     Args:
@@ -206,15 +214,15 @@ def why_undecided(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
     while isinstance(wrapped := scheduler.declared_arguments.get(_WRAPPED), Scheduler):
         scheduler = wrapped
     trials = list(trials)
-    shortfall = _Shortfall.of(type(scheduler), scheduler.declared_arguments)
-    if shortfall is None or not any(
+    comparison = _FirstComparison.of(type(scheduler), scheduler.declared_arguments)
+    if comparison is None or not any(
         trial.ending is TerminationReason.COMPLETED for trial in trials
     ):
         return ""
-    return shortfall.told(trials, "compared no trials: the longest one")
+    return comparison.shortfall_of(trials, "compared no trials: the longest one")
 
 
-def why_not_decided_about(trial: Trial, directory: Path) -> str:
+def why_trial_never_compared(trial: Trial, directory: Path) -> str:
     """Return that a trial never came as far as the first comparison of the scheduler that is recorded; empty where it did.
 
     Args:
@@ -222,37 +230,37 @@ def why_not_decided_about(trial: Trial, directory: Path) -> str:
         directory: The experiment's directory.
     """
     try:
-        noted = (
+        recorded = (
             read_declaration(directory)["tune_config"]["scheduler"]
             if is_experiment(directory)
             else None
         )
         while isinstance(
-            wrapped := noted[_WRAPPED] if noted and _WRAPPED in noted else None, Mapping
+            wrapped := recorded[_WRAPPED] if recorded and _WRAPPED in recorded else None, Mapping
         ):
-            noted = wrapped
-        if not noted or noted[_CLASS] not in schedulers.__all__:
+            recorded = wrapped
+        if not recorded or recorded[_CLASS] not in schedulers.__all__:
             return ""
-        kind = getattr(schedulers, noted[_CLASS])
+        kind = getattr(schedulers, recorded[_CLASS])
     except (
         StorageError,
         KeyError,
         TypeError,
     ):  # written by another release or program; there is nothing to tell then
         return ""
-    shortfall = (
-        _Shortfall.of(kind, noted)
+    comparison = (
+        _FirstComparison.of(kind, recorded)
         if isinstance(kind, type) and issubclass(kind, Scheduler)
         else None
     )
     return (
-        shortfall.told([trial], "never compared this trial: it")
-        if shortfall and trial.is_finished
+        comparison.shortfall_of([trial], "never compared this trial: it")
+        if comparison and trial.is_finished
         else ""
     )
 
 
-class _Shortfall:
+class _FirstComparison:
     """The first comparison of a scheduler: from which value of which entry of a result on."""
 
     def __init__(self, kind: type[Scheduler], argument: str, first: float, time_attr: str) -> None:
@@ -262,7 +270,7 @@ class _Shortfall:
         self._time_attr = time_attr
 
     @classmethod
-    def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _Shortfall | None:
+    def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _FirstComparison | None:
         """Return that of a scheduler with these arguments; None for one that does not tell."""
         argument = kind.first_comparison
         arguments = {
@@ -274,7 +282,7 @@ class _Shortfall:
             return None
         return cls(kind, argument, first, time_attr)
 
-    def told(self, trials: Iterable[Trial], whom: str) -> str:
+    def shortfall_of(self, trials: Iterable[Trial], whom: str) -> str:
         """Return that none of the trials came as far; empty where one did, or none told how far it came."""
         times = [as_float(flatten(trial.last_result).get(self._time_attr, "")) for trial in trials]
         longest = max(

@@ -36,7 +36,7 @@ from tuner.storage.lock import Owner, driver_of
 from tuner.storage.strict_json import Opaque
 
 from .ranking import Mode
-from .trial_files import read_trial_folders
+from .trial_files import read_trial_directories
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     driver = driver_of(path)
     declaration = read_declaration(path)
     objects = ObjectStore(path)
-    experiment, elapsed_s = _taken_up(
+    experiment, elapsed_s = _replayed(
         path, declaration, decode or (lambda config: _readable(config, objects))
     )
     for trial in experiment.trials:
@@ -98,7 +98,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
 
 
-def _taken_up(
+def _replayed(
     path: Path, declaration: Mapping[str, Any], decode: Decode
 ) -> tuple[Experiment, float]:
     """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
@@ -108,15 +108,17 @@ def _taken_up(
         snapshot = load_newest(path)
     if snapshot is not None:
         try:
-            experiment, elapsed_s = _remembered(snapshot, declaration, decode)
-            return experiment, _folded(experiment, path, decode, snapshot.last_sequence, elapsed_s)
+            experiment, elapsed_s = _from_snapshot(snapshot, declaration, decode)
+            return experiment, _replay_events(
+                experiment, path, decode, snapshot.last_sequence, elapsed_s
+            )
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             pass  # another release has put it down; the journal still tells everything
-    experiment = _new(declaration)
-    return experiment, _folded(experiment, path, decode)
+    experiment = _new_experiment(declaration)
+    return experiment, _replay_events(experiment, path, decode)
 
 
-def _new(declaration: Mapping[str, Any]) -> Experiment:
+def _new_experiment(declaration: Mapping[str, Any]) -> Experiment:
     try:
         settings = ExperimentSettings.from_fields(declaration["settings"])
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
@@ -127,16 +129,16 @@ def _new(declaration: Mapping[str, Any]) -> Experiment:
     return Experiment(settings, FIFOScheduler(), NoopStopper())
 
 
-def _remembered(
+def _from_snapshot(
     snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode
 ) -> tuple[Experiment, float]:
-    experiment = _new(declaration)
+    experiment = _new_experiment(declaration)
     trials = [trial_from(fields, decode) for fields in snapshot.state["trials"]]
     experiment.load_state_dict(snapshot.state["experiment"], trials)
     return experiment, float(snapshot.state["elapsed_s"])
 
 
-def _folded(
+def _replay_events(
     experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0
 ) -> float:
     """Fold what has happened after a record into the experiment, and return its running time then."""
@@ -184,7 +186,7 @@ def _shown(value: Any, objects: ObjectStore) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OpenedExperiment:
     """An experiment as it was found in a directory.
 
     Attributes:
@@ -204,7 +206,7 @@ class Found:
     several: Objectives = ()
 
 
-def read_directory(directory: Path) -> Found:
+def read_directory(directory: Path) -> OpenedExperiment:
     """Return what a directory tells: its journal, or, where there is none or it cannot be read, the files of its trials.
 
     Raises:
@@ -212,12 +214,12 @@ def read_directory(directory: Path) -> Found:
         StorageError: If neither can be read.
     """
     if not is_experiment(directory):
-        return _from_folders(directory)
+        return _from_trial_files(directory)
     try:
         stored = read_stored(directory)
     except StorageError as damage:
         try:
-            found = _from_folders(directory)
+            found = _from_trial_files(directory)
         except FileNotFoundError:
             raise damage from None
         told = (
@@ -228,7 +230,7 @@ def read_directory(directory: Path) -> Found:
     trials, settings = stored.experiment.trials, stored.experiment.settings
     mode: Any = settings.mode
     rows = JournalRows(directory, histories_of(trials))
-    return Found(
+    return OpenedExperiment(
         trials,
         rows,
         settings.metric,
@@ -238,6 +240,6 @@ def read_directory(directory: Path) -> Found:
     )
 
 
-def _from_folders(directory: Path) -> Found:
-    folders = read_trial_folders(directory)
-    return Found(folders.trials, folders.rows, folders.metric)
+def _from_trial_files(directory: Path) -> OpenedExperiment:
+    folders = read_trial_directories(directory)
+    return OpenedExperiment(folders.trials, folders.rows, folders.metric)

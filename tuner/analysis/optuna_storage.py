@@ -29,7 +29,7 @@ from tuner.storage.layout import journal_directory
 
 from .frames import value_at
 from .importances import Evaluated, Importances, observed_columns
-from .open_experiment import Found, read_directory
+from .open_experiment import OpenedExperiment, read_directory
 from .ranking import Mode, check_mode, config_of, is_finite, mode_for, objective_of, rank, value_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Seen:
     """
 
     stamp: float
-    found: Found
+    found: OpenedExperiment
     trials: list[FrozenTrial]
 
 
@@ -184,7 +184,9 @@ def _stamp_of(path: Path) -> float:
     )
 
 
-def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | None) -> Objectives:
+def _objectives_of(
+    found: OpenedExperiment, path: Path, metric: str | None, mode: Mode | None
+) -> Objectives:
     """Return what is optimised: a metric that was named, or else what the directory says."""
     if metric is None and found.several:
         if mode is not None:
@@ -199,7 +201,7 @@ def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | No
     return (objective_of(name, mode or mode_for(name, found.metric, found.mode, found.several)),)
 
 
-def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:
+def _translated(found: OpenedExperiment, objectives: Objectives) -> list[FrozenTrial]:
     metric = objectives[0][0] if len(objectives) == 1 else None
     configs = [flatten(config_of(trial, found.rows, metric)) for trial in found.trials]
     columns = observed_columns([Evaluated(config, 0.0) for config in configs])
@@ -221,7 +223,7 @@ def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:
 def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
     number: int,
     trial: Trial,
-    found: Found,
+    found: OpenedExperiment,
     objectives: Objectives,
     params: dict[str, Any],
     distributions: Mapping[str, BaseDistribution],

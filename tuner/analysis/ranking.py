@@ -210,7 +210,7 @@ def best_first(
     return sorted(values, key=lambda found: rank(found[1], mode), reverse=True)
 
 
-def best_place(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:
+def best_row_index(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:
     """Return which of a trial's results is its best step: that with the best finite value of the metric, the latest of equal ones.
 
     None where no result has a finite value of it.

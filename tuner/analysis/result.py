@@ -28,7 +28,7 @@ from tuner.storage.checkpoints import Checkpoint, read_manifest
 from .frames import MetricsFrames, TableTrial, flat_metrics
 from .ranking import (
     Mode,
-    best_place,
+    best_row_index,
     check_mode,
     config_at,
     is_number,
@@ -272,7 +272,7 @@ class Result:
         """The place of the best step among all results, None where there is none."""
         if self.metric is None or self.mode is None:
             return None
-        return best_place(self.rows.of(self.trial_id), self.metric, self.mode)
+        return best_row_index(self.rows.of(self.trial_id), self.metric, self.mode)
 
     @functools.cached_property
     def _rows_by_checkpoint(self) -> dict[str, Row]:

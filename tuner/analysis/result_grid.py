@@ -21,7 +21,7 @@ from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 
-from .explain import story_of, why_not_decided_about
+from .explain import explain_trial, why_trial_never_compared
 from .frames import MetricsFrames, TableTrial
 from .importances import At, Evaluator, require_optuna
 from .open_experiment import read_directory, read_stored
@@ -31,7 +31,7 @@ from .ranking import (
     Mode,
     Scope,
     best_first,
-    best_place,
+    best_row_index,
     check_mode,
     config_at,
     mode_for,
@@ -39,7 +39,7 @@ from .ranking import (
     unknown_metric,
 )
 from .result import Result, is_over, result_of
-from .tables import format_trials, html_trials, last_rows, trials_frame, whereabouts
+from .tables import format_trials, html_trials, last_rows, status_counts, trials_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,9 +224,9 @@ class ResultGrid(Sequence[Result]):
             if has_failed
             else ""
         )
-        for line in story_of(trial, journal_records(self._path), self._metric, why):
+        for line in explain_trial(trial, journal_records(self._path), self._metric, why):
             print(line, file=file or sys.stdout)
-        if why := why_not_decided_about(trial, Path(self._path)):
+        if why := why_trial_never_compared(trial, Path(self._path)):
             print(why, file=file or sys.stdout)
 
     def get_best_result(
@@ -570,7 +570,7 @@ class ResultGrid(Sequence[Result]):
         if metric in known:
             return
         if not any(trial.last_result for trial in self._trials):
-            raise RuntimeError(f"no trial reported a result; {whereabouts(self._trials)}")
+            raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
         error = unknown_metric(metric, known, "a trial")
         raise RuntimeError(str(error)) if is_default else error
 
@@ -582,7 +582,7 @@ class ResultGrid(Sequence[Result]):
 
     def _best_row(self, trial: Trial, metric: str, mode: Mode) -> Row:
         rows = self._rows.of(trial.trial_id)
-        place = best_place(rows, metric, mode)
+        place = best_row_index(rows, metric, mode)
         if place is None:
             return (
                 {**trial.last_result, CONFIG: config_at(trial, self._rows)}

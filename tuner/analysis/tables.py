@@ -108,7 +108,7 @@ def error_text(result: Result) -> str | None:
     )
 
 
-def whereabouts(trials: Sequence[Trial]) -> str:
+def status_counts(trials: Sequence[Trial]) -> str:
     """Return in a few words where the trials stand, with the first failure."""
     if not trials:
         return "there are no trials"

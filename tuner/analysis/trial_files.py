@@ -263,8 +263,8 @@ def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
     """
     paths = sorted(path for path in directory.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir())
     if (directory / RAY_PARAMS).is_file():
-        told = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
-        return [Checkpoint(path) for path in paths if not told or path.name in told]
+        text = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
+        return [Checkpoint(path) for path in paths if not text or path.name in text]
     return [Checkpoint(path) for path in paths if (path / MANIFEST).is_file()]
 
 
@@ -288,7 +288,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
-class TrialFolders:
+class TrialDirectories:
     """What the trials' own files tell.
 
     Attributes:
@@ -303,7 +303,7 @@ class TrialFolders:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RayTrialState:
     """What Ray Tune's newest experiment state tells of a trial: its status, and its tag, which begins with its number."""
 
     status: str = ""
@@ -311,14 +311,14 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _RayState:
     """What Ray Tune's newest experiment state tells: of each trial by the name of its directory, and the metric."""
 
-    trials: Mapping[str, _Known] = field(default_factory=dict)
+    trials: Mapping[str, _RayTrialState] = field(default_factory=dict)
     metric: str | None = None
 
 
-def read_trial_folders(path: Path) -> TrialFolders:
+def read_trial_directories(path: Path) -> TrialDirectories:
     """Read the directories of an experiment's trials; one that cannot be understood is left out with a warning.
 
     Where nothing tells how a trial ended, one without an error is taken to be over.
@@ -329,19 +329,19 @@ def read_trial_folders(path: Path) -> TrialFolders:
     state = _newest_state(path)
     read = sorted(
         files_of_trials(path),
-        key=lambda files: _number(state.trials.get(files.path.name, _Known()).tag),
+        key=lambda files: _number(state.trials.get(files.path.name, _RayTrialState()).tag),
     )
     if not read:
         raise FileNotFoundError(
             f"path must be the directory of an experiment, got {str(path)!r}; it holds no directory of a trial"
         )
-    trials = [_trial(files, state.trials.get(files.path.name, _Known())) for files in read]
+    trials = [_trial(files, state.trials.get(files.path.name, _RayTrialState())) for files in read]
     rows = MemoryRows(
         {files.trial_id: files.rows for files in read},
         {files.trial_id: files.branches for files in read},
         {files.trial_id: files.configs for files in read},
     )
-    return TrialFolders(trials, rows, state.metric)
+    return TrialDirectories(trials, rows, state.metric)
 
 
 def files_of_trials(path: Path) -> Iterator[TrialFiles]:
@@ -358,8 +358,8 @@ def files_of_trials(path: Path) -> Iterator[TrialFiles]:
                 )
 
 
-def _trial(files: TrialFiles, known: _Known) -> Trial:
-    trial = Trial(files.trial_id, files.config, {}, known.tag)
+def _trial(files: TrialFiles, state: _RayTrialState) -> Trial:
+    trial = Trial(files.trial_id, files.config, {}, state.tag)
     locate(trial, files.path)
     for row in files.rows:
         trial.summarise(flatten(row))
@@ -368,7 +368,7 @@ def _trial(files: TrialFiles, known: _Known) -> Trial:
     trial.num_rows = len(files.rows)
     trial.attempt = 1 if files.rows or files.error else 0
     trial.checkpoints = list(_checkpoint_records(files))
-    trial.move_to(_status(files, known))
+    trial.move_to(_status(files, state))
     if trial.status is Status.ERROR:
         trial.ending = TerminationReason.FAILED
         trial.failures = [_failure(files)]
@@ -377,18 +377,18 @@ def _trial(files: TrialFiles, known: _Known) -> Trial:
     return trial
 
 
-def _status(files: TrialFiles, known: _Known) -> Status:
-    if known.status in Status.__members__:
-        return Status(known.status)
+def _status(files: TrialFiles, state: _RayTrialState) -> Status:
+    if state.status in Status.__members__:
+        return Status(state.status)
     return Status.ERROR if files.error else Status.TERMINATED
 
 
 def _failure(files: TrialFiles) -> Failure:
-    told = _COLOUR.sub(
+    text = _COLOUR.sub(
         "", str(files.error or "").removeprefix(f"trial {files.trial_id} failed: ")
     ).strip()
-    kind, _, message = (told or "unknown").rpartition("\n")[2].partition(": ")
-    return Failure(kind, message, "\n".join([told, *getattr(files.error, "__notes__", ())]))
+    kind, _, message = (text or "unknown").rpartition("\n")[2].partition(": ")
+    return Failure(kind, message, "\n".join([text, *getattr(files.error, "__notes__", ())]))
 
 
 def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
@@ -406,27 +406,27 @@ def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
             )
 
 
-def _newest_state(path: Path) -> _State:
+def _newest_state(path: Path) -> _RayState:
     """Return what the newest readable of Ray Tune's experiment states tells; nothing where there is none."""
     for state in sorted(path.glob(RAY_STATES), reverse=True):
         try:
-            return _told(json.loads(read_file(state, LARGE_BYTES)))
+            return _parse_ray_state(json.loads(read_file(state, LARGE_BYTES)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             warnings.warn(
                 f"{state} cannot be read and is left out: {error!r}", RuntimeWarning, stacklevel=3
             )
-    return _State()
+    return _RayState()
 
 
-def _told(state: Mapping[str, Any]) -> _State:
-    trials: dict[str, _Known] = {}
+def _parse_ray_state(state: Mapping[str, Any]) -> _RayState:
+    trials: dict[str, _RayTrialState] = {}
     for entry in state["trial_data"]:
-        told = json.loads(entry[0])
-        trials[str(told.get("relative_logdir"))] = _Known(
-            str(told.get("status", "")), str(told.get("experiment_tag", ""))
+        text = json.loads(entry[0])
+        trials[str(text.get("relative_logdir"))] = _RayTrialState(
+            str(text.get("status", "")), str(text.get("experiment_tag", ""))
         )
     metric = state.get("runner_data", {}).get("_metric")
-    return _State(trials, metric if isinstance(metric, str) else None)
+    return _RayState(trials, metric if isinstance(metric, str) else None)
 
 
 def _number(tag: str) -> float:

@@ -34,7 +34,7 @@ _ABSENT: Final = object()
 """Stands for what is left out."""
 
 
-def fitted_to_conditions(
+def point_in_conditional_space(
     config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool
 ) -> dict[str, Any]:
     """Return what a configuration says about the searched entries of a conditional space, nested.
@@ -61,7 +61,7 @@ def fitted_to_conditions(
     return point
 
 
-def same_category(domain: Categorical, value: Any) -> Any:
+def original_category(domain: Categorical, value: Any) -> Any:
     """Return the category that would be written down like this value, or the value."""
     return next(
         (category for category in domain.categories if _as_written(category) == value), value
@@ -85,9 +85,9 @@ def _recast(node: Any, value: Any) -> Any:
                 value,
             )
         case Categorical():
-            return same_category(node, value)
+            return original_category(node, value)
         case dict() if is_grid(node):
-            return same_category(Categorical(tuple(node[GRID_KEY])), value)
+            return original_category(Categorical(tuple(node[GRID_KEY])), value)
         case _:
             return _recast_inside(node, value)
 
@@ -235,7 +235,7 @@ def points_from(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RankedTrial:
     """A trial that reported the metric: where it lies, what it ran and what it came to."""
 
     directory: str
@@ -243,7 +243,7 @@ class _Found:
     value: float
 
 
-def _found(directory: Path, metric: str) -> Iterator[_Found]:
+def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
     """Yield the trials that reported a finite number, in the order of their names."""
     trials = list(files_of_trials(directory))
     if not trials:
@@ -267,7 +267,7 @@ def _found(directory: Path, metric: str) -> Iterator[_Found]:
     for trial, last in zip(trials, lasts, strict=True):
         if last is not None:
             value, config = last
-            yield _Found(
+            yield _RankedTrial(
                 trial.path.name,
                 {key: item for key, item in config.items() if key != TRIAL_INDEX},
                 value,
@@ -297,7 +297,7 @@ def _declared(directory: Path) -> Mapping[str, Any]:
 
 
 def _chosen(
-    found: Iterable[_Found], space: SearchSpace | None, num_points: int, *, is_whole: bool
+    found: Iterable[_RankedTrial], space: SearchSpace | None, num_points: int, *, is_whole: bool
 ) -> tuple[list[tuple[Point, float]], list[str]]:
     """Return the first points that fit, each once and with its value, and what is to be said of trials before them that do not."""
     chosen: dict[str, tuple[Point, float]] = {}
@@ -325,7 +325,7 @@ def _listed(misfits: list[str]) -> str:
 
 def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> Point:
     if space.is_conditional:
-        return fitted_to_conditions(config, space, is_whole=is_whole)
+        return point_in_conditional_space(config, space, is_whole=is_whole)
     searched = {
         **space.domains,
         **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()},
@@ -339,7 +339,7 @@ def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) ->
             if is_whole:
                 raise ValueError(f"{name!r} must be there, got nothing") from None
             continue
-        value = same_category(domain, value) if isinstance(domain, Categorical) else value
+        value = original_category(domain, value) if isinstance(domain, Categorical) else value
         if not domain.contains(value):
             raise ValueError(f"{name!r} must lie in {domain!r}, got {value!r}")
         point[name] = domain.cast(value)

@@ -31,7 +31,7 @@ BROKEN_PIPE: Final = 141
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Subcommand:
     """A subcommand that has not been imported.
 
     Attributes:
@@ -51,41 +51,45 @@ _LOOK, _SEARCH = "Look at experiments", "Take results elsewhere"
 _STEER, _KEEP = "Steer running experiments", "Look after experiments"
 
 COMMANDS: Final = {
-    "ls": Entry(
+    "ls": Subcommand(
         _LOOK, "listing", "list_experiments", "List experiments with their state and best value."
     ),
-    "show": Entry(_LOOK, "trials", "show", "Show the trials of an experiment, or one of them."),
-    "best": Entry(_LOOK, "trials", "best", "Show the best trials and their configurations."),
-    "compare": Entry(_LOOK, "trials", "compare", "Compare experiments by their best trials."),
-    "explain": Entry(_LOOK, "explain", "explain", "Tell what happened to a trial, and why."),
-    "tail": Entry(_LOOK, "explain", "tail", "Show the output of a trial."),
-    "what-if": Entry(
+    "show": Subcommand(
+        _LOOK, "trials", "show", "Show the trials of an experiment, or one of them."
+    ),
+    "best": Subcommand(_LOOK, "trials", "best", "Show the best trials and their configurations."),
+    "compare": Subcommand(_LOOK, "trials", "compare", "Compare experiments by their best trials."),
+    "explain": Subcommand(_LOOK, "explain", "explain", "Tell what happened to a trial, and why."),
+    "tail": Subcommand(_LOOK, "explain", "tail", "Show the output of a trial."),
+    "what-if": Subcommand(
         _LOOK, "export", "what_if", "Replay an experiment's curves through another scheduler."
     ),
-    "report": Entry(_SEARCH, "export", "report", "Write an HTML report in one file."),
-    "export": Entry(
+    "report": Subcommand(_SEARCH, "export", "report", "Write an HTML report in one file."),
+    "export": Subcommand(
         _SEARCH, "export", "export", "Write the table of trials as CSV, JSON or Parquet."
     ),
-    "dash": Entry(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
-    "stop": Entry(_STEER, "control", "stop", "Stop an experiment, or one of its trials for good."),
-    "pause": Entry(_STEER, "control", "pause", "Lay a trial aside until it is resumed."),
-    "fork": Entry(_STEER, "control", "fork", "Begin a new trial where another one stood."),
-    "resume": Entry(
+    "dash": Subcommand(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
+    "stop": Subcommand(
+        _STEER, "control", "stop", "Stop an experiment, or one of its trials for good."
+    ),
+    "pause": Subcommand(_STEER, "control", "pause", "Lay a trial aside until it is resumed."),
+    "fork": Subcommand(_STEER, "control", "fork", "Begin a new trial where another one stood."),
+    "resume": Subcommand(
         _KEEP,
         "maintenance",
         "resume",
         "Print a command that continues an experiment; let a paused trial go on.",
     ),
-    "rerun": Entry(
+    "rerun": Subcommand(
         _KEEP,
         "maintenance",
         "rerun",
         "Train one trial again, alone, with the same seed and configuration.",
     ),
-    "doctor": Entry(
+    "doctor": Subcommand(
         _KEEP, "maintenance", "doctor", "Check that an experiment is whole, and say what to do."
     ),
-    "prune": Entry(
+    "prune": Subcommand(
         _KEEP,
         "maintenance",
         "prune",
@@ -157,7 +161,7 @@ class App(click.Group):
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            _silence()
+            _discard_output()
             return BROKEN_PIPE
         return code
 
@@ -174,7 +178,7 @@ class App(click.Group):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("always", RuntimeWarning)
-                warnings.showwarning = _tell_warning
+                warnings.showwarning = _print_warning
                 code = super().main(args, prog_name or "tuner", *rest, **extra)
         except click.exceptions.NoArgsIsHelpError as asked:
             asked.show()
@@ -182,14 +186,14 @@ class App(click.Group):
         except click.Abort:
             code = INTERRUPTED
         except click.ClickException as error:
-            code = _complain(error)
+            code = _print_error(error)
         except (TunerError, OSError, ImportError) as error:
             click.echo(f"tuner: {_one_line(str(error))}", err=True)
             code = UNREADABLE
         sys.exit(code if isinstance(code, int) else OK)
 
 
-def _complain(error: click.ClickException) -> int:
+def _print_error(error: click.ClickException) -> int:
     """Tell in one line what is wrong with the command line, and return the exit code."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "tuner"
@@ -201,7 +205,7 @@ def _complain(error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _tell_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"tuner: {_one_line(str(message))}", err=True)
 
 
@@ -209,7 +213,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _silence() -> None:
+def _discard_output() -> None:
     """Let nobody try to write what is left in buffers to a reader who has gone."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -40,8 +40,8 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
         attach(experiment).stop(urgent=urgent)
         click.echo("running trials save and leave; tuner resume prints the line that goes on")
         return OK
-    handle, trial_id = _meant(experiment, trial)
-    _granted(handle.stop_trial, trial_id)
+    handle, trial_id = _attached(experiment, trial)
+    _ask(handle.stop_trial, trial_id)
     click.echo(f"{trial_id} ends with its next report, or at once if it is not running")
     return OK
 
@@ -59,8 +59,8 @@ def pause(experiment: Path, trial: str) -> int:
     Example:
       tuner pause digits 3
     """
-    handle, trial_id = _meant(experiment, trial)
-    _granted(handle.pause_trial, trial_id)
+    handle, trial_id = _attached(experiment, trial)
+    _ask(handle.pause_trial, trial_id)
     click.echo(f"{trial_id} is laid aside; tuner resume {experiment.name} {trial_id} lets it go on")
     return OK
 
@@ -90,26 +90,26 @@ def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int |
     Example:
       tuner fork digits 3 --set lr=0.01
     """
-    handle, trial_id = _meant(experiment, trial)
+    handle, trial_id = _attached(experiment, trial)
     config = dict(named_value(text, "--set") for text in changes)
-    click.echo(_granted(handle.fork_trial, trial_id, config, checkpoint=checkpoint))
+    click.echo(_ask(handle.fork_trial, trial_id, config, checkpoint=checkpoint))
     return OK
 
 
 def resume_trial(experiment: Path, trial: str) -> None:
     """Let a paused trial of a running experiment go on."""
-    handle, trial_id = _meant(experiment, trial)
-    _granted(handle.resume_trial, trial_id)
+    handle, trial_id = _attached(experiment, trial)
+    _ask(handle.resume_trial, trial_id)
     click.echo(f"{trial_id} goes on as soon as there is room for it")
 
 
-def _meant(experiment: Path, trial: str) -> tuple[Handle, str]:
+def _attached(experiment: Path, trial: str) -> tuple[Handle, str]:
     """Return a handle on the experiment, and the id of the trial that is meant."""
     ids = [one.trial_id for one in read_stored(experiment).experiment.trials]
     return attach(experiment), find_trial(trial, ids, experiment)
 
 
-def _granted(request: Any, *arguments: Any, **more: Any) -> Any:
+def _ask(request: Any, *arguments: Any, **more: Any) -> Any:
     try:
         return request(*arguments, **more)
     except NotGranted as refusal:

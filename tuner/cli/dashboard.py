@@ -43,7 +43,7 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
         open_grid(experiment, objective)  # refuses a metric that no trial has reported
     try:
         application = _application(experiment, objective)
-        server = make_server(_HOST, port, application, _Server, _Quiet)
+        server = make_server(_HOST, port, application, _Server, _SilentHandler)
     except ValueError as refusal:
         raise click.UsageError(
             f"{refusal}; give {'--mode' if objective.metric else '--metric and --mode'}"
@@ -128,7 +128,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-class _Quiet(WSGIRequestHandler):
+class _SilentHandler(WSGIRequestHandler):
     """Writes no line for each request."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from tuner.analysis.explain import story_of, why_not_decided_about
+from tuner.analysis.explain import explain_trial, why_trial_never_compared
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.journal.reader import read
@@ -52,9 +52,9 @@ def explain(experiment: Path, trial: str) -> int:
     by_id = {one.trial_id: one for one in stored.experiment.trials}
     meant = by_id[find_trial(trial, by_id, experiment)]
     why = stored.experiment.settings.retries.why_given_up(meant)
-    for line in story_of(meant, read(experiment), stored.experiment.settings.metric, why):
+    for line in explain_trial(meant, read(experiment), stored.experiment.settings.metric, why):
         click.echo(printable(line))
-    if why := why_not_decided_about(meant, experiment):
+    if why := why_trial_never_compared(meant, experiment):
         click.echo(printable(why))
     return OK
 

@@ -102,8 +102,15 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
 
 @click.command()
 @foreign_argument
-@click.option("-o", "--output", "path", type=FileType(), default="report.html", metavar="FILE",
-              help="The file to write; report.html.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=FileType(),
+    default="report.html",
+    metavar="FILE",
+    help="The file to write; report.html.",
+)
 @objective_options
 def report(experiment: Path, path: Path, objective: Objective) -> int:
     """Write an HTML report in one file, which opens without a network.

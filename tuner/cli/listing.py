@@ -10,7 +10,7 @@ import click
 
 from tuner.callbacks.formatting import duration, printable
 from tuner.core.trial import Status
-from tuner.maintenance.status import Standing, experiments_under, standing_of
+from tuner.maintenance.status import ExperimentStatus, experiments_under, status_of
 
 from .app import FOUND, OK
 from .arguments import default_storage
@@ -65,7 +65,7 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     if path is not None and not root.is_dir():
         raise click.UsageError(f"PATH must be a directory, got {str(root)!r}")
     records = sorted(
-        (_record(standing_of(found), root) for found in experiments_under(root)),
+        (_record(status_of(found), root) for found in experiments_under(root)),
         key=lambda record: record["age_s"],
     )
     if not records:
@@ -74,20 +74,18 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     return OK if records else FOUND
 
 
-def _record(standing: Standing, root: Path) -> Record:
-    name = (
-        standing.path.relative_to(root).as_posix() if standing.path != root else standing.path.name
-    )
-    record: dict[str, Any] = {"name": name, "state": str(standing.state)}
-    if standing.stored is None:
+def _record(status: ExperimentStatus, root: Path) -> Record:
+    name = status.path.relative_to(root).as_posix() if status.path != root else status.path.name
+    record: dict[str, Any] = {"name": name, "state": str(status.state)}
+    if status.stored is None:
         return {
             **record,
-            "age_s": standing.age_s,
-            "path": str(standing.path.absolute()),
-            "remark": standing.damage,
+            "age_s": status.age_s,
+            "path": str(status.path.absolute()),
+            "remark": status.damage,
         }
-    progress = standing.stored.progress()
-    objectives = standing.stored.experiment.settings.objectives
+    progress = status.stored.progress()
+    objectives = status.stored.experiment.settings.objectives
     best, last, ever = progress.best, progress.best_last, progress.best_ever
     total = "" if progress.num_total is None else f"/{progress.num_total}"
     return {
@@ -102,9 +100,9 @@ def _record(standing: Standing, root: Path) -> Record:
         "running": progress.num_trials_by_status.get(Status.RUNNING, 0),
         "failed": progress.num_trials_by_status.get(Status.ERROR, 0) or None,
         "elapsed_s": progress.elapsed_s,
-        "age_s": standing.age_s,
-        "created": _local(standing.stored.declaration.get("created")),
-        "path": str(standing.path.absolute()),
+        "age_s": status.age_s,
+        "created": _local(status.stored.declaration.get("created")),
+        "path": str(status.path.absolute()),
     }
 
 

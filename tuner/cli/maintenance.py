@@ -13,7 +13,7 @@ import click
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.maintenance.doctor import Finding, Level, check
-from tuner.maintenance.pruning import Keep, Usage, sum_of, usage_of
+from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
 from tuner.maintenance.status import State, state_of
@@ -65,14 +65,14 @@ def prune(
     """
     if yes and dry_run:
         raise click.UsageError("--yes and --dry-run must not both be given")
-    keep = Keep(keep_best, keep_last)
+    keep = KeepRules(keep_best, keep_last)
     try:
         if not yes:
             usage = usage_of(
                 read_stored(experiment), keep, is_driven=driver_of(experiment) is not None
             )
             _write_usage(usage, output)
-            _tell_what_would_go(usage, output)
+            _print_superseded(usage, output)
             return OK
         done = pruned(experiment, keep)
     except ValueError as refusal:
@@ -85,7 +85,7 @@ def prune(
     return UNREADABLE if done.kept else OK
 
 
-def _tell_what_would_go(usage: Usage, output: Output) -> None:
+def _print_superseded(usage: Usage, output: Output) -> None:
     if output.kind == "table":
         nothing = not (usage.superseded or usage.leftovers)
         click.echo(
@@ -97,8 +97,8 @@ def _tell_what_would_go(usage: Usage, output: Output) -> None:
 
 def _write_usage(usage: Usage, output: Output) -> None:
     parts = [
-        ("checkpoints kept", len(usage.kept), sum_of(usage.kept)),
-        ("checkpoints superseded", len(usage.superseded), sum_of(usage.superseded)),
+        ("checkpoints kept", len(usage.kept), total_size(usage.kept)),
+        ("checkpoints superseded", len(usage.superseded), total_size(usage.superseded)),
         ("leftovers", len(usage.leftovers), sum(usage.leftovers.values())),
         ("journal and snapshots", None, usage.state_bytes),
         ("logs and output", None, usage.other_bytes),
@@ -150,7 +150,7 @@ def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     """
     findings = check(experiment, is_deep=deep)
     if output.kind == "table":
-        _tell(findings)
+        _print_findings(findings)
     else:
         records = [
             {
@@ -165,7 +165,7 @@ def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     return OK if all(one.level is Level.OK for one in findings) else FOUND
 
 
-def _tell(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[Finding]) -> None:
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     width = max(len(one.subject) for one in findings)
     for one in findings:
@@ -199,12 +199,12 @@ def resume(experiment: Path, trial: str | None) -> int:
         return OK
     state = state_of(experiment, read_stored(experiment).experiment)
     if state is State.RUNNING:
-        click.echo(f"{state}; {_advice(state)}", err=True)
+        click.echo(f"{state}; {_hint_for(state)}", err=True)
         return FOUND
     program, notes = _continuation(experiment)
     if state is not State.FINISHED:
         click.echo(program)
-    for line in [*notes, f"{state}; {_advice(state)}"]:
+    for line in [*notes, f"{state}; {_hint_for(state)}"]:
         click.echo(line, err=True)
     if state is State.FINISHED:  # not to be run as it is, by a shell to which it was piped
         click.echo(program, err=True)
@@ -274,7 +274,7 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
     )
 
 
-def _advice(state: State) -> str:
+def _hint_for(state: State) -> str:
     match state:
         case State.RUNNING:
             return "wait for its driver, or end it, before you continue it"

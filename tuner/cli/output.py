@@ -28,9 +28,18 @@ _GAP: Final = "  "
 _MAX_CELL: Final = 32
 _BRIEF_S: Final = 10
 _STYLES: Final = {
-    "running": "cyan", "finished": "green", "completed": "green", "interrupted": "yellow", "damaged": "bold red", "failed": "red",
-    "error": "bold red", "warning": "yellow", "RUNNING": "cyan", "PAUSED": "yellow", "ERROR": "red",
-}  # fmt: skip
+    "running": "cyan",
+    "finished": "green",
+    "completed": "green",
+    "interrupted": "yellow",
+    "damaged": "bold red",
+    "failed": "red",
+    "error": "bold red",
+    "warning": "yellow",
+    "RUNNING": "cyan",
+    "PAUSED": "yellow",
+    "ERROR": "red",
+}
 
 Record = Mapping[str, Any]
 """One line of a table: flat, values as they are."""
@@ -172,9 +181,15 @@ class OutputType(click.ParamType[Output]):
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option that says where its table goes."""
     return click.option(
-        "-f", "--format", "--output", "output", type=OutputType(), default="table", metavar="FORMAT",
+        "-f",
+        "--format",
+        "--output",
+        "output",
+        type=OutputType(),
+        default="table",
+        metavar="FORMAT",
         help="table (the default), csv, json, or a FILE.csv or FILE.json to write.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def as_json(value: Any) -> str:

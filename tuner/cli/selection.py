@@ -17,8 +17,14 @@ import click
 from .output import Column, Output, Record, distinct, seconds_of
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
 _CONDITION: Final = re.compile(
     r"\s*(?P<column>.+?)\s*(?P<operator>==|!=|<=|>=|<|>|=)\s*(?P<value>.*?)\s*"
 )
@@ -258,13 +264,31 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     options = [
-        click.option("--filter", "conditions", type=ConditionType(), multiple=True, metavar="CONDITION",
-                     help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for several.'),
-        click.option("--sort", multiple=True, metavar="COLUMNS", help="Columns to sort by, with commas between them."),
+        click.option(
+            "--filter",
+            "conditions",
+            type=ConditionType(),
+            multiple=True,
+            metavar="CONDITION",
+            help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for several.',
+        ),
+        click.option(
+            "--sort",
+            multiple=True,
+            metavar="COLUMNS",
+            help="Columns to sort by, with commas between them.",
+        ),
         click.option("--desc", is_flag=True, help="Sort largest first."),
-        click.option("--columns", multiple=True, metavar="COLUMNS", help='Columns to show; "all" for every one.'),
-        click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most so many lines."),
-    ]  # fmt: skip
+        click.option(
+            "--columns",
+            multiple=True,
+            metavar="COLUMNS",
+            help='Columns to show; "all" for every one.',
+        ),
+        click.option(
+            "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most so many lines."
+        ),
+    ]
     wrapped: Callable[..., Any] = with_selection
     for option in reversed(options):
         wrapped = option(wrapped)

@@ -165,8 +165,12 @@ def _text(value: Any) -> str:
     metavar="N",
     help="The N best trials, as a table; without it the best one alone.",
 )
-@click.option("--scope", type=click.Choice(SCOPES), help="Which of a trial's values decides: the last one "
-              "(the default), the best one (all), or a mean.")  # fmt: skip
+@click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    help="Which of a trial's values decides: the last one "
+    "(the default), the best one (all), or a mean.",
+)
 @objective_options
 @output_option
 def best(
@@ -325,13 +329,18 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
     records = [_compared(grid) for grid in grids]
     best_configs = differing([record for record in records if record["best_trial"] is not None])
     columns = [
-        Column("experiment", text=lambda text: printable(str(text))), Column("best_trial", "best trial", rank=1, beside="metric"),
-        Column("metric"), Column("last", beside="metric"), Column("best", rank=1, beside="metric"),
-        Column("best_iteration", "at iter", rank=2, beside="best"), Column("num_trials", "trials", rank=1),
-        Column("num_failed", "failed", rank=3), Column("num_iterations", "iterations", rank=1),
+        Column("experiment", text=lambda text: printable(str(text))),
+        Column("best_trial", "best trial", rank=1, beside="metric"),
+        Column("metric"),
+        Column("last", beside="metric"),
+        Column("best", rank=1, beside="metric"),
+        Column("best_iteration", "at iter", rank=2, beside="best"),
+        Column("num_trials", "trials", rank=1),
+        Column("num_failed", "failed", rank=3),
+        Column("num_iterations", "iterations", rank=1),
         Column("time_total_s", "training", spent, rank=2),
         *(Column(name, name.removeprefix("config/"), rank=2) for name in best_configs),
-    ]  # fmt: skip
+    ]
     output.write(records, columns)
     if output.kind == "table" and output.path is None:
         for line in _declared_otherwise(experiments):

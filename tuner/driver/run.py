@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from schedulers.decisions import Reason
-from tuner.analysis.explain import why_undecided
+from tuner.analysis.explain import why_never_compared
 from tuner.analysis.persistence_cost import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
@@ -390,7 +390,7 @@ class Run:
                 f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on"
             )
         if rule in ("", TIME_BUDGET) and (
-            why := why_undecided(self._plan.scheduler, experiment.trials)
+            why := why_never_compared(self._plan.scheduler, experiment.trials)
         ):
             console.print_notice(why)
         if experiment.stop_reason and rule == COMMON_FAILURE:

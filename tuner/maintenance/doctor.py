@@ -26,7 +26,7 @@ from tuner.storage.layout import journal_directory, segments_in, trial_directory
 from tuner.storage.lock import driver_of, read_owner
 from tuner.storage.manifest import verify
 
-from .pruning import Keep, needed, usage_of
+from .pruning import KeepRules, needed_checkpoints, usage_of
 from .status import State, state_of
 
 _LITTLE_BYTES: Final = 256 << 20
@@ -69,7 +69,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
             sizes of a checkpoint's files are compared.
     """
     findings = [
-        *_folder(experiment),
+        *_directory(experiment),
         *_declaration(experiment),
         *_driver(experiment),
         *_journal(experiment),
@@ -77,7 +77,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
     ]
     if is_deep:
         findings += _objects(experiment)
-    lacks = list(_lacks(experiment))
+    lacks = list(_incomplete_journal(experiment))
     try:
         stored = read_stored(experiment)
     except StorageError:
@@ -88,23 +88,23 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         *findings,
         *_checkpoints(stored, is_deep=is_deep),
         *leftovers,
-        *_space(stored),
-        *_outlook(stored),
+        *_disk_space(stored),
+        *_experiment_state(stored),
     ]
 
 
-def _folder(experiment: Path) -> Iterator[Finding]:
-    with warnings.catch_warnings(record=True) as told:
+def _directory(experiment: Path) -> Iterator[Finding]:
+    with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         try:
             inspect_folder(experiment)
         except StorageError as link:
-            yield Finding("folder", Level.ERROR, *_halves(str(link)))
-    for warning in told:
-        yield Finding("folder", Level.WARNING, *_halves(str(warning.message)))
+            yield Finding("folder", Level.ERROR, *_split_remedy(str(link)))
+    for warning in shown:
+        yield Finding("folder", Level.WARNING, *_split_remedy(str(warning.message)))
 
 
-def _halves(message: str) -> tuple[str, str]:
+def _split_remedy(message: str) -> tuple[str, str]:
     """Return what an error of ours says, and its remedy."""
     what, _, remedy = message.rpartition("; ")
     return (what, remedy) if what else (remedy, "")
@@ -114,7 +114,7 @@ def _declaration(experiment: Path) -> Iterator[Finding]:
     try:
         read_record(experiment)
     except StorageError as damage:
-        yield Finding("declaration", Level.ERROR, *_halves(str(damage)))
+        yield Finding("declaration", Level.ERROR, *_split_remedy(str(damage)))
     else:
         yield Finding("declaration", Level.OK, f"{layout.DECLARATION} is as it was written")
 
@@ -139,7 +139,7 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         torn_at = _torn_at(experiment)
     except StorageError as damage:
         remedy = f"or Tuner.restore({str(experiment)!r}, trainable, salvage=True), which mends it or cuts it there and keeps the rest aside"
-        what, first = _halves(str(damage))
+        what, first = _split_remedy(str(damage))
         yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
         return
     yield Finding("journal", Level.OK, f"{num_records} records, all of them verified")
@@ -159,14 +159,14 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         )
 
 
-def _lacks(experiment: Path) -> Iterator[Finding]:
+def _incomplete_journal(experiment: Path) -> Iterator[Finding]:
     if driver_of(experiment) is not None:
         return  # its files are ahead of what was just read of its journal
     try:
         completeness.check(experiment)
     except DamagedJournal as damage:
         if damage.path is None:
-            yield Finding("journal", Level.ERROR, *_halves(str(damage)))
+            yield Finding("journal", Level.ERROR, *_split_remedy(str(damage)))
     except StorageError:
         pass  # that is told already
 
@@ -232,7 +232,7 @@ def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding
 
 def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
     what = f"{trial.trial_id}/{record.directory}: {damage}"
-    if record.index not in needed(trial):
+    if record.index not in needed_checkpoints(trial):
         return Finding(
             "checkpoints",
             Level.WARNING,
@@ -255,7 +255,7 @@ def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
 
 
 def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
-    usage = usage_of(stored, Keep(), is_driven=driver_of(stored.path) is not None)
+    usage = usage_of(stored, KeepRules(), is_driven=driver_of(stored.path) is not None)
     if usage.leftovers:
         names = ", ".join(
             path.relative_to(stored.path).as_posix() for path in list(usage.leftovers)[:3]
@@ -269,7 +269,7 @@ def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
         )
 
 
-def _space(stored: StoredExperiment) -> Iterator[Finding]:
+def _disk_space(stored: StoredExperiment) -> Iterator[Finding]:
     free_bytes = shutil.disk_usage(stored.path).free
     if free_bytes < _LITTLE_BYTES:
         yield Finding(
@@ -280,7 +280,7 @@ def _space(stored: StoredExperiment) -> Iterator[Finding]:
         )
 
 
-def _outlook(stored: StoredExperiment) -> Iterator[Finding]:
+def _experiment_state(stored: StoredExperiment) -> Iterator[Finding]:
     state = state_of(stored.path, stored.experiment)
     num_left = sum(not is_over(trial) for trial in stored.experiment.trials)
     if state is State.INTERRUPTED:

@@ -37,7 +37,7 @@ _BLOCK_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepRules:
     """Which checkpoints of trials that are over are kept; a checkpoint is kept if one of the rules names it.
 
     What an unfinished or failed trial goes on from, and what another trial is about to read, is kept in any case.
@@ -52,7 +52,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCheckpoint:
     """A checkpoint on the disk.
 
     Attributes:
@@ -80,8 +80,8 @@ class Usage:
         other_bytes: All the rest: log files, output, and what training code has written.
     """
 
-    kept: Sequence[Kept] = ()
-    superseded: Sequence[Kept] = ()
+    kept: Sequence[StoredCheckpoint] = ()
+    superseded: Sequence[StoredCheckpoint] = ()
     leftovers: Mapping[Path, int] = field(default_factory=dict)
     state_bytes: int = 0
     other_bytes: int = 0
@@ -89,20 +89,20 @@ class Usage:
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return sum_of(self.kept) + self.freed_bytes + self.state_bytes + self.other_bytes
+        return total_size(self.kept) + self.freed_bytes + self.state_bytes + self.other_bytes
 
     @property
     def freed_bytes(self) -> int:
         """What is superseded or left over."""
-        return sum_of(self.superseded) + sum(self.leftovers.values())
+        return total_size(self.superseded) + sum(self.leftovers.values())
 
 
-def sum_of(checkpoints: Iterable[Kept]) -> int:
+def total_size(checkpoints: Iterable[StoredCheckpoint]) -> int:
     """Return what checkpoints take together, in bytes."""
     return sum(one.size_bytes for one in checkpoints)
 
 
-def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
+def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> Usage:
     """Return what an experiment takes on the disk.
 
     Args:
@@ -114,12 +114,12 @@ def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
         ValueError: If the best trials are to be kept and the experiment does not say what is optimised.
     """
     wanted = _wanted(stored, keep)
-    kept: list[Kept] = []
-    superseded: list[Kept] = []
+    kept: list[StoredCheckpoint] = []
+    superseded: list[StoredCheckpoint] = []
     for trial in stored.experiment.trials:
         for record in trial.checkpoints:
             path = trial_directory(stored.path, trial.trial_id) / record.directory
-            one = Kept(trial.trial_id, record, path, size_of(path))
+            one = StoredCheckpoint(trial.trial_id, record, path, size_of(path))
             (kept if (trial.trial_id, record.index) in wanted else superseded).append(one)
     left = {} if is_driven else {path: size_of(path) for path in _leftovers(stored)}
     state = sum(
@@ -131,7 +131,13 @@ def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
             ),
         )
     )
-    other = size_of(stored.path) - state - sum_of(kept) - sum_of(superseded) - sum(left.values())
+    other = (
+        size_of(stored.path)
+        - state
+        - total_size(kept)
+        - total_size(superseded)
+        - sum(left.values())
+    )
     return Usage(kept, superseded, left, state, max(0, other))
 
 
@@ -150,15 +156,15 @@ def _leftovers(stored: StoredExperiment) -> list[Path]:
     ]
 
 
-def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
+def _wanted(stored: StoredExperiment, keep: KeepRules) -> set[tuple[str, int]]:
     """Return trial and index of each checkpoint that is needed or wanted."""
     trials = stored.experiment.trials
-    wanted = {(trial.trial_id, index) for trial in trials for index in needed(trial)}
+    wanted = {(trial.trial_id, index) for trial in trials for index in needed_checkpoints(trial)}
     if keep.last or keep.best is None:
         wanted |= {
             (trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints
         }
-    leaders = trials if keep.best is None else _leaders(stored, keep.best)
+    leaders = trials if keep.best is None else _best_trials(stored, keep.best)
     if keep.best is not None or not keep.last:
         wanted |= {
             (trial.trial_id, record.index)
@@ -169,7 +175,7 @@ def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
     return wanted
 
 
-def needed(trial: Trial) -> set[int]:
+def needed_checkpoints(trial: Trial) -> set[int]:
     """Return the indices of the checkpoints of a trial that somebody may go on from: another trial, or itself where it is not over."""
     indices = set(trial.leased)
     if trial.latest_checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
@@ -179,7 +185,7 @@ def needed(trial: Trial) -> set[int]:
     return indices
 
 
-def _leaders(stored: StoredExperiment, number: int) -> list[Trial]:
+def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
     settings = stored.experiment.settings
     metric, mode = settings.metric, settings.mode
     if metric is None or mode not in ("min", "max"):
@@ -248,7 +254,7 @@ def _blocks(entry: os.DirEntry[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruneResult:
     """What was deleted.
 
     Attributes:
@@ -262,7 +268,7 @@ class Pruned:
     kept: Sequence[str] = ()
 
 
-def prune(experiment: Path, keep: Keep) -> Pruned:
+def prune(experiment: Path, keep: KeepRules) -> PruneResult:
     """Delete the checkpoints that are superseded, and leftovers.
 
     Args:
@@ -284,11 +290,13 @@ def prune(experiment: Path, keep: Keep) -> Pruned:
         with Journal(
             experiment, tail, sync=SyncPolicy.STRICT, on_segment=lock.note_segment
         ) as journal:
-            _write_down(journal, stored, usage.superseded)
+            _record_deletions(journal, stored, usage.superseded)
         return _delete(stored, usage)
 
 
-def _write_down(journal: Journal, stored: StoredExperiment, superseded: Sequence[Kept]) -> None:
+def _record_deletions(
+    journal: Journal, stored: StoredExperiment, superseded: Sequence[StoredCheckpoint]
+) -> None:
     today = dt.datetime.now().astimezone().date().isoformat()
     for one in superseded:
         event = CheckpointLost(one.trial_id, one.record.index, f"deleted by tuner prune on {today}")
@@ -296,7 +304,7 @@ def _write_down(journal: Journal, stored: StoredExperiment, superseded: Sequence
     journal.append(records.mark(records.CLOSE, stored.elapsed_s))
 
 
-def _delete(stored: StoredExperiment, usage: Usage) -> Pruned:
+def _delete(stored: StoredExperiment, usage: Usage) -> PruneResult:
     removed: list[Path] = []
     refused: list[str] = []
     for one in usage.superseded:
@@ -312,4 +320,4 @@ def _delete(stored: StoredExperiment, usage: Usage) -> Pruned:
         }
         for trial in stored.experiment.trials
     }
-    return Pruned(usage, [*removed, *takeover_cleanup.sweep(stored.path, recorded)], refused)
+    return PruneResult(usage, [*removed, *takeover_cleanup.sweep(stored.path, recorded)], refused)

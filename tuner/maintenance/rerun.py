@@ -35,7 +35,7 @@ _MAX_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Repetition:
+class RerunPlan:
     """A trial that is to be trained again.
 
     Attributes:
@@ -59,7 +59,7 @@ def plan_rerun(
     param_space: Mapping[str, Any] | None = None,
     stop: Any = None,
     **settings: Any,
-) -> Repetition:
+) -> RerunPlan:
     """Return the experiment in which one trial of another experiment is trained again.
 
     Args:
@@ -76,7 +76,7 @@ def plan_rerun(
     """
     record = read_record(path)
     stored = read_stored(path, ConfigCodec(param_space or {}, ObjectStore(path)).decode)
-    meant = _meant(trial, stored.experiment.trials, path)
+    meant = _find_trial(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
     require_own_checkpoints(meant, path)
     criterion, why = (
@@ -119,7 +119,7 @@ def plan_rerun(
         str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id)
     )
     rows = JournalRows(path, histories_of([meant])).of(meant.trial_id)
-    return Repetition(
+    return RerunPlan(
         replace(plan, rerun=rerun, remark=""),
         meant.trial_id,
         rows,
@@ -144,7 +144,7 @@ def require_own_checkpoints(trial: Trial, path: Path) -> None:
         )
 
 
-def _meant(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
+def _find_trial(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
     by_id = {one.trial_id: one for one in trials}
     wanted = f"t{int(trial):05d}" if str(trial).isdecimal() else str(trial)
     if wanted not in by_id:
@@ -203,12 +203,12 @@ def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:
         yield from environment.differences(sessions[-1], environment.environment_now())
 
 
-def compared(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
+def compare_results(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
     """Return line by line how the results of a trial that was trained again compare with those that were recorded.
 
     Example:
         >>> again = [{"loss": 0.5, "n": 1}, {"loss": 0.2, "n": 2}, {"loss": 0.1, "n": 3}]
-        >>> for line in compared([{"loss": 0.5, "n": 1}, {"loss": 0.25, "n": 2}], again):
+        >>> for line in compare_results([{"loss": 0.5, "n": 1}, {"loss": 0.25, "n": 2}], again):
         ...     print(line)
         loss differs from result 2 on: 0.2 instead of 0.25
         n is the same in 2 of 2 recorded results

@@ -33,7 +33,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ExperimentStatus:
     """One look at an experiment.
 
     Attributes:
@@ -56,14 +56,14 @@ class Standing:
         return max(0.0, time.time() - self.changed_at)
 
 
-def standing_of(path: Path) -> Standing:
+def status_of(path: Path) -> ExperimentStatus:
     """Return how the experiment in a directory stands; the directory is only read."""
     changed_at = _changed_at(path)
     try:
         stored = read_stored(path)
     except StorageError as damage:
-        return Standing(path, State.DAMAGED, None, changed_at, str(damage))
-    return Standing(path, state_of(path, stored.experiment), stored, changed_at)
+        return ExperimentStatus(path, State.DAMAGED, None, changed_at, str(damage))
+    return ExperimentStatus(path, state_of(path, stored.experiment), stored, changed_at)
 
 
 def state_of(path: Path, experiment: Experiment) -> State:

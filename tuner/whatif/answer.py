@@ -17,7 +17,7 @@ from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason, Trial
 
 from .recording import RecordedTrial
-from .replay import Account, Moment, Stint, last_of, results_until
+from .replay import ReplayedTrial, RunTotals, TimedValue, last_of, results_until
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines of a table, the first column to the left and the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
@@ -58,7 +58,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-class Fate(enum.StrEnum):
+class ReplayEnding(enum.StrEnum):
     """How a trial of a replay ended."""
 
     COMPLETED = "completed"
@@ -72,7 +72,7 @@ class Fate(enum.StrEnum):
 
     @property
     def word(self) -> str:
-        """The fate as one word, for columns and files: ``"stopped_early"``."""
+        """The ending as one word, for columns and files: ``"stopped_early"``."""
         return self.value.replace(" ", "_")
 
 
@@ -83,7 +83,7 @@ class TrialOutcome:
 
     Attributes:
         trial_id: The trial.
-        fate: How it ended in the replay.
+        ending: How it ended in the replay.
         reason: The scheduler's decision that ended it there, with its numbers; None where none did.
         recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
         iterations: The largest that it came to in the replay.
@@ -99,7 +99,7 @@ class TrialOutcome:
     """
 
     trial_id: str
-    fate: Fate
+    ending: ReplayEnding
     reason: Reason | None
     recorded_iterations: int
     iterations: int
@@ -116,42 +116,42 @@ class TrialOutcome:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values; the reason as ``rule`` and ``numbers``."""
         fields = {
-            name: getattr(self, name) for name in self.__slots__ if name not in ("fate", "reason")
+            name: getattr(self, name) for name in self.__slots__ if name not in ("ending", "reason")
         }
         rule, numbers = (
             (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
         )
-        return {**fields, "fate": self.fate.word, "rule": rule, "numbers": numbers}
+        return {**fields, "fate": self.ending.word, "rule": rule, "numbers": numbers}
 
 
 def outcome_of(
-    recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: str, mode: Mode
+    recorded: RecordedTrial, trial: Trial, replayed: ReplayedTrial, metric: str, mode: Mode
 ) -> TrialOutcome:
     """Return what became of a trial.
 
     Args:
         recorded: The trial as it was recorded.
-        replayed: The trial as the replay left it.
-        stint: What the replay has counted of it.
+        trial: The trial at the end of the replay.
+        replayed: What the replay counted of it.
         metric: What counts as quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
     """
     results = [point.metrics for point in recorded.curve.points]
-    replayed_results = [*results_until(recorded, stint.farthest)]
+    replayed_results = [*results_until(recorded, replayed.last_iteration)]
     return TrialOutcome(
         trial_id=recorded.trial_id,
-        fate=_fate_of(recorded, replayed),
-        reason=replayed.reason,
+        ending=_ending_of(recorded, trial),
+        reason=trial.reason,
         recorded_iterations=results[-1][TRAINING_ITERATION] if results else 0,
-        iterations=stint.farthest,
+        iterations=replayed.last_iteration,
         recorded_last=last_of(results, metric),
         last=last_of(replayed_results, metric),
         recorded_best=best_of(results, metric, mode),
         best=best_of(replayed_results, metric, mode),
         recorded_worker_s=length_s(recorded),
-        worker_s=stint.worker_s,
-        num_pauses=stint.num_pauses,
-        num_resumes=stint.num_resumes,
+        worker_s=replayed.worker_s,
+        num_pauses=replayed.num_pauses,
+        num_resumes=replayed.num_resumes,
         is_cut=recorded.is_cut,
     )
 
@@ -176,12 +176,16 @@ def length_s(recorded: RecordedTrial) -> float:
     )
 
 
-def _fate_of(recorded: RecordedTrial, replayed: Trial) -> Fate:
+def _ending_of(recorded: RecordedTrial, replayed: Trial) -> ReplayEnding:
     if replayed.status is Status.ERROR:
-        return Fate.FAILED
+        return ReplayEnding.FAILED
     if replayed.ending is TerminationReason.STOPPED_EARLY:
-        return Fate.STOPPED
-    return Fate.RAN_OUT if recorded.is_cut and replayed.reason is None else Fate.COMPLETED
+        return ReplayEnding.STOPPED
+    return (
+        ReplayEnding.RAN_OUT
+        if recorded.is_cut and replayed.reason is None
+        else ReplayEnding.COMPLETED
+    )
 
 
 @final
@@ -221,9 +225,9 @@ class WhatIf:
     metric: str
     mode: Mode
     num_slots: int
-    recorded: Account | None
-    in_full: Account
-    replayed: Account
+    recorded: RunTotals | None
+    in_full: RunTotals
+    replayed: RunTotals
     trials: Sequence[TrialOutcome]
     decisions: Sequence[Decision]
     supposes_saves: bool
@@ -294,10 +298,10 @@ class WhatIf:
         )
 
     @property
-    def num_by_fate(self) -> Mapping[Fate, int]:
+    def num_by_ending(self) -> Mapping[ReplayEnding, int]:
         """How many trials ended how."""
-        counted = Counter(trial.fate for trial in self.trials)
-        return {fate: counted[fate] for fate in Fate}
+        counted = Counter(trial.ending for trial in self.trials)
+        return {ending: counted[ending] for ending in ReplayEnding}
 
     @property
     def num_pauses(self) -> int:
@@ -317,7 +321,7 @@ class WhatIf:
     @property
     def num_run_out(self) -> int:
         """How many trials would have trained on beyond what was recorded of them."""
-        return self.num_by_fate[Fate.RAN_OUT]
+        return self.num_by_ending[ReplayEnding.RAN_OUT]
 
     @property
     def is_bound(self) -> bool:
@@ -347,10 +351,10 @@ class WhatIf:
         """
         runs = {"recorded": self.recorded, "in full": self.in_full, "replayed": self.replayed}
         rows = [
-            {"run": run, **_fields_of(moment)}
-            for run, account in runs.items()
-            if account
-            for moment in account.progress
+            {"run": run, **_fields_of(point)}
+            for run, totals in runs.items()
+            if totals
+            for point in totals.progress
         ]
         return to_frame(rows, ["run", "time_s", "value", "trial_id"])
 
@@ -381,16 +385,16 @@ class WhatIf:
                 name: getattr(self, name)
                 for name in ("experiment", "scheduler", "metric", "mode", "num_slots")
             },
-            "recorded": self.recorded and _account_fields(self.recorded),
-            "in_full": _account_fields(self.in_full),
-            "replayed": _account_fields(self.replayed),
+            "recorded": self.recorded and _totals_fields(self.recorded),
+            "in_full": _totals_fields(self.in_full),
+            "replayed": _totals_fields(self.replayed),
             **{
                 name: getattr(self, name)
                 for name in ("saved_s", "saved_share", "saved_worker_s", "regret", "chosen_rank")
             },
             "chosen": chosen and chosen.trial_id,
             "best_recorded": best and best.trial_id,
-            "num_by_fate": {fate.word: count for fate, count in self.num_by_fate.items()},
+            "num_by_fate": {ending.word: count for ending, count in self.num_by_ending.items()},
             **{
                 name: getattr(self, name)
                 for name in ("num_pauses", "num_resumes", "num_cut", "num_run_out", "is_bound")
@@ -404,7 +408,7 @@ class WhatIf:
         return {name: _strict(value) for name, value in fields.items()}
 
 
-def _account_fields(account: Account) -> dict[str, Any]:
+def _totals_fields(totals: RunTotals) -> dict[str, Any]:
     names = (
         "wall_clock_s",
         "worker_s",
@@ -414,13 +418,17 @@ def _account_fields(account: Account) -> dict[str, Any]:
         "best_at_any_iteration",
     )
     return {
-        **{name: getattr(account, name) for name in names},
-        "progress": [_fields_of(moment) for moment in account.progress],
+        **{name: getattr(totals, name) for name in names},
+        "progress": [_fields_of(point) for point in totals.progress],
     }
 
 
-def _fields_of(moment: Moment) -> dict[str, Any]:
-    return {"time_s": moment.time_s, "value": moment.value, "trial_id": moment.trial_id}
+def _fields_of(point: TimedValue) -> dict[str, Any]:
+    return {
+        "time_s": point.time_s,
+        "value": point.value,
+        "trial_id": point.trial_id,
+    }
 
 
 def _strict(value: Any) -> Any:
@@ -442,33 +450,33 @@ def _table(answer: WhatIf) -> Sequence[str]:
         ("in full", answer.in_full),
         ("replayed", answer.replayed),
     ]
-    known = [(name, account) for name, account in columns if account is not None]
+    known = [(name, totals) for name, totals in columns if totals is not None]
     rows = [
         ["", *(name for name, _ in known), "saved"],
         [
             "running time",
-            *(span(account.wall_clock_s) for _, account in known),
+            *(span(totals.wall_clock_s) for _, totals in known),
             f"{span(answer.saved_s)} ({percent(answer.saved_share)})",
         ],
         [
             "time of workers",
-            *(span(account.worker_s) for _, account in known),
+            *(span(totals.worker_s) for _, totals in known),
             _saved_worker(answer),
         ],
         [
             "iterations",
-            *(str(account.num_iterations) for _, account in known),
+            *(str(totals.num_iterations) for _, totals in known),
             _saved_iterations(answer),
         ],
-        ["best trial", *(_best_id(account) for _, account in known), ""],
-        [f"its last {answer.metric}", *(show(account.best_value) for _, account in known), ""],
+        ["best trial", *(_best_id(totals) for _, totals in known), ""],
+        [f"its last {answer.metric}", *(show(totals.best_value) for _, totals in known), ""],
         [
             "best at any iteration",
-            *(show(account.best_at_any_iteration) for _, account in known),
+            *(show(totals.best_at_any_iteration) for _, totals in known),
             "",
         ],
     ]
-    return aligned(rows)
+    return aligned_lines(rows)
 
 
 def _saved_worker(answer: WhatIf) -> str:
@@ -484,17 +492,17 @@ def _saved_iterations(answer: WhatIf) -> str:
     return f"{saved} ({percent(saved / there_were if there_were else 0.0)})"
 
 
-def _best_id(account: Account) -> str:
-    return account.best_trial_id or "-"
+def _best_id(totals: RunTotals) -> str:
+    return totals.best_trial_id or "-"
 
 
 def _conclusions(answer: WhatIf) -> Iterator[str]:
     yield _quality(answer)
     best = answer.best_recorded
-    if best is not None and best.fate is Fate.STOPPED:
+    if best is not None and best.ending is ReplayEnding.STOPPED:
         where = f"iteration {best.iterations} of {best.recorded_iterations}"
         yield f"The best recorded trial, {best.trial_id}, is stopped at {where}: {best.reason}"
-    counts = [f"{count} {fate}" for fate, count in answer.num_by_fate.items() if count]
+    counts = [f"{count} {ending}" for ending, count in answer.num_by_ending.items() if count]
     paused = (
         f"; {answer.num_pauses} pauses, after {answer.num_resumes} of which the trial went on"
         if answer.num_pauses
@@ -590,7 +598,7 @@ class WhatIfComparison(Mapping[str, WhatIf]):
         notes = dict.fromkeys(
             caveat for answer in self.answers.values() for caveat in answer.caveats
         )
-        return [*head, "", *aligned(rows), "", *(f"note: {caveat}" for caveat in notes)]
+        return [*head, "", *aligned_lines(rows), "", *(f"note: {caveat}" for caveat in notes)]
 
     def __str__(self) -> str:
         """Return `lines` as one text."""
@@ -614,7 +622,7 @@ def _row(name: str, answer: WhatIf) -> dict[str, Any]:
         "regret": answer.regret,
         "chosen": answer.replayed.best_trial_id,
         "chosen_rank": answer.chosen_rank,
-        "num_stopped": answer.num_by_fate[Fate.STOPPED],
+        "num_stopped": answer.num_by_ending[ReplayEnding.STOPPED],
         "num_pauses": answer.num_pauses,
         "num_resumes": answer.num_resumes,
         "num_run_out": answer.num_run_out,
@@ -633,6 +641,6 @@ def _cells(name: str, answer: WhatIf) -> list[str]:
         show(answer.regret),
         show(answer.replayed.best_trial_id),
         show(answer.chosen_rank),
-        str(answer.num_by_fate[Fate.STOPPED]),
+        str(answer.num_by_ending[ReplayEnding.STOPPED]),
         str(answer.num_pauses),
     ]

@@ -32,7 +32,7 @@ from tuner.storage.layout import DECLARATION
 
 
 @dataclass(slots=True)
-class Pace:
+class TrialTiming:
     """How long one trial took for what its results do not tell, in seconds.
 
     Attributes:
@@ -69,11 +69,11 @@ class Timing:
     start_s: float = 0.0
     leave_s: float = 0.0
     save_s: float = 0.0
-    paces: Mapping[str, Pace] = field(default_factory=dict)
+    by_trial: Mapping[str, TrialTiming] = field(default_factory=dict)
 
-    def pace_of(self, trial_id: str) -> Pace:
+    def of_trial(self, trial_id: str) -> TrialTiming:
         """Return what is known of a trial; nothing took any time where nothing is."""
-        return self.paces.get(trial_id) or Pace()
+        return self.by_trial.get(trial_id) or TrialTiming()
 
 
 def read_timing(
@@ -89,14 +89,14 @@ def read_timing(
     Raises:
         DamagedJournal: If the journal does not verify.
     """
-    watch = _Watch(is_uniform=is_uniform, num_slots=num_slots)
+    reader = _TimingReader(is_uniform=is_uniform, num_slots=num_slots)
     for record in read(experiment_path):
-        watch.see(record)
-    return watch.timing()
+        reader.see(record)
+    return reader.timing()
 
 
 @final
-class _Watch:
+class _TimingReader:
     """Goes along with a journal and takes the time."""
 
     def __init__(self, *, is_uniform: bool, num_slots: int | None = None) -> None:
@@ -109,11 +109,11 @@ class _Watch:
         self._turn_s = self._exit_s = 0.0
         self._asked_s: dict[str, float] = {}
         self._began_s: dict[str, float] = {}
-        self._heard_s: dict[str, float] = {}
+        self._last_sign_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
         self._waited: set[str] = set()
         """Trials whose next result tells how long it was waited for: it is their first, or follows another one of the same attempt."""
-        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []
 
@@ -132,7 +132,7 @@ class _Watch:
             case kind if kind == RESULT:
                 self._report(record["id"], record["m"], at_s)
             case "saved":
-                self._saves_s.append(at_s - self._heard_s.get(record["id"], at_s))
+                self._saves_s.append(at_s - self._last_sign_s.get(record["id"], at_s))
                 self._saved_s[record["id"]] = at_s
             case "exited":
                 self._exit(record["id"], record["outcome"], at_s)
@@ -151,39 +151,41 @@ class _Watch:
         leave_s = (
             _median(self._leaves_s)
             if self._leaves_s
-            else min((pace.exit_s for pace in self._paces.values()), default=0.0)
+            else min((trial_timing.exit_s for trial_timing in self._by_trial.values()), default=0.0)
         )
         return Timing(
             elapsed_s=self._elapsed_s,
             begin_s=self._first_s or 0.0,
             # Not that of each trial: those that begin first wait until the training code is loaded, once for all.
-            start_s=_median([pace.start_s for pace in self._paces.values()]),
+            start_s=_median([trial_timing.start_s for trial_timing in self._by_trial.values()]),
             leave_s=leave_s,
             save_s=_median(self._saves_s),
-            paces=dict(self._paces),
+            by_trial=dict(self._by_trial),
         )
 
     def _start(self, trial_id: str, attempt: int, at_s: float) -> None:
-        pace = self._paces[trial_id]
+        trial_timing = self._by_trial[trial_id]
         freed_s = self._take_slot()
         if attempt == 1 and trial_id in self._asked_s:
             since_s = max(self._asked_s[trial_id], freed_s if self._is_uniform else self._exit_s)
-            pace.start_s = max(at_s - since_s, 0.0)
-            pace.worker_s += pace.start_s
+            trial_timing.start_s = max(at_s - since_s, 0.0)
+            trial_timing.worker_s += trial_timing.start_s
             self._waited.add(trial_id)
         else:
             self._waited.discard(
                 trial_id
             )  # what its first result took includes loading, which the recorded curve knows nothing of
-        self._began_s[trial_id] = self._heard_s[trial_id] = at_s
+        self._began_s[trial_id] = self._last_sign_s[trial_id] = at_s
 
     def _report(self, trial_id: str, metrics: Mapping[str, Any], at_s: float) -> None:
-        pace, iteration = self._paces[trial_id], metrics.get(TRAINING_ITERATION, 0)
+        trial_timing, iteration = self._by_trial[trial_id], metrics.get(TRAINING_ITERATION, 0)
         trained_s = metrics.get(TIME_THIS_ITER_S, 0.0)
         if trial_id in self._waited:
-            pace.waits_s[iteration] = max(at_s - self._heard_s.get(trial_id, at_s) - trained_s, 0.0)
-        pace.reported_s[iteration] = at_s
-        self._heard_s[trial_id] = at_s
+            trial_timing.waits_s[iteration] = max(
+                at_s - self._last_sign_s.get(trial_id, at_s) - trained_s, 0.0
+            )
+        trial_timing.reported_s[iteration] = at_s
+        self._last_sign_s[trial_id] = at_s
         self._waited.add(trial_id)
 
     def _take_slot(self) -> float:
@@ -195,15 +197,15 @@ class _Watch:
             self._take_slot()
         if self._num_slots:
             self._freed_s.append(at_s)
-        lag_s = at_s - max(self._heard_s.get(trial_id, at_s), self._saved_s.get(trial_id, 0.0))
-        self._paces[trial_id].exit_s = lag_s
+        lag_s = at_s - max(self._last_sign_s.get(trial_id, at_s), self._saved_s.get(trial_id, 0.0))
+        self._by_trial[trial_id].exit_s = lag_s
         if outcome == Outcome.STOPPED:
             self._leaves_s.append(lag_s)
         self._close(trial_id, at_s)
         self._exit_s = at_s
 
     def _close(self, trial_id: str, at_s: float) -> None:
-        self._paces[trial_id].worker_s += at_s - self._began_s.pop(trial_id, at_s)
+        self._by_trial[trial_id].worker_s += at_s - self._began_s.pop(trial_id, at_s)
 
 
 def _median(values: Sequence[float]) -> float:
@@ -276,7 +278,7 @@ class Recording:
     @property
     def is_whole(self) -> bool:
         """Whether all trials are in it that had a worker."""
-        return self.timing.paces.keys() <= {trial.trial_id for trial in self.trials}
+        return self.timing.by_trial.keys() <= {trial.trial_id for trial in self.trials}
 
 
 def read_recording(grid: ResultGrid) -> Recording:
@@ -303,7 +305,7 @@ def read_recording(grid: ResultGrid) -> Recording:
         (trial, result) for trial, result in zip(grid.trials, grid, strict=True) if _has_run(trial)
     ]
     trials = [
-        _recorded(trial, result, timing.pace_of(trial.trial_id), saves_on_demand=saves_on_demand)
+        _recorded(trial, result, timing.of_trial(trial.trial_id), saves_on_demand=saves_on_demand)
         for trial, result in pairs
     ]
     if not any(trial.curve.points for trial in trials):
@@ -369,19 +371,21 @@ def _has_run(trial: Trial) -> bool:
     ) and not _is_fork(trial)
 
 
-def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool) -> RecordedTrial:
+def _recorded(
+    trial: Trial, result: Result, trial_timing: TrialTiming, *, saves_on_demand: bool
+) -> RecordedTrial:
     rows = _counted(trial.trial_id, result.rows.of(trial.trial_id))
     has_failed = trial.status is Status.ERROR
     failure = (
         (trial.failures[-1] if trial.failures else Failure("failed", "")) if has_failed else None
     )
-    points = [_point(row, pace, saves_on_demand=saves_on_demand) for row in rows]
+    points = [_point(row, trial_timing, saves_on_demand=saves_on_demand) for row in rows]
     return RecordedTrial(
         trial_id=trial.trial_id,
         config=trial.config,
         resources=trial.resources,
         experiment_tag=trial.experiment_tag,
-        curve=Curve(points, pace.start_s, pace.exit_s, failure),
+        curve=Curve(points, trial_timing.start_s, trial_timing.exit_s, failure),
         is_cut=_is_cut(trial),
         is_stopped_by_criterion=trial.reason is not None
         and trial.reason.rule == "stop"
@@ -405,10 +409,10 @@ def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
     return counted
 
 
-def _point(row: Row, pace: Pace, *, saves_on_demand: bool) -> CurvePoint:
+def _point(row: Row, trial_timing: TrialTiming, *, saves_on_demand: bool) -> CurvePoint:
     trained_s = row.get(TIME_THIS_ITER_S)
     is_time = isinstance(trained_s, int | float) and 0 <= trained_s < math.inf
-    took_s = (float(trained_s or 0.0) if is_time else 0.0) + pace.waits_s.get(
+    took_s = (float(trained_s or 0.0) if is_time else 0.0) + trial_timing.waits_s.get(
         row[TRAINING_ITERATION], 0.0
     )
     return CurvePoint(

@@ -120,7 +120,7 @@ def _usual_request(trials: Sequence[RecordedTrial]) -> Mapping[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimedValue:
     """A result that was better than all before it.
 
     Attributes:
@@ -136,7 +136,7 @@ class Moment:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Account:
+class RunTotals:
     """What an experiment took and what it found.
 
     The best trial is the one whose last value is best, as in `ResultGrid.get_best_result`.
@@ -155,7 +155,7 @@ class Account:
     num_iterations: int
     best_trial_id: str | None
     best_value: float | None
-    progress: Sequence[Moment]
+    progress: Sequence[TimedValue]
 
     @property
     def best_at_any_iteration(self) -> float | None:
@@ -189,26 +189,27 @@ def best_last(
     return max(known, key=lambda pair: rank(pair[1], mode), default=(None, None))
 
 
-def improvements(moments: Iterable[Moment], mode: Mode) -> tuple[Moment, ...]:
-    """Return the moments that were better than all before them.
+def improvements(finite_values: Iterable[TimedValue], mode: Mode) -> tuple[TimedValue, ...]:
+    """Return the values that were better than all before them.
 
     Args:
-        moments: In the order of their times; with finite values.
+        finite_values: In the order of their times.
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
 
     Example:
-        >>> [moment.value for moment in improvements([Moment(1, 0.5, "a"), Moment(2, 0.7, "b"), Moment(3, 0.2, "a")], "min")]
+        >>> values = [TimedValue(1, 0.5, "a"), TimedValue(2, 0.7, "b"), TimedValue(3, 0.2, "a")]
+        >>> [point.value for point in improvements(values, "min")]
         [0.5, 0.2]
     """
-    found: list[Moment] = []
-    for moment in moments:
-        if not found or rank(moment.value, mode) > rank(found[-1].value, mode):
-            found.append(moment)
+    found: list[TimedValue] = []
+    for point in finite_values:
+        if not found or rank(point.value, mode) > rank(found[-1].value, mode):
+            found.append(point)
     return tuple(found)
 
 
 @dataclass(slots=True)
-class Stint:
+class ReplayedTrial:
     """What became of one trial in a replay.
 
     Attributes:
@@ -223,7 +224,7 @@ class Stint:
 
     worker_s: float = 0.0
     num_results: int = 0
-    farthest: int = 0
+    last_iteration: int = 0
     num_pauses: int = 0
     num_resumes: int = 0
     first_s: float = 0.0
@@ -243,9 +244,9 @@ class Replay:
         state: What it told of itself in the end.
     """
 
-    account: Account
+    totals: RunTotals
     trials: Sequence[Trial]
-    stints: Mapping[str, Stint]
+    replayed_trials: Mapping[str, ReplayedTrial]
     decisions: Sequence[Decision]
     remarks: Sequence[str]
     state: str
@@ -293,44 +294,51 @@ def replay(
         scheduler,
         _RecordedStops(recording.trials),
     )
-    witness, watchman = _Witness(executor, metric, timing.begin_s), _Watchman(scheduler)
+    observer, recorder = (
+        _ReplayObserver(executor, metric, timing.begin_s),
+        _DecisionRecorder(scheduler),
+    )
     driver = Driver(
         experiment,
         executor,
-        watchman,
-        _Desk(recording.trials),
-        witness,
+        recorder,
+        _RecordedSearch(recording.trials),
+        observer,
         _delete_nothing,
         tick_s=None,
     )
     driver.run()
     if experiment.fatal_error:
         raise CannotPauseRecording(experiment.fatal_error)
-    stints = witness.stints
-    best_trial_id, best_value = best_last(_lasts(recording, stints, metric), mode)
+    replayed_trials = observer.replayed_trials
+    best_trial_id, best_value = best_last(_lasts(recording, replayed_trials, metric), mode)
     return Replay(
-        Account(
+        RunTotals(
             wall_clock_s=timing.begin_s + driver.elapsed_s,
-            worker_s=math.fsum(stint.worker_s for stint in stints.values()),
-            num_iterations=sum(stint.num_results for stint in stints.values()),
+            worker_s=math.fsum(replayed.worker_s for replayed in replayed_trials.values()),
+            num_iterations=sum(replayed.num_results for replayed in replayed_trials.values()),
             best_trial_id=best_trial_id,
             best_value=best_value,
-            progress=improvements(witness.moments, mode),
+            progress=improvements(observer.finite_values, mode),
         ),
         experiment.trials,
-        stints,
-        tuple(watchman.decisions),
-        tuple(witness.remarks),
+        replayed_trials,
+        tuple(recorder.decisions),
+        tuple(observer.remarks),
         scheduler.debug_string(),
     )
 
 
 def _lasts(
-    recording: Recording, stints: Mapping[str, Stint], metric: str
+    recording: Recording, replayed_trials: Mapping[str, ReplayedTrial], metric: str
 ) -> Iterator[tuple[str, float | None]]:
     for trial in recording.trials:
-        farthest = stints[trial.trial_id].farthest if trial.trial_id in stints else 0
-        yield trial.trial_id, last_of(results_until(trial, farthest), metric)
+        last_iteration = (
+            replayed_trials[trial.trial_id].last_iteration
+            if trial.trial_id in replayed_trials
+            else 0
+        )
+        yield trial.trial_id, last_of(results_until(trial, last_iteration), metric)
 
 
 def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[str, Any]]:
@@ -370,7 +378,7 @@ def _settings(
 
 
 @final
-class _Desk:
+class _RecordedSearch:
     """Proposes the recorded configurations in their order, whatever has become of the trials before."""
 
     def __init__(self, trials: Sequence[RecordedTrial]) -> None:
@@ -417,7 +425,7 @@ class _RecordedStops(Stopper):
 
 
 @final
-class _Watchman:
+class _DecisionRecorder:
     """Takes the place of the journal, and lets no decision pass that a recording has no answer to."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -445,15 +453,15 @@ def cannot_be_replayed(scheduler: Scheduler) -> str:
 
 
 @final
-class _Witness:
+class _ReplayObserver:
     """Hears all notices and writes down what matters of them."""
 
     def __init__(self, executor: RecordedExecutor, metric: str, begin_s: float) -> None:
         self._executor = executor
         self._metric = metric
         self._begin_s = begin_s
-        self.stints: dict[str, Stint] = {}
-        self.moments: list[Moment] = []
+        self.replayed_trials: dict[str, ReplayedTrial] = {}
+        self.finite_values: list[TimedValue] = []
         self.remarks: list[str] = []
 
     def begin_turn(self) -> None:
@@ -472,57 +480,61 @@ class _Witness:
             case ResultRecorded(trial, _, flat):
                 self._report(trial.trial_id, flat)
             case TrialStarted(trial, _, is_resumed):
-                stint = self.stints.setdefault(
-                    trial.trial_id, Stint(first_s=self._executor.clock())
+                replayed = self.replayed_trials.setdefault(
+                    trial.trial_id, ReplayedTrial(first_s=self._executor.clock())
                 )
-                stint.started_s = self._executor.clock()
-                stint.num_resumes += is_resumed
+                replayed.started_s = self._executor.clock()
+                replayed.num_resumes += is_resumed
             case TrialPaused(trial):
-                self._retire(trial)
-                self.stints[trial.trial_id].num_pauses += 1
+                self._end_interval(trial)
+                self.replayed_trials[trial.trial_id].num_pauses += 1
             case TrialEnded(trial) | AttemptFailed(trial):
-                self._retire(trial)
+                self._end_interval(trial)
             case _:
                 pass
         return False
 
     def _report(self, trial_id: str, flat: Mapping[str, Any]) -> None:
-        stint = self.stints[trial_id]
-        stint.num_results += 1
-        stint.farthest = max(stint.farthest, flat[TRAINING_ITERATION])
+        replayed = self.replayed_trials[trial_id]
+        replayed.num_results += 1
+        replayed.last_iteration = max(replayed.last_iteration, flat[TRAINING_ITERATION])
         value = flat.get(self._metric)
         if is_number(value) and math.isfinite(value):
-            self.moments.append(Moment(self._begin_s + self._executor.clock(), value, trial_id))
+            self.finite_values.append(
+                TimedValue(self._begin_s + self._executor.clock(), value, trial_id)
+            )
 
-    def _retire(self, trial: Trial) -> None:
+    def _end_interval(self, trial: Trial) -> None:
         # One that ends in the queue, or while it is paused, has no worker any more.
-        if (stint := self.stints.get(trial.trial_id)) and stint.started_s is not None:
-            stint.worker_s += self._executor.clock() - stint.started_s
-            stint.started_s = None
+        if (
+            replayed := self.replayed_trials.get(trial.trial_id)
+        ) and replayed.started_s is not None:
+            replayed.worker_s += self._executor.clock() - replayed.started_s
+            replayed.started_s = None
 
 
 def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
     """Stand in for the deletion of a superseded checkpoint."""
 
 
-def run_as_recorded(recording: Recording, objective: Objective) -> Account | None:
+def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | None:
     """Return what an experiment really took and found; None where no journal tells."""
     timing = recording.timing
     if timing.elapsed_s is None:
         return None
-    moments: list[Moment] = []
+    finite_values: list[TimedValue] = []
     for trial in recording.trials:
-        reported_s = timing.pace_of(trial.trial_id).reported_s
-        moments += _moments(
+        reported_s = timing.of_trial(trial.trial_id).reported_s
+        finite_values += _finite_values(
             trial,
             (reported_s.get(point.metrics[TRAINING_ITERATION]) for point in trial.curve.points),
             objective.metric,
         )
-    worker_s = math.fsum(timing.pace_of(trial.trial_id).worker_s for trial in recording.trials)
-    return _account(recording, timing.elapsed_s, worker_s, moments, objective)
+    worker_s = math.fsum(timing.of_trial(trial.trial_id).worker_s for trial in recording.trials)
+    return _run_totals(recording, timing.elapsed_s, worker_s, finite_values, objective)
 
 
-def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> Account:
+def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> RunTotals:
     """Return what it takes where every trial runs through all that was recorded of it, at once."""
     # Nobody looks at the results, so that they need not be reported one by one.
     trials = [
@@ -537,16 +549,18 @@ def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> Acc
         objective.mode,
         can_save=False,
     )
-    moments: list[Moment] = []
+    finite_values: list[TimedValue] = []
     for trial in recording.trials:
-        if stint := run.stints.get(trial.trial_id):
-            begin_s = recording.timing.begin_s + stint.first_s + trial.curve.start_s
+        if replayed := run.replayed_trials.get(trial.trial_id):
+            begin_s = recording.timing.begin_s + replayed.first_s + trial.curve.start_s
             # The first of the sums is the beginning itself.
             times_s = list(
                 accumulate((point.took_s for point in trial.curve.points), initial=begin_s)
             )[1:]
-            moments += _moments(trial, times_s, objective.metric)
-    return _account(recording, run.account.wall_clock_s, run.account.worker_s, moments, objective)
+            finite_values += _finite_values(trial, times_s, objective.metric)
+    return _run_totals(
+        recording, run.totals.wall_clock_s, run.totals.worker_s, finite_values, objective
+    )
 
 
 def _in_one(curve: Curve) -> Curve:
@@ -555,33 +569,35 @@ def _in_one(curve: Curve) -> Curve:
     )
 
 
-def _moments(
+def _finite_values(
     trial: RecordedTrial, times_s: Iterable[float | None], metric: str
-) -> Iterator[Moment]:
+) -> Iterator[TimedValue]:
     """Yield when a trial reported which finite value; what has no time is left out."""
     for point, time_s in zip(trial.curve.points, times_s, strict=True):
         value = value_at(point.metrics, metric)
         if time_s is not None and is_number(value) and math.isfinite(value):
-            yield Moment(time_s, value, trial.trial_id)
+            yield TimedValue(time_s, value, trial.trial_id)
 
 
-def _account(
+def _run_totals(
     recording: Recording,
     wall_clock_s: float,
     worker_s: float,
-    moments: list[Moment],
+    finite_values: list[TimedValue],
     objective: Objective,
-) -> Account:
+) -> RunTotals:
     lasts = [
         (trial.trial_id, last_of((point.metrics for point in trial.curve.points), objective.metric))
         for trial in recording.trials
     ]
     best_trial_id, best_value = best_last(lasts, objective.mode)
-    return Account(
+    return RunTotals(
         wall_clock_s=wall_clock_s,
         worker_s=worker_s,
         num_iterations=sum(len(trial.curve.points) for trial in recording.trials),
         best_trial_id=best_trial_id,
         best_value=best_value,
-        progress=improvements(sorted(moments, key=lambda moment: moment.time_s), objective.mode),
+        progress=improvements(
+            sorted(finite_values, key=lambda point: point.time_s), objective.mode
+        ),
     )

@@ -18,14 +18,14 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.core.result import flatten
 from tuner.spec.experiment_spec import derived_seed
 
-from .answer import Fate, TrialOutcome, WhatIf, WhatIfComparison, outcome_of
+from .answer import ReplayEnding, TrialOutcome, WhatIf, WhatIfComparison, outcome_of
 from .recording import Recording, read_recording
 from .replay import (
     CannotPauseRecording,
     Objective,
     Replay,
+    ReplayedTrial,
     Slots,
-    Stint,
     cannot_be_replayed,
     replay,
     run_as_recorded,
@@ -34,7 +34,7 @@ from .replay import (
 )
 
 
-def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
+def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
     """Return a scheduler of its own for a replay.
 
     Args:
@@ -57,10 +57,10 @@ def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
         )
     if scheduler.changes_trials or getattr(scheduler, "needs_population", False):
         raise ValueError(cannot_be_replayed(scheduler))
-    return _fresh(scheduler)
+    return _copy_of(scheduler)
 
 
-def _fresh(scheduler: Scheduler) -> Scheduler:
+def _copy_of(scheduler: Scheduler) -> Scheduler:
     """Return an equal scheduler that has seen nothing."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
         raise ValueError(
@@ -128,13 +128,13 @@ def description_of(scheduler: Scheduler) -> str:
     return f"{type(scheduler).__name__}({listed})"
 
 
-_NOTICEABLE: Final = 0.2
+_NOTABLE_DRIFT: Final = 0.2
 """Share by which the virtual clock may differ from the real one before a word is said about it."""
 
-_OF_THEIR_OWN: Final = 4.0
+_REPORTED_TIME: Final = 4.0
 """Share by which it differs where training code tells a ``time_this_iter_s`` of its own."""
 
-_MOST: Final = 0.5
+_MAJORITY: Final = 0.5
 
 
 @overload
@@ -217,13 +217,16 @@ def what_if(
             raise ValueError(
                 f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first"
             )
-        candidates = {str(name): checked(one, {}) for name, one in scheduler.items()}
+        scheduler_copies = {str(name): fresh_scheduler(one, {}) for name, one in scheduler.items()}
         recording = read_recording(_grid(path_or_grid))
         return WhatIfComparison(
-            {name: _answer(recording, one, slots, metric, mode) for name, one in candidates.items()}
+            {
+                name: _answer(recording, one, slots, metric, mode)
+                for name, one in scheduler_copies.items()
+            }
         )
-    candidate = checked(scheduler, arguments)
-    return _answer(read_recording(_grid(path_or_grid)), candidate, slots, metric, mode)
+    scheduler_copy = fresh_scheduler(scheduler, arguments)
+    return _answer(read_recording(_grid(path_or_grid)), scheduler_copy, slots, metric, mode)
 
 
 def _grid(path_or_grid: str | os.PathLike[str] | ResultGrid) -> ResultGrid:
@@ -250,7 +253,7 @@ def _answer(
         outcome_of(
             recorded,
             trial,
-            replayed.stints.get(trial.trial_id, Stint()),
+            replayed.replayed_trials.get(trial.trial_id, ReplayedTrial()),
             objective.metric,
             objective.mode,
         )
@@ -274,7 +277,7 @@ def _answer(
         num_slots=slots.count,
         recorded=as_it_ran,
         in_full=in_full,
-        replayed=replayed.account,
+        replayed=replayed.totals,
         trials=tuple(outcomes),
         decisions=replayed.decisions,
         supposes_saves=supposes_saves,
@@ -299,17 +302,17 @@ def _replayed(
 ) -> tuple[Replay, bool]:
     """Return the replay, and whether it had to be supposed that trials save."""
     can_save = recording.settings is not None and recording.settings.checkpoints.can_save_on_demand
-    spare = checked(scheduler, {})
+    second_copy = fresh_scheduler(scheduler, {})
     connect(scheduler, objective, recording)
     try:
         return replay(
             recording, scheduler, slots, objective.metric, objective.mode, can_save=can_save
         ), False
     except CannotPauseRecording:
-        connect(spare, objective, recording)
+        connect(second_copy, objective, recording)
         return replay(
             recording,
-            spare,
+            second_copy,
             slots,
             objective.metric,
             objective.mode,
@@ -328,10 +331,10 @@ def _caveats(
     """Yield what keeps the answer from being exact, what matters most first."""
     num_cut, num_run_out = (
         sum(one.is_cut for one in outcomes),
-        sum(one.fate is Fate.RAN_OUT for one in outcomes),
+        sum(one.ending is ReplayEnding.RAN_OUT for one in outcomes),
     )
     beyond = f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was recorded of them"
-    if num_run_out > _MOST * len(outcomes):
+    if num_run_out > _MAJORITY * len(outcomes):
         yield f"{beyond}, so that this says little about the scheduler; record the experiment with FIFOScheduler to ask about it"
     elif num_run_out:
         yield f"{beyond}: it would take longer than this, and might find something better"
@@ -347,9 +350,9 @@ def _caveats(
         )
     if recording.is_inline:
         yield "the recorded trials shared one process, in which one trained at a time; so they do here, unless slots are given"
-    if drift is not None and drift > _OF_THEIR_OWN:
+    if drift is not None and drift > _REPORTED_TIME:
         yield f"the results tell {drift + 1:.3g} times as much time as really passed; what is told here is what they tell"
-    elif drift is not None and abs(drift) > _NOTICEABLE:
+    elif drift is not None and abs(drift) > _NOTABLE_DRIFT:
         more = "more" if drift > 0 else "less"
         yield f"the virtual clock takes {abs(drift):.0%} {more} for the experiment in full than it really took; compare times with care"
     yield from recording.caveats

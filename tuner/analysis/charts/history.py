@@ -55,13 +55,13 @@ def history_over_time(source: Source) -> list[HistoryStep]:
     numbers = {trial.trial_id: number for number, trial in enumerate(source.trials, start=1)}
     steps = [
         HistoryStep(found.time_s, numbers[found.trial_id], found.trial_id, found.value, found.value)
-        for found in source.chronicle.improvements
+        for found in source.timeline.improvements
     ]
     if steps:
         last = steps[-1]
         steps.append(
             HistoryStep(
-                source.chronicle.end_s, last.trial_number, last.trial_id, last.value, last.best
+                source.timeline.end_s, last.trial_number, last.trial_id, last.value, last.best
             )
         )
     return steps
@@ -74,7 +74,7 @@ def history_over_trials(source: Source) -> list[HistoryStep]:
         ValueError: If the experiment has no metric and no other one is named.
     """
     metric, mode = source.objective
-    reports = source.chronicle.reports
+    reports = source.timeline.reports
     best = math.nan
     steps = []
     for number, trial in enumerate(source.trials, start=1):
@@ -102,13 +102,23 @@ def history_figure(
     texts = [label(step.trial_id) for step in steps]
     if not is_over_time:
         figure.add_scatter(
-            x=xs, y=drawn([step.value for step in steps]), text=texts, mode="markers", name="best of each trial",
-            marker={"color": OTHER, "size": 6, "opacity": 0.6}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
-        )  # fmt: skip
+            x=xs,
+            y=drawn([step.value for step in steps]),
+            text=texts,
+            mode="markers",
+            name="best of each trial",
+            marker={"color": OTHER, "size": 6, "opacity": 0.6},
+            hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+        )
     figure.add_scatter(
-        x=xs, y=drawn([step.best for step in steps]), text=texts, mode="lines", name="best so far",
-        line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
-    )  # fmt: skip
+        x=xs,
+        y=drawn([step.best for step in steps]),
+        text=texts,
+        mode="lines",
+        name="best so far",
+        line={"color": BEST, "width": 2.6, "shape": "hv"},
+        hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+    )
     figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
     values = [step.best for step in steps] + (
         [] if is_over_time else [step.value for step in steps]

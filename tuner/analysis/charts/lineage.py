@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LineageSegment:
     """What a trial trained between two exploits.
 
     Attributes:
@@ -66,7 +66,7 @@ class ScheduleStep:
     is_best: bool
 
 
-def lineage(source: Source) -> list[Stretch]:
+def lineage(source: Source) -> list[LineageSegment]:
     """Return what each trial trained between exploits, in the order of the trials; empty where there were no exploits."""
     trials = {trial.trial_id: trial for trial in source.trials}
     if not any(trial.grafts for trial in source.trials):
@@ -78,7 +78,7 @@ def lineage(source: Source) -> list[Stretch]:
         else set()
     )
     return [
-        _stretch(trial, branch, trials, in_best)
+        _segment(trial, branch, trials, in_best)
         for trial in source.trials
         for branch in range(len(trial.grafts) + 1)
     ]
@@ -128,12 +128,12 @@ def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial
         branch = _branch_at(trial, graft.checkpoint.index)
 
 
-def _stretch(
+def _segment(
     trial: Trial, branch: int, trials: Mapping[str, Trial], in_best: set[tuple[str, int]]
-) -> Stretch:
+) -> LineageSegment:
     graft = trial.grafts[branch - 1] if branch else None
     donor = trials.get(graft.donor_id) if graft else None
-    return Stretch(
+    return LineageSegment(
         trial_id=trial.trial_id,
         branch=branch,
         first_iteration=_first(trial, branch),
@@ -163,17 +163,17 @@ def _branch_at(trial: Trial, checkpoint_index: int) -> int:
 MAX_MEMBERS: Final = 60
 
 
-def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) -> go.Figure:
+def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleStep]) -> go.Figure:
     """Return a line for each member of a population over its iterations, and where it went on from another one's checkpoint.
 
     Args:
-        stretches: What was trained between exploits; of more than 60 members, those that the best one descends from are drawn, and then
+        segments: What was trained between exploits; of more than 60 members, those that the best one descends from are drawn, and then
             the first ones.
         steps: The schedules of the same trials; that of the best one is drawn on top.
     """
-    members = _members(stretches)
+    members = _members(segments)
     rows = {trial_id: number for number, trial_id in enumerate(members)}
-    shown = [stretch for stretch in stretches if stretch.trial_id in rows]
+    shown = [segment for segment in segments if segment.trial_id in rows]
     figure = new_figure(max(280, 110 + 26 * len(rows)))
     best = [
         (step.ancestor_id, step.first_iteration, step.last_iteration, step.config)
@@ -181,23 +181,23 @@ def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) 
         if step.is_best and step.ancestor_id in rows
     ]
     every = [
-        (stretch.trial_id, stretch.first_iteration, stretch.last_iteration, stretch.config)
-        for stretch in shown
+        (segment.trial_id, segment.first_iteration, segment.last_iteration, segment.config)
+        for segment in shown
     ]
-    _add_stretches(figure, every, rows, name="member", line={"color": OTHER, "width": 4})
-    _add_stretches(
+    _add_segments(figure, every, rows, name="member", line={"color": OTHER, "width": 4})
+    _add_segments(
         figure, best, rows, name="led to the best trial", line={"color": BEST, "width": 5}
     )
     for is_best, name, color in (
         (False, "took over a checkpoint", GOOD),
         (True, "on the way to the best trial", BEST),
     ):
-        _add_takeovers(
+        _add_exploits(
             figure,
             [
-                stretch
-                for stretch in shown
-                if stretch.is_in_best is is_best and stretch.donor_id in rows
+                segment
+                for segment in shown
+                if segment.is_in_best is is_best and segment.donor_id in rows
             ],
             rows,
             name,
@@ -214,16 +214,16 @@ def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) 
     return figure
 
 
-def _members(stretches: Sequence[Stretch]) -> list[str]:
-    every = list(dict.fromkeys(stretch.trial_id for stretch in stretches))
-    first = list(dict.fromkeys(stretch.trial_id for stretch in stretches if stretch.is_in_best))
+def _members(segments: Sequence[LineageSegment]) -> list[str]:
+    every = list(dict.fromkeys(segment.trial_id for segment in segments))
+    first = list(dict.fromkeys(segment.trial_id for segment in segments if segment.is_in_best))
     chosen = set(dict.fromkeys([*first, *every][:MAX_MEMBERS]))
     return [trial_id for trial_id in every if trial_id in chosen]
 
 
-def _add_stretches(
+def _add_segments(
     figure: go.Figure,
-    stretches: Sequence[tuple[str, int, int, Mapping[str, Any]]],
+    segments: Sequence[tuple[str, int, int, Mapping[str, Any]]],
     rows: dict[str, int],
     *,
     name: str,
@@ -233,7 +233,7 @@ def _add_stretches(
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
-    for trial_id, first, last, config in stretches:
+    for trial_id, first, last, config in segments:
         xs += [first, last, None]
         ys += [rows[trial_id], rows[trial_id], None]
         texts += [f"{label(trial_id)}<br>{config_text(config)}"] * 3
@@ -248,26 +248,37 @@ def _add_stretches(
     )
 
 
-def _add_takeovers(
-    figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], name: str, color: str
+def _add_exploits(
+    figure: go.Figure,
+    segments: Sequence[LineageSegment],
+    rows: dict[str, int],
+    name: str,
+    color: str,
 ) -> None:
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
-    for stretch in stretches:
-        place = rows[stretch.trial_id]
-        xs += [stretch.first_iteration, stretch.first_iteration, None]
-        ys += [rows[stretch.donor_id or ""], place, None]
+    for segment in segments:
+        place = rows[segment.trial_id]
+        xs += [segment.first_iteration, segment.first_iteration, None]
+        ys += [rows[segment.donor_id or ""], place, None]
         texts += [
             "",
-            f"{label(stretch.trial_id)} from {label(stretch.donor_id)}<br>{config_text(stretch.config)}",
+            f"{label(segment.trial_id)} from {label(segment.donor_id)}<br>{config_text(segment.config)}",
             "",
         ]
-    sizes = [0, 7, 0] * len(stretches)
+    sizes = [0, 7, 0] * len(segments)
     figure.add_scatter(
-        x=xs, y=ys, text=texts, mode="lines+markers", name=name, line={"color": color, "width": 1.2}, opacity=0.9,
-        marker={"size": sizes, "color": color}, hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
+        x=xs,
+        y=ys,
+        text=texts,
+        mode="lines+markers",
+        name=name,
+        line={"color": color, "width": 1.2},
+        opacity=0.9,
+        marker={"size": sizes, "color": color},
+        hovertemplate="%{text}<extra></extra>",
+    )
 
 
 def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
@@ -303,9 +314,18 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
         ):
             xs, ys = _stairs([step for step in steps if step.is_best is is_best], name)
             figure.add_scatter(
-                x=xs, y=ys, mode="lines", name=title, legendgroup=title, showlegend=number == 0, opacity=1 if is_best else 0.5,
-                line={"color": color, "width": width}, hovertemplate="%{x}: %{y}<extra></extra>", row=row + 1, col=column + 1,
-            )  # fmt: skip
+                x=xs,
+                y=ys,
+                mode="lines",
+                name=title,
+                legendgroup=title,
+                showlegend=number == 0,
+                opacity=1 if is_best else 0.5,
+                line={"color": color, "width": width},
+                hovertemplate="%{x}: %{y}<extra></extra>",
+                row=row + 1,
+                col=column + 1,
+            )
         numeric = [float(value) for value in values if is_number(value)]
         is_log = len(numeric) == len(values) and is_logarithmic(numeric)
         axis = (

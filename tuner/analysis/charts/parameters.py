@@ -96,7 +96,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialPoint:
     """A trial as its parameters and its outcome.
 
     Attributes:
@@ -157,7 +157,7 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
     return Axis(name, "category", 0, len(categories) - 1, categories)
 
 
-def tried(source: Source, max_trials: int | None = None) -> list[Tried]:
+def trial_points(source: Source, max_trials: int | None = None) -> list[TrialPoint]:
     """Return the trials with what they were tried with, in the order of their creation.
 
     Args:
@@ -169,13 +169,13 @@ def tried(source: Source, max_trials: int | None = None) -> list[Tried]:
     if max_trials is not None and len(trials) > max_trials:
         chosen = {trial.trial_id for trial in spread(source.ranked(), max_trials)}
         trials = [trial for trial in trials if trial.trial_id in chosen]
-    return [_tried(source, trial, names) for trial in trials]
+    return [_trial_point(source, trial, names) for trial in trials]
 
 
-def _tried(source: Source, trial: Trial, names: Sequence[str]) -> Tried:
+def _trial_point(source: Source, trial: Trial, names: Sequence[str]) -> TrialPoint:
     config = source.config_of(trial)
     shown = {name: config[name] for name in names if name in config}
-    return Tried(
+    return TrialPoint(
         trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown
     )
 
@@ -190,7 +190,7 @@ _MAX_COLUMNS = 3
 
 
 def coordinates_figure(
-    trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode
+    trials: Sequence[TrialPoint], axes: Sequence[Axis], metric: str, mode: Mode
 ) -> go.Figure:
     """Return a line for each trial that has a finite value, over an axis for each parameter and one for the metric.
 
@@ -224,9 +224,15 @@ def coordinates_figure(
             xs, ys, texts = _lines(members, axes, outcome, mode)
             title = f"best: {label(members[0].trial_id)}" if name == "best" else name
             figure.add_scatter(
-                x=xs, y=ys, text=texts, name=title, mode="lines", line={"color": color, "width": width, "shape": "linear"},
-                opacity=opacity, hovertemplate="%{text}<extra></extra>",
-            )  # fmt: skip
+                x=xs,
+                y=ys,
+                text=texts,
+                name=title,
+                mode="lines",
+                line={"color": color, "width": width, "shape": "linear"},
+                opacity=opacity,
+                hovertemplate="%{text}<extra></extra>",
+            )
     _draw_axes(figure, [*axes, outcome], mode)
     is_whole = all(axis.name in one.config for one in known for axis in axes)
     figure.update_yaxes(visible=False, range=[-0.04 if is_whole else _MISSING - 0.04, 1.03])
@@ -234,7 +240,7 @@ def coordinates_figure(
 
 
 def _lines(
-    trials: Sequence[Tried], axes: Sequence[Axis], outcome: Axis, mode: Mode
+    trials: Sequence[TrialPoint], axes: Sequence[Axis], outcome: Axis, mode: Mode
 ) -> tuple[list[float | None], list[float | None], list[str]]:
     xs: list[float | None] = []
     ys: list[float | None] = []
@@ -269,9 +275,15 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
         is_turned = column == last and mode == "min"
         for place, text in _ticks(axis):
             figure.add_annotation(
-                x=column, y=1 - place if is_turned else place, text=text, showarrow=False, xanchor="left", xshift=5, font={"size": 10.5},
+                x=column,
+                y=1 - place if is_turned else place,
+                text=text,
+                showarrow=False,
+                xanchor="left",
+                xshift=5,
+                font={"size": 10.5},
                 borderpad=1,
-            )  # fmt: skip
+            )
         name = f"<b>{label(axis.name, 22)}</b>" if column == last else label(axis.name, 22)
         figure.add_annotation(
             x=column,
@@ -313,7 +325,7 @@ def _round_ticks(axis: Axis) -> list[float]:
 
 
 def slice_figure(
-    trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode | None
+    trials: Sequence[TrialPoint], axes: Sequence[Axis], metric: str, mode: Mode | None
 ) -> go.Figure:
     """Return a chart for each parameter: its values against the metric's last ones.
 
@@ -348,7 +360,7 @@ def slice_figure(
 
 def _add_slice(
     figure: go.Figure,
-    trials: Sequence[Tried],
+    trials: Sequence[TrialPoint],
     axis: Axis,
     place: tuple[int, int],
     *,
@@ -364,10 +376,15 @@ def _add_slice(
             x=[label(value, 16) for value in shown] if axis.scale == "category" else shown,
             y=[one.value for one in members],
             text=[f"{label(one.trial_id)}<br>{config_text(one.config)}" for one in members],
-            mode="markers", name=name, legendgroup=name, showlegend=has_legend,
+            mode="markers",
+            name=name,
+            legendgroup=name,
+            showlegend=has_legend,
             marker={"color": color, "size": size, "opacity": 1.0 if name == "best" else 0.55},
-            hovertemplate="%{text}<br>%{y:.6g}<extra></extra>", row=place[0], col=place[1],
-        )  # fmt: skip
+            hovertemplate="%{text}<br>%{y:.6g}<extra></extra>",
+            row=place[0],
+            col=place[1],
+        )
     kind = {
         "type": "category",
         "categoryorder": "array",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tradeoff:
+class ParetoPoint:
     """A trial as it stands in several metrics.
 
     Attributes:
@@ -86,7 +86,7 @@ def checked_objectives(
     ]
 
 
-def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
+def pareto(source: Source, objectives: Objectives) -> list[ParetoPoint]:
     """Return the trials that have a finite last value of all metrics, in the order of their creation.
 
     Args:
@@ -100,7 +100,7 @@ def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
     ]
     front = set(pareto_front([values for _, values in found], [mode for _, mode in objectives]))
     return [
-        Tradeoff(trial.trial_id, state_of(trial), values, place in front)
+        ParetoPoint(trial.trial_id, state_of(trial), values, place in front)
         for place, (trial, values) in enumerate(found)
     ]
 
@@ -108,7 +108,7 @@ def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
 _MAX_COLUMNS: Final = 2
 
 
-def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figure:
+def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.Figure:
     """Return all trials in the plane of each pair of metrics; those that nothing beats stand out, joined by a line where the pair is all.
 
     Args:
@@ -143,10 +143,17 @@ def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figu
             ),
         ):
             figure.add_scatter(
-                x=[point.values[first] for point in members], y=[point.values[second] for point in members],
-                text=[label(point.trial_id) for point in members], name=name, legendgroup=name, showlegend=place == 0,
-                hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", row=row + 1, col=column + 1, **style,
-            )  # fmt: skip
+                x=[point.values[first] for point in members],
+                y=[point.values[second] for point in members],
+                text=[label(point.trial_id) for point in members],
+                name=name,
+                legendgroup=name,
+                showlegend=place == 0,
+                hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>",
+                row=row + 1,
+                col=column + 1,
+                **style,
+            )
         for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
             update(
                 **metric_axis(*objectives[axis], [point.values[axis] for point in points]),

@@ -17,10 +17,10 @@ from .downsample import MAX_POINTS, MAX_TRIALS
 from .history import history_figure, history_over_time, history_over_trials
 from .importance import importance_figure, param_importances
 from .lineage import lineage, lineage_figure, schedules, schedules_figure
-from .parameters import Axis, axes, coordinates_figure, slice_figure, tried
+from .parameters import Axis, axes, coordinates_figure, slice_figure, trial_points
 from .pareto import checked_objectives, pareto, pareto_figure
 from .rungs import rungs, rungs_figure
-from .slots import slots_figure, spans
+from .slots import run_intervals, slots_figure
 from .source import Source
 from .style import direction
 from .summary import failed, slowest
@@ -105,7 +105,7 @@ class PlotData:
                 "is_best": one.is_best,
                 **flat_config(one.config),
             }
-            for one in tried(self._source.with_objective(metric, mode))
+            for one in trial_points(self._source.with_objective(metric, mode))
         ]
         names = dict.fromkeys(name for row in rows for name in row)
         return _frame(rows, list(dict.fromkeys(["trial_id", "state", "value", "is_best", *names])))
@@ -123,7 +123,7 @@ class PlotData:
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction.
         """
-        trials = tried(self._source.with_objective(metric, mode))
+        trials = trial_points(self._source.with_objective(metric, mode))
         names = (
             dict.fromkeys(name for one in trials for name in one.config)
             if params is None
@@ -192,21 +192,29 @@ class PlotData:
         return _records(steps, ["time_s", "trial_number", "trial_id", "value", "best"])
 
     def rungs(self) -> pd.DataFrame:
-        """Return a row for each trial at each rung, see `RungEntry` for the columns; empty where no scheduler had rungs."""
-        return _records(rungs(self._source), _RUNG_COLUMNS)
+        """Return a row for each trial at each rung, see `RungEntry`; its outcome is the column ``fate``.
+
+        Empty where no scheduler compared trials at rungs.
+        """
+        rows = [
+            {"fate" if name == "outcome" else name: getattr(entry, name) for name in _RUNG_FIELDS}
+            for entry in rungs(self._source)
+        ]
+        return _frame(rows, ["fate" if name == "outcome" else name for name in _RUNG_FIELDS])
 
     def lineage(self) -> pd.DataFrame:
-        """Return a row for each stretch of training between two exploits, see `Stretch` for the columns; empty without exploits."""
-        return _with_config(lineage(self._source), _STRETCH_COLUMNS)
+        """Return a row for each stretch of training between two exploits, see `LineageSegment` for the columns; empty without exploits."""
+        return _with_config(lineage(self._source), _SEGMENT_COLUMNS)
 
     def schedules(self) -> pd.DataFrame:
         """Return a row for each step of each trial's schedule, see `ScheduleStep` for the columns; empty without exploits."""
         return _with_config(schedules(self._source), _STEP_COLUMNS)
 
     def slots(self) -> pd.DataFrame:
-        """Return a row for each run of a trial, see `Span` for the columns; empty without a journal."""
+        """Return a row for each run of a trial, see `RunInterval` for the columns; empty without a journal."""
         return _records(
-            spans(self._source), ["slot", "trial_id", "attempt", "start_s", "end_s", "state"]
+            run_intervals(self._source),
+            ["slot", "trial_id", "attempt", "start_s", "end_s", "state"],
         )
 
     def pareto(
@@ -232,13 +240,13 @@ class PlotData:
         return _frame(rows, ["trial_id", "state", *names, "is_on_front"])
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
-        """Return the `count` trials that ran longest, see `Slow` for the columns."""
+        """Return the `count` trials that ran longest, see `SlowTrial` for the columns."""
         return _records(
             slowest(self._source, count), ["trial_id", "state", "run_s", "num_iterations", "share"]
         )
 
     def failed(self) -> pd.DataFrame:
-        """Return the trials that failed for good, see `Failed` for the columns."""
+        """Return the trials that failed for good, see `FailedTrial` for the columns."""
         return _records(
             failed(self._source), ["trial_id", "error", "num_failures", "training_iteration", "log"]
         )
@@ -246,12 +254,12 @@ class PlotData:
 
 _EVERY = 2**62
 
-_RUNG_COLUMNS = (
+_RUNG_FIELDS = (
     "bracket",
     "level",
     "trial_id",
     "value",
-    "fate",
+    "outcome",
     "cutoff",
     "rank",
     "num_compared",
@@ -259,7 +267,7 @@ _RUNG_COLUMNS = (
     "time_s",
 )
 
-_STRETCH_COLUMNS = (
+_SEGMENT_COLUMNS = (
     "trial_id",
     "branch",
     "first_iteration",
@@ -405,7 +413,7 @@ class Plots:
         source = self._source.with_objective(metric, mode)
         name, direction = source.objective
         return coordinates_figure(
-            tried(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), name, direction
+            trial_points(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), name, direction
         )
 
     def slice(
@@ -426,7 +434,7 @@ class Plots:
         """
         source = self._source.with_objective(metric, mode)
         return slice_figure(
-            tried(source, 2 * _MAX_LINES),
+            trial_points(source, 2 * _MAX_LINES),
             chosen_axes(source, params, MAX_AXES + 2),
             *source.objective,
         )
@@ -482,7 +490,7 @@ class Plots:
 
     def slots(self) -> go.Figure:
         """Draw which trial ran when, laid out over as many slots as ran at once; empty without a journal."""
-        return slots_figure(spans(self._source), self._best_id)
+        return slots_figure(run_intervals(self._source), self._best_id)
 
     def pareto(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None

@@ -11,13 +11,13 @@ from tuner.core.trial import Status, Trial
 
 from .source import Source
 from .style import BEST, CUTOFF, GOOD, STATE_COLORS, label, metric_axis, new_figure, require_plotly
-from .timeline import Chronicle, Decided
+from .timeline import TimedDecision, Timeline
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-Fate = Literal["went on", "stopped", "waits", "fully trained"]
+RungOutcome = Literal["went on", "stopped", "waits", "fully trained"]
 """What became of a trial at a rung."""
 
 _PLACES = ("rung", "level")
@@ -46,7 +46,7 @@ class RungEntry:
     level: float
     trial_id: str
     value: float
-    fate: Fate
+    outcome: RungOutcome
     cutoff: float | None
     rank: int | None
     num_compared: int | None
@@ -55,7 +55,7 @@ class RungEntry:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _RungDecisions:
     """All that was decided in one experiment that names a rung.
 
     Attributes:
@@ -67,22 +67,22 @@ class _Heard:
 
     brackets: dict[str, int] = field(default_factory=dict)
     levels: dict[int, set[float]] = field(default_factory=dict)
-    said: dict[tuple[str, float], list[Decided]] = field(default_factory=dict)
-    tops: dict[int, float] = field(default_factory=dict)
+    decisions: dict[tuple[str, float], list[TimedDecision]] = field(default_factory=dict)
+    full_levels: dict[int, float] = field(default_factory=dict)
 
-    def hear(self, decided: Decided) -> None:
-        if decided.number("bracket") is None:
+    def add(self, decision: TimedDecision) -> None:
+        if decision.number("bracket") is None:
             return
-        bracket = int(decided.number("bracket") or 0)
-        top, level = decided.number("max_t"), decided.number(*_PLACES)
+        bracket = int(decision.number("bracket") or 0)
+        top, level = decision.number("max_t"), decision.number(*_PLACES)
         if top is not None:
-            self.tops[bracket] = top
+            self.full_levels[bracket] = top
         level = top if level is None else level
         if level is None:
             return
-        self.brackets[decided.trial_id] = bracket
+        self.brackets[decision.trial_id] = bracket
         self.levels.setdefault(bracket, set()).add(level)
-        self.said.setdefault((decided.trial_id, level), []).append(decided)
+        self.decisions.setdefault((decision.trial_id, level), []).append(decision)
 
 
 def rungs(source: Source) -> list[RungEntry]:
@@ -91,59 +91,63 @@ def rungs(source: Source) -> list[RungEntry]:
     What was decided is taken from the journal with its numbers. Where nothing was decided since the trial simply went on, the value is that
     of the first result at the level; if levels are counted in something else than ``training_iteration``, such a trial is left out there.
     """
-    chronicle = source.chronicle
-    heard = _Heard()
-    for decided in chronicle.decided:
-        heard.hear(decided)
+    timeline = source.timeline
+    known_rungs = _RungDecisions()
+    for decision in timeline.decisions:
+        known_rungs.add(decision)
     if (
-        len(heard.levels) == 1
+        len(known_rungs.levels) == 1
     ):  # then there is no doubt where those are about whom nothing was decided
-        heard.brackets = {
-            **dict.fromkeys((trial.trial_id for trial in source.trials), next(iter(heard.levels))),
-            **heard.brackets,
+        known_rungs.brackets = {
+            **dict.fromkeys(
+                (trial.trial_id for trial in source.trials), next(iter(known_rungs.levels))
+            ),
+            **known_rungs.brackets,
         }
-    is_by_iteration = all(_is_at_iteration(decided) for decided in chronicle.decided)
+    is_by_iteration = all(_is_at_iteration(decision) for decision in timeline.decisions)
     entries = [
         entry
         for trial in source.trials
-        for entry in _entries(trial, heard, chronicle, is_by_iteration=is_by_iteration)
+        for entry in _entries(trial, known_rungs, timeline, is_by_iteration=is_by_iteration)
     ]
     return sorted(entries, key=lambda entry: (entry.bracket, entry.level, entry.trial_id))
 
 
-def _is_at_iteration(decided: Decided) -> bool:
-    time = decided.number("time")
-    return time is None or decided.number("bracket") is None or time == decided.iteration
+def _is_at_iteration(decision: TimedDecision) -> bool:
+    time = decision.number("time")
+    return time is None or decision.number("bracket") is None or time == decision.iteration
 
 
 def _entries(
-    trial: Trial, heard: _Heard, chronicle: Chronicle, *, is_by_iteration: bool
+    trial: Trial, known_rungs: _RungDecisions, timeline: Timeline, *, is_by_iteration: bool
 ) -> Iterator[RungEntry]:
-    bracket = heard.brackets.get(trial.trial_id)
+    bracket = known_rungs.brackets.get(trial.trial_id)
     if bracket is None:
         return
-    reports = chronicle.reports.get(trial.trial_id)
-    levels = sorted(heard.levels[bracket])
-    known = {level: heard.said.get((trial.trial_id, level), []) for level in levels}
+    reports = timeline.reports.get(trial.trial_id)
+    levels = sorted(known_rungs.levels[bracket])
+    known = {level: known_rungs.decisions.get((trial.trial_id, level), []) for level in levels}
     reached = {level: reports.at(level) for level in levels} if reports and is_by_iteration else {}
-    there = [level for level in levels if known[level] or reached.get(level)]
-    for level in there:
-        fate = _fate(
+    present = [level for level in levels if known[level] or reached.get(level)]
+    for level in present:
+        outcome = _outcome_at(
             trial,
             known[level],
-            is_highest=level == there[-1],
-            is_top=level == heard.tops.get(bracket),
+            is_highest=level == present[-1],
+            is_top=level == known_rungs.full_levels.get(bracket),
         )
         entry = RungEntry(
-            bracket, level, trial.trial_id, math.nan, fate, None, None, None, "", math.nan
+            bracket, level, trial.trial_id, math.nan, outcome, None, None, None, "", math.nan
         )
-        yield _with_numbers(entry, known[level], reached.get(level))
+        yield _with_decisions(entry, known[level], reached.get(level))
 
 
-def _fate(trial: Trial, said: Iterable[Decided], *, is_highest: bool, is_top: bool) -> Fate:
+def _outcome_at(
+    trial: Trial, decisions: Iterable[TimedDecision], *, is_highest: bool, is_top: bool
+) -> RungOutcome:
     if is_top:
         return "fully trained"
-    kinds = [decided.kind for decided in said]
+    kinds = [decision.kind for decision in decisions]
     if not is_highest or (kinds and kinds[-1] == "resume"):
         return "went on"
     if trial.status is Status.PAUSED:
@@ -151,14 +155,14 @@ def _fate(trial: Trial, said: Iterable[Decided], *, is_highest: bool, is_top: bo
     return "stopped" if "stop" in kinds else "went on"
 
 
-def _with_numbers(
-    entry: RungEntry, said: Sequence[Decided], reached: tuple[float, float] | None
+def _with_decisions(
+    entry: RungEntry, decisions: Sequence[TimedDecision], reached: tuple[float, float] | None
 ) -> RungEntry:
     """Return the entry with what was decided there, or else with what the trial reported."""
     time_s, value = reached or (math.nan, math.nan)
-    if not said:
+    if not decisions:
         return replace(entry, value=value, time_s=time_s)
-    latest = _merged(said)
+    latest = _merged_numbers(decisions)
     rank, compared = (
         latest.get("rank"),
         next((latest[name] for name in _COMPARED if name in latest), None),
@@ -169,18 +173,18 @@ def _with_numbers(
         cutoff=latest.get("cutoff"),
         rank=None if rank is None else int(rank),
         num_compared=None if compared is None else int(compared),
-        rule=said[-1].rule,
-        time_s=said[-1].time_s,
+        rule=decisions[-1].rule,
+        time_s=decisions[-1].time_s,
     )
 
 
-def _merged(said: Iterable[Decided]) -> Mapping[str, float]:
+def _merged_numbers(decisions: Iterable[TimedDecision]) -> Mapping[str, float]:
     """Return the numbers of all that was decided about one trial at one rung, later ones in the place of earlier ones."""
     return {
         name: number
-        for decided in said
-        for name in decided.numbers
-        if (number := decided.number(name)) is not None
+        for decision in decisions
+        for name in decision.numbers
+        if (number := decision.number(name)) is not None
     }
 
 
@@ -188,7 +192,7 @@ MAX_BRACKETS: Final = 6
 
 MAX_DOTS: Final = 500
 
-_FATES: Final = {
+_OUTCOME_COLORS: Final = {
     "stopped": STATE_COLORS["stopped early"],
     "waits": STATE_COLORS["paused"],
     "went on": GOOD,
@@ -234,9 +238,14 @@ def rungs_figure(
         _add_counts(figure, members, levels, panel)
         title = "rung" if len(shown) == 1 else f"rungs of bracket {bracket}"
         figure.update_xaxes(
-            tickmode="array", tickvals=list(range(len(levels))), ticktext=[f"{level:g}" for level in levels], **panel.place,
-            range=[-0.5, len(levels) - 0.5], title_text=title, ticks="",
-        )  # fmt: skip
+            tickmode="array",
+            tickvals=list(range(len(levels))),
+            ticktext=[f"{level:g}" for level in levels],
+            **panel.place,
+            range=[-0.5, len(levels) - 0.5],
+            title_text=title,
+            ticks="",
+        )
         axis = metric_axis(
             metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1
         )
@@ -272,27 +281,27 @@ def _add_dots(
     best_id: str | None,
     panel: _Panel,
 ) -> None:
-    for fate, color in _FATES.items():
+    for outcome, color in _OUTCOME_COLORS.items():
         xs, ys, texts, sizes, frames = [], [], [], [], []
         for number, level in enumerate(levels):
-            there = [
+            present = [
                 entry
                 for entry in entries
-                if entry.level == level and entry.fate == fate and math.isfinite(entry.value)
+                if entry.level == level and entry.outcome == outcome and math.isfinite(entry.value)
             ]
-            for place, entry in enumerate(there[:: math.ceil(len(there) / MAX_DOTS) or 1]):
+            for place, entry in enumerate(present[:: math.ceil(len(present) / MAX_DOTS) or 1]):
                 xs.append(number + _jitter(place))
                 ys.append(entry.value)
-                texts.append(_told(entry))
+                texts.append(_hover_text(entry))
                 sizes.append(11 if entry.trial_id == best_id else 7)
                 frames.append(
                     BEST
                     if entry.trial_id == best_id
                     else color
-                    if fate == "stopped"
+                    if outcome == "stopped"
                     else "rgba(0,0,0,0)"
                 )
-        is_out = fate == "stopped"
+        is_out = outcome == "stopped"
         marker = {
             "color": color,
             "size": sizes,
@@ -300,10 +309,17 @@ def _add_dots(
             "opacity": 0.85,
         }
         figure.add_scatter(
-            x=xs, y=ys, text=texts, mode="markers", name=fate, legendgroup=fate, showlegend=bool(xs) and not _has(figure, fate),
-            marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}}, hovertemplate="%{text}<extra></extra>",
+            x=xs,
+            y=ys,
+            text=texts,
+            mode="markers",
+            name=outcome,
+            legendgroup=outcome,
+            showlegend=bool(xs) and not _has_legend_entry(figure, outcome),
+            marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}},
+            hovertemplate="%{text}<extra></extra>",
             **panel.place,
-        )  # fmt: skip
+        )
 
 
 def _add_cutoffs(
@@ -317,12 +333,19 @@ def _add_cutoffs(
     xs_line = [x for number, _ in cutoffs for x in (number - 0.36, number + 0.36, None)]
     ys_line = [y for _, cutoff in cutoffs for y in (cutoff, cutoff, None)]
     figure.add_scatter(
-        x=xs_line, y=ys_line, mode="lines", name="last cutoff", legendgroup="cutoff", line={"color": CUTOFF, "width": 1.5, "dash": "dot"},
-        showlegend=bool(cutoffs) and not _has(figure, "last cutoff"), hovertemplate="cutoff %{y:.6g}<extra></extra>", **panel.place,
-    )  # fmt: skip
+        x=xs_line,
+        y=ys_line,
+        mode="lines",
+        name="last cutoff",
+        legendgroup="cutoff",
+        line={"color": CUTOFF, "width": 1.5, "dash": "dot"},
+        showlegend=bool(cutoffs) and not _has_legend_entry(figure, "last cutoff"),
+        hovertemplate="cutoff %{y:.6g}<extra></extra>",
+        **panel.place,
+    )
 
 
-def _has(figure: go.Figure, name: str) -> bool:
+def _has_legend_entry(figure: go.Figure, name: str) -> bool:
     return any(trace.name == name and trace.showlegend for trace in figure.data)
 
 
@@ -333,34 +356,34 @@ def _jitter(place: int) -> float:
 
 def _cutoff(entries: Sequence[RungEntry], level: float) -> float | None:
     """Return the cutoff of the last decision at a rung that had one."""
-    told = [
+    with_cutoff = [
         entry
         for entry in entries
         if entry.level == level and entry.cutoff is not None and math.isfinite(entry.cutoff)
     ]
-    return max(told, key=lambda entry: entry.time_s).cutoff if told else None
+    return max(with_cutoff, key=lambda entry: entry.time_s).cutoff if with_cutoff else None
 
 
-def _told(entry: RungEntry) -> str:
+def _hover_text(entry: RungEntry) -> str:
     rank = (
         f"<br>rank {entry.rank} of {entry.num_compared}"
         if entry.rank and entry.num_compared
         else ""
     )
     cutoff = f"<br>cutoff {label(entry.cutoff)}" if entry.cutoff is not None else ""
-    return f"{label(entry.trial_id)} {entry.fate}: {label(entry.value)}{rank}{cutoff}"
+    return f"{label(entry.trial_id)} {entry.outcome}: {label(entry.value)}{rank}{cutoff}"
 
 
 def _add_counts(
     figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
 ) -> None:
     for number, level in enumerate(levels):
-        there = [entry for entry in entries if entry.level == level]
-        num_on = sum(entry.fate in ("went on", "fully trained") for entry in there)
+        present = [entry for entry in entries if entry.level == level]
+        num_on = sum(entry.outcome in ("went on", "fully trained") for entry in present)
         text = (
-            f"{len(there)} → {num_on}"
-            if any(entry.fate != "fully trained" for entry in there)
-            else f"{len(there)}"
+            f"{len(present)} → {num_on}"
+            if any(entry.outcome != "fully trained" for entry in present)
+            else f"{len(present)}"
         )
         place = "" if panel.number == 1 else panel.number
         figure.add_annotation(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from .source import Source, state_of
 from .style import BEST, STATE_COLORS, label, new_figure, seconds, time_axis
-from .timeline import Attempt
+from .timeline import TimedAttempt
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -24,7 +24,7 @@ _STATES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RunInterval:
     """One run of a trial.
 
     Attributes:
@@ -45,15 +45,15 @@ class Span:
     state: str
 
 
-def spans(source: Source) -> list[Span]:
+def run_intervals(source: Source) -> list[RunInterval]:
     """Return the runs of all trials, in the order of their beginnings; empty where there is no journal."""
-    last = {attempt.trial_id: attempt.attempt for attempt in source.chronicle.attempts}
+    last = {attempt.trial_id: attempt.attempt for attempt in source.timeline.attempts}
     ends = {trial.trial_id: state_of(trial) for trial in source.trials}
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     found = []
     for attempt in sorted(
-        source.chronicle.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)
+        source.timeline.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)
     ):
         while busy and busy[0][0] <= attempt.start_s:
             heapq.heappush(free, heapq.heappop(busy)[1])
@@ -62,19 +62,21 @@ def spans(source: Source) -> list[Span]:
         is_last = last[attempt.trial_id] == attempt.attempt
         state = _state_of(attempt, ends[attempt.trial_id] if is_last else "")
         found.append(
-            Span(slot, attempt.trial_id, attempt.attempt, attempt.start_s, attempt.end_s, state)
+            RunInterval(
+                slot, attempt.trial_id, attempt.attempt, attempt.start_s, attempt.end_s, state
+            )
         )
     return found
 
 
-def _state_of(attempt: Attempt, end: str) -> str:
+def _state_of(attempt: TimedAttempt, end: str) -> str:
     """Return how a run ended; `end` is where the trial stands if it was its last one."""
     if attempt.outcome in ("failed", "unsaved", "killed", "lost"):
         return "failed"
     if attempt.outcome == "completed" or attempt.is_complete:
         return "completed"
-    if attempt.outcome == "stopped" and attempt.verdict in _STATES:
-        return _STATES[attempt.verdict]
+    if attempt.outcome == "stopped" and attempt.last_decision in _STATES:
+        return _STATES[attempt.last_decision]
     return end if end and end not in ("pending", "paused") else "interrupted"
 
 
@@ -82,19 +84,21 @@ _MAX_BARS: Final = 3000
 """More runs than this are drawn as lines, which tell nothing when they are pointed at."""
 
 
-def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure:
+def slots_figure(run_intervals: Sequence[RunInterval], best_id: str | None = None) -> go.Figure:
     """Return a row for each slot with what ran there, coloured by how it ended; the best trial has a frame.
 
     Args:
-        spans: The runs.
+        run_intervals: The runs.
         best_id: The best trial, None for none.
     """
-    num_slots = 1 + max((span.slot for span in spans), default=0)
-    unit, name = time_axis(max((span.end_s for span in spans), default=0.0))
+    num_slots = 1 + max((interval.slot for interval in run_intervals), default=0)
+    unit, name = time_axis(max((interval.end_s for interval in run_intervals), default=0.0))
     figure = new_figure(min(900, 130 + max(30, 26 if num_slots > 4 else 40) * num_slots))  # noqa: PLR2004  (few are drawn higher)
-    is_few = len(spans) <= _MAX_BARS
-    for state in sorted({span.state for span in spans}, key=list(STATE_COLORS).index):
-        members = [span for span in spans if span.state == state]
+    is_few = len(run_intervals) <= _MAX_BARS
+    for state in sorted(
+        {interval.state for interval in run_intervals}, key=list(STATE_COLORS).index
+    ):
+        members = [interval for interval in run_intervals if interval.state == state]
         if is_few:
             _add_bars(figure, members, unit, state, best_id)
         else:
@@ -113,28 +117,35 @@ def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure
 
 
 def _add_bars(
-    figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None
+    figure: go.Figure,
+    run_intervals: Sequence[RunInterval],
+    unit: float,
+    state: str,
+    best_id: str | None,
 ) -> None:
     texts = [
-        f"{label(span.trial_id)}, run {span.attempt}: {state}<br>{seconds(span.end_s - span.start_s)}"
-        for span in spans
+        f"{label(interval.trial_id)}, run {interval.attempt}: {state}<br>{seconds(interval.end_s - interval.start_s)}"
+        for interval in run_intervals
     ]
     figure.add_bar(
-        base=[span.start_s / unit for span in spans],
-        x=[(span.end_s - span.start_s) / unit for span in spans],
-        y=[span.slot for span in spans],
+        base=[interval.start_s / unit for interval in run_intervals],
+        x=[(interval.end_s - interval.start_s) / unit for interval in run_intervals],
+        y=[interval.slot for interval in run_intervals],
         orientation="h",
         name=state,
         marker={
             "color": STATE_COLORS[state],
             "line": {
                 "color": [
-                    BEST if span.trial_id == best_id else "rgba(255,255,255,0.35)" for span in spans
+                    BEST if interval.trial_id == best_id else "rgba(255,255,255,0.35)"
+                    for interval in run_intervals
                 ],
-                "width": [2.5 if span.trial_id == best_id else 0.5 for span in spans],
+                "width": [
+                    2.5 if interval.trial_id == best_id else 0.5 for interval in run_intervals
+                ],
             },
         },
-        text=[label(span.trial_id) for span in spans],
+        text=[label(interval.trial_id) for interval in run_intervals],
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
@@ -144,12 +155,14 @@ def _add_bars(
     )
 
 
-def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str) -> None:
+def _add_lines(
+    figure: go.Figure, run_intervals: Sequence[RunInterval], unit: float, state: str
+) -> None:
     xs: list[float | None] = []
     ys: list[int | None] = []
-    for span in spans:
-        xs += [span.start_s / unit, span.end_s / unit, None]
-        ys += [span.slot, span.slot, None]
+    for interval in run_intervals:
+        xs += [interval.start_s / unit, interval.end_s / unit, None]
+        ys += [interval.slot, interval.slot, None]
     figure.add_scatter(
         x=xs,
         y=ys,

@@ -15,7 +15,7 @@ from tuner.errors import StorageError
 from tuner.journal.reader import read as journal_records
 from tuner.journal.rows import Rows
 
-from .timeline import Chronicle
+from .timeline import Timeline
 
 
 @final
@@ -55,13 +55,13 @@ class Source:
         return self.several or (((self.metric, self.mode),) if self.metric and self.mode else ())
 
     @functools.cached_property
-    def chronicle(self) -> Chronicle:
+    def timeline(self) -> Timeline:
         """What happened when; empty where there is no journal, or none that can be read."""
         ids = {trial.trial_id for trial in self.trials}
         try:
-            return Chronicle(journal_records(self.experiment_path), ids, self.metric, self.mode)
+            return Timeline(journal_records(self.experiment_path), ids, self.metric, self.mode)
         except StorageError:
-            return Chronicle((), ids)
+            return Timeline((), ids)
 
     def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
         """Return the source for another metric or direction, itself where neither is given."""

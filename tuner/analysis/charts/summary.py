@@ -20,7 +20,7 @@ from .source import Source, state_of
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class EarlyStoppingSavings:
     """What was not trained since trials were stopped early: an estimate.
 
     Attributes:
@@ -39,7 +39,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class ExperimentSummary:
     """An experiment in figures.
 
     Attributes:
@@ -73,11 +73,11 @@ class Headline:
     num_iterations: int
     run_s: float
     wall_s: float | None
-    saving: Saving | None
+    saving: EarlyStoppingSavings | None
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowTrial:
     """A trial that took long.
 
     Attributes:
@@ -95,12 +95,12 @@ class Slow:
     share: float
 
 
-def headline(source: Source) -> Headline:
+def summarize(source: Source) -> ExperimentSummary:
     """Return the experiment in figures."""
     best = source.best
-    wall_s = source.chronicle.end_s
+    wall_s = source.timeline.end_s
     step = tracked(best, source.rows, *source.objective).best if best else None
-    return Headline(
+    return ExperimentSummary(
         name=Path(source.experiment_path).name,
         path=source.experiment_path,
         metric=source.metric,
@@ -122,10 +122,10 @@ def headline(source: Source) -> Headline:
 
 def run_times(source: Source) -> dict[str, float]:
     """Return how long each trial ran, in seconds, all attempts together; without a journal the training time that it reported."""
-    if not source.chronicle.attempts:
+    if not source.timeline.attempts:
         return {trial.trial_id: _training_s(trial) for trial in source.trials}
     times = dict.fromkeys((trial.trial_id for trial in source.trials), 0.0)
-    for attempt in source.chronicle.attempts:
+    for attempt in source.timeline.attempts:
         times[attempt.trial_id] += attempt.end_s - attempt.start_s
     return times
 
@@ -136,7 +136,7 @@ def _training_s(trial: Trial) -> float:
     return float(total) if is_number(total) and math.isfinite(total) else 0.0
 
 
-def saving(source: Source) -> Saving | None:
+def saving(source: Source) -> EarlyStoppingSavings | None:
     """Return what early stopping has saved, None where no trial was stopped early."""
     stopped = [
         trial
@@ -152,18 +152,18 @@ def saving(source: Source) -> Saving | None:
         for count, trial in zip(missing, stopped, strict=True)
     )
     spent_s = math.fsum(run_times(source).values())
-    return Saving(
+    return EarlyStoppingSavings(
         len(stopped), full, sum(missing), time_s, time_s / (time_s + spent_s) if time_s else 0.0
     )
 
 
-def slowest(source: Source, count: int = 10) -> list[Slow]:
+def slowest(source: Source, count: int = 10) -> list[SlowTrial]:
     """Return the trials that ran longest, the slowest first."""
     times = run_times(source)
     total = math.fsum(times.values()) or math.inf
     ranked = sorted(source.trials, key=lambda trial: times[trial.trial_id], reverse=True)[:count]
     return [
-        Slow(
+        SlowTrial(
             trial.trial_id,
             state_of(trial),
             times[trial.trial_id],
@@ -175,7 +175,7 @@ def slowest(source: Source, count: int = 10) -> list[Slow]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedTrial:
     """A trial that failed for good.
 
     Attributes:
@@ -207,12 +207,12 @@ class FailureGroup:
 
     place: str
     error: str
-    trials: Sequence[Failed]
+    trials: Sequence[FailedTrial]
     configs: Sequence[Mapping[str, Any]]
     traceback: str
 
 
-def failed(source: Source) -> list[Failed]:
+def failed(source: Source) -> list[FailedTrial]:
     """Return the trials that failed for good, in the order of their creation."""
     return [_failed(trial, source.experiment_path) for trial in _in_error(source)]
 
@@ -241,7 +241,7 @@ def _group(cause: Cause | None, trials: Sequence[Trial], experiment_path: str) -
     )
 
 
-def _failed(trial: Trial, experiment_path: str) -> Failed:
+def _failed(trial: Trial, experiment_path: str) -> FailedTrial:
     failure = trial.failures[-1] if trial.failures else None
     said = (
         f"{failure.traceback}\n{failure}"
@@ -257,7 +257,7 @@ def _failed(trial: Trial, experiment_path: str) -> Failed:
     log = next(
         (directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory
     )
-    return Failed(
+    return FailedTrial(
         trial.trial_id,
         lines[-1] if lines else "unknown",
         trial.num_failures,

@@ -19,7 +19,7 @@ _SAVE: Final = "save"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TimedAttempt:
     """One run of a trial on a slot.
 
     Attributes:
@@ -38,12 +38,12 @@ class Attempt:
     start_s: float
     end_s: float
     outcome: str = ""
-    verdict: str = ""
+    last_decision: str = ""
     is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class TimedDecision:
     """What was decided about a trial.
 
     Attributes:
@@ -113,7 +113,7 @@ class Reports:
 
 
 @final
-class Chronicle:
+class Timeline:
     """What happened when, in seconds of experiment time, which goes on over restarts.
 
     Args:
@@ -137,65 +137,65 @@ class Chronicle:
         metric: str | None = None,
         mode: Mode | None = None,
     ) -> None:
-        self.attempts: list[Attempt] = []
-        self.decided: list[Decided] = []
+        self.attempts: list[TimedAttempt] = []
+        self.decisions: list[TimedDecision] = []
         self.improvements: list[Improvement] = []
         self.reports: dict[str, Reports] = {}
         self.end_s = 0.0
-        self._known = frozenset(trial_ids)
+        self._trial_ids = frozenset(trial_ids)
         self._metric = metric
         self._mode = mode
         self._started: dict[str, tuple[int, float]] = {}
-        self._verdicts: dict[str, tuple[str, bool]] = {}
+        self._latest_decisions: dict[str, tuple[str, bool]] = {}
         for record in records:
-            self._take(record)
+            self._add_record(record)
         for trial_id in list(self._started):
-            self._close(trial_id, self.end_s, "")
+            self._end_attempt(trial_id, self.end_s, "")
 
-    def _take(self, record: Body) -> None:
+    def _add_record(self, record: Body) -> None:
         if record["k"] == "restarted":
             for trial_id in list(self._started):
-                self._close(trial_id, self.end_s, "")
+                self._end_attempt(trial_id, self.end_s, "")
         self.end_s = record["t"]
-        if record.get("id") in self._known:
-            self._take_own(record, record["id"])
-        for said in record.get("d", ()):
-            if said["k"] != _SAVE and said.get("id") in self._known:
-                self._decide(said)
+        if record.get("id") in self._trial_ids:
+            self._add_trial_record(record, record["id"])
+        for decision in record.get("d", ()):
+            if decision["k"] != _SAVE and decision.get("id") in self._trial_ids:
+                self._add_decision(decision)
 
-    def _take_own(self, record: Body, trial_id: str) -> None:
+    def _add_trial_record(self, record: Body, trial_id: str) -> None:
         match record["k"]:
             case "result":
-                self._report(trial_id, record["m"])
+                self._add_result(trial_id, record["m"])
             case "started":
-                self._close(trial_id, self.end_s, "stopped")
+                self._end_attempt(trial_id, self.end_s, "stopped")
                 self._started[trial_id] = record["a"], self.end_s
-                self._verdicts.pop(trial_id, None)
+                self._latest_decisions.pop(trial_id, None)
             case "pause_requested" | "trial_stop_requested":  # by the user
-                self._verdicts[trial_id] = (
+                self._latest_decisions[trial_id] = (
                     "pause" if record["k"] == "pause_requested" else "stop",
                     False,
                 )
             case "exited":
-                self._close(trial_id, self.end_s, record["outcome"])
+                self._end_attempt(trial_id, self.end_s, record["outcome"])
             case _:
                 pass
 
-    def _close(self, trial_id: str, end_s: float, outcome: str) -> None:
+    def _end_attempt(self, trial_id: str, end_s: float, outcome: str) -> None:
         if trial_id in self._started:
             number, start_s = self._started.pop(trial_id)
             self.attempts.append(
-                Attempt(
+                TimedAttempt(
                     trial_id,
                     number,
                     start_s,
                     end_s,
                     outcome,
-                    *self._verdicts.get(trial_id, ("", False)),
+                    *self._latest_decisions.get(trial_id, ("", False)),
                 )
             )
 
-    def _report(self, trial_id: str, metrics: Body) -> None:
+    def _add_result(self, trial_id: str, metrics: Body) -> None:
         reports = self.reports.setdefault(trial_id, Reports())
         iteration = metrics.get(TRAINING_ITERATION, 0)
         value = value_at(metrics, self._metric) if self._metric else None
@@ -213,21 +213,22 @@ class Chronicle:
     def _is_better(self, value: float, mode: Mode) -> bool:
         return not self.improvements or rank(value, mode) > rank(self.improvements[-1].value, mode)
 
-    def _decide(self, said: Body) -> None:
-        trial_id = said["id"]
+    def _add_decision(self, decision: Body) -> None:
+        trial_id = decision["id"]
         if (
-            said["k"] != "resume" and self._verdicts.get(trial_id, ("", False))[0] != "stop"
+            decision["k"] != "resume"
+            and self._latest_decisions.get(trial_id, ("", False))[0] != "stop"
         ):  # which outweighs what else is said
-            self._verdicts[trial_id] = said["k"], bool(said.get("is_complete"))
+            self._latest_decisions[trial_id] = decision["k"], bool(decision.get("is_complete"))
         iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
-        numbers = {name: _as_number(value) for name, value in said["n"].items()}
-        self.decided.append(
-            Decided(
+        numbers = {name: _as_number(value) for name, value in decision["n"].items()}
+        self.decisions.append(
+            TimedDecision(
                 trial_id,
                 self.end_s,
                 int(iterations[-1]) if iterations else 0,
-                said["k"],
-                said["rule"],
+                decision["k"],
+                decision["rule"],
                 numbers,
             )
         )

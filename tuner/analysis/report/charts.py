@@ -18,11 +18,17 @@ from tuner.analysis.charts.lineage import (
     schedules,
     schedules_figure,
 )
-from tuner.analysis.charts.parameters import Axis, axes, coordinates_figure, slice_figure, tried
-from tuner.analysis.charts.pareto import Tradeoff, pareto, pareto_figure
+from tuner.analysis.charts.parameters import (
+    Axis,
+    axes,
+    coordinates_figure,
+    slice_figure,
+    trial_points,
+)
+from tuner.analysis.charts.pareto import ParetoPoint, pareto, pareto_figure
 from tuner.analysis.charts.plots import MAX_AXES, chosen_axes
 from tuner.analysis.charts.rungs import MAX_BRACKETS, MAX_DOTS, rungs, rungs_figure
-from tuner.analysis.charts.slots import slots_figure, spans
+from tuner.analysis.charts.slots import run_intervals, slots_figure
 from tuner.analysis.charts.source import Source
 from tuner.analysis.importances import num_best_of
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
@@ -107,7 +113,7 @@ def _pareto(source: Source) -> Chart:
     )
 
 
-def _thinned(points: Sequence[Tradeoff]) -> tuple[list[Tradeoff], str]:
+def _thinned(points: Sequence[ParetoPoint]) -> tuple[list[ParetoPoint], str]:
     """Return the points that are drawn, the front among them, and what is to be said about those that are not."""
     shown = [point for point in points if point.is_on_front] + spread(
         [point for point in points if not point.is_on_front], _MAX_POINTS
@@ -188,7 +194,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
         return
     metric, mode = source.objective
     shown = chosen_axes(source, None, MAX_AXES)
-    lines = tried(source, _MAX_LINES)
+    lines = trial_points(source, _MAX_LINES)
     notes = [
         f"{_objective_note(source)}Each line is a trial; better is up."
         + (
@@ -211,7 +217,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
         min_width=110 * (len(shown) + 1),
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
-    dots = tried(source, _MAX_POINTS)
+    dots = trial_points(source, _MAX_POINTS)
     note = (
         f"Shows {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks."
         if len(source.trials) > len(dots)
@@ -241,7 +247,7 @@ def _rungs(source: Source) -> Iterator[Chart]:
         if any(
             count > MAX_DOTS
             for count in Counter(
-                (entry.bracket, entry.level, entry.fate) for entry in entries
+                (entry.bracket, entry.level, entry.outcome) for entry in entries
             ).values()
         ):
             note += f" At most {MAX_DOTS} dots of one colour are drawn at a rung, evenly chosen."
@@ -251,14 +257,14 @@ def _rungs(source: Source) -> Iterator[Chart]:
 
 
 def _lineage(source: Source) -> Iterator[Chart]:
-    stretches = lineage(source)
-    if stretches:
-        num_members = len({stretch.trial_id for stretch in stretches})
+    segments = lineage(source)
+    if segments:
+        num_members = len({segment.trial_id for segment in segments})
         more = (
             f" Shows {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
         )
         note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
-        yield Chart("lineage", "Lineage", note, lineage_figure(stretches, schedules(source)))
+        yield Chart("lineage", "Lineage", note, lineage_figure(segments, schedules(source)))
 
 
 def _schedules(source: Source) -> Iterator[Chart]:
@@ -280,7 +286,7 @@ def _schedules(source: Source) -> Iterator[Chart]:
 
 
 def _slots(source: Source) -> Iterator[Chart]:
-    runs = spans(source)
+    runs = run_intervals(source)
     if runs:
         best_id = source.best.trial_id if source.best and not source.several else None
         note = f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} trials{'; the best one is framed' if best_id else ''}."

@@ -15,12 +15,12 @@ from tuner.analysis.charts.parameters import as_text, axes
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, direction, seconds
 from tuner.analysis.charts.summary import (
+    ExperimentSummary,
     FailureGroup,
-    Headline,
     failure_groups,
-    headline,
     run_times,
     slowest,
+    summarize,
 )
 from tuner.analysis.ranking import config_at, is_finite
 from tuner.core.pareto import best_trials, values_of
@@ -39,7 +39,7 @@ _NONE: Final = "\u2013"
 
 def head(source: Source) -> str:
     """Return the head of the page: name, place and the figures that people ask for first."""
-    figures = headline(source)
+    figures = summarize(source)
     cells = "".join([_best(source, figures), _trials(figures), _time(figures), _saved(figures)])
     place = f'<div class="soft path">{escape(figures.path)}</div>'
     return (
@@ -53,7 +53,7 @@ def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
     return f'<div class="figure{kind}"><dt>{name}</dt><dd>{value}{small}</dd></div>'
 
 
-def _best(source: Source, figures: Headline) -> str:
+def _best(source: Source, figures: ExperimentSummary) -> str:
     if source.several:
         names = ", ".join(f"{escape(metric)}{direction(mode)}" for metric, mode in source.several)
         num_best = len(best_trials(source.trials, source.several, source.value_of))
@@ -72,12 +72,12 @@ def _best(source: Source, figures: Headline) -> str:
     return _cell(name, escape(f"{figures.best_value:.6g}"), more, " best")
 
 
-def _best_step(figures: Headline) -> str:
+def _best_step(figures: ExperimentSummary) -> str:
     step = figures.best_step
     return f"; its best was {step.value:.6g} at iteration {step.iteration}" if step else ""
 
 
-def _trials(figures: Headline) -> str:
+def _trials(figures: ExperimentSummary) -> str:
     states = "".join(
         f'<span class="state" style="--dot:{STATE_COLORS.get(state, "#93a1b0")}">{count:,} {escape(state)}</span>'
         for state, count in figures.num_by_state.items()
@@ -89,14 +89,14 @@ def _trials(figures: Headline) -> str:
     )
 
 
-def _time(figures: Headline) -> str:
+def _time(figures: ExperimentSummary) -> str:
     more = f"{figures.num_iterations:,} iterations; trials ran {seconds(figures.run_s)} in all"
     return _cell(
         "Time", seconds(figures.wall_s) if figures.wall_s else seconds(figures.run_s), more
     )
 
 
-def _saved(figures: Headline) -> str:
+def _saved(figures: ExperimentSummary) -> str:
     saving = figures.saving
     if saving is None:
         return _cell("Saved by early stopping", "nothing", "No trial was stopped early.")
@@ -109,7 +109,7 @@ def _saved(figures: Headline) -> str:
 
 def best_section(source: Source) -> str:
     """Return the best trial with its parameters; nothing where there is none."""
-    figures = headline(source)
+    figures = summarize(source)
     if source.best is None:
         return ""
     items = "".join(
@@ -475,7 +475,7 @@ def _row(
 ) -> list[Any]:
     config = source.config_of(trial)
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
-    tried = [config.get(name) for name in params]
+    trial_points = [config.get(name) for name in params]
     reason = str(trial.reason) if trial.reason else None
     ending = trial.ending.word if trial.ending else None
     cells = [
@@ -483,7 +483,7 @@ def _row(
         str(trial.status),
         ending,
         *values,
-        *tried,
+        *trial_points,
         trial.num_rows,
         times[trial.trial_id],
         reason,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tuner.analysis.charts.importance import param_importances
-from tuner.analysis.charts.parameters import OTHERS, axes, tried
+from tuner.analysis.charts.parameters import OTHERS, axes, trial_points
 from tuner.analysis.charts.plots import PlotData
 from tuner.analysis.charts.source import Source
 from tuner.journal.rows import MemoryRows
@@ -84,12 +84,12 @@ def test_rare_categories_are_one(source):
 def test_what_is_the_same_everywhere_is_no_axis_but_what_some_lack_is(source):
     experiment = source([{"same": 1, "only": 3}, {"same": 1}])
     assert [axis.name for axis in axes(experiment)] == ["only"]
-    assert [dict(one.config) for one in tried(experiment)] == [{"only": 3}, {}]
+    assert [dict(one.config) for one in trial_points(experiment)] == [{"only": 3}, {}]
 
 
 def test_of_too_many_trials_the_best_one_stays(source):
     experiment = source([{"x": number} for number in range(100)])
-    shown = tried(experiment, 10)
+    shown = trial_points(experiment, 10)
     assert (len(shown), shown[0].is_best, shown[0].trial_id, shown[-1].trial_id) == (
         10,
         True,
@@ -102,9 +102,13 @@ def test_frames_have_a_column_for_each_parameter_and_a_row_for_each_setting(sour
     data = PlotData(source([{"x": 1, "act": "a"}, {"x": 2, "act": "b"}], [0.5, 0.25]))
     frame = data.parallel_coordinates()
     assert frame.to_dict("list") == {
-        "trial_id": ["t0", "t1"], "state": ["completed"] * 2, "value": [0.5, 0.25], "is_best": [False, True],
-        "config/x": [1, 2], "config/act": ["a", "b"],
-    }  # fmt: skip
+        "trial_id": ["t0", "t1"],
+        "state": ["completed"] * 2,
+        "value": [0.5, 0.25],
+        "is_best": [False, True],
+        "config/x": [1, 2],
+        "config/act": ["a", "b"],
+    }
     assert data.slice(["x"])[["parameter", "setting", "value"]].to_numpy().tolist() == [
         ["x", 1, 0.5],
         ["x", 2, 0.25],

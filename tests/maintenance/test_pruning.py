@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
-from tuner.maintenance.pruning import needed, size_of
+from tuner.maintenance.pruning import needed_checkpoints, size_of
 
 
 def trial_with(
@@ -32,14 +32,14 @@ def trial_with(
     ],
 )
 def test_a_trial_that_may_go_on_needs_its_latest_checkpoint(status, ending, expected):
-    assert needed(trial_with(3, status, ending)) == expected
-    assert needed(trial_with(0, status, ending)) == set()
+    assert needed_checkpoints(trial_with(3, status, ending)) == expected
+    assert needed_checkpoints(trial_with(0, status, ending)) == set()
 
 
 @pytest.mark.parametrize("reader", ["t00007", "t00007 to be", ""])
 def test_what_has_a_reader_is_needed_whatever_became_of_its_trial(reader):
-    assert needed(trial_with(3, leases={reader: 1})) == {1}
-    assert needed(trial_with(3, Status.RUNNING, None, leases={reader: 1})) == {1, 2}
+    assert needed_checkpoints(trial_with(3, leases={reader: 1})) == {1}
+    assert needed_checkpoints(trial_with(3, Status.RUNNING, None, leases={reader: 1})) == {1, 2}
 
 
 def test_sizes_are_what_the_disk_gives_and_links_are_not_followed(tmp_path):

@@ -55,8 +55,15 @@ def rays(tmp_path):
         trial = path / f"train_057b3_{number:05d}_{number}_lr={lr:.4f}_2026-11-21_05-33-04"
         trial.mkdir(parents=True)
         config = {"lr": lr, "model": {"size": [8, 8], "depth": number + 1}, "epochs": 9}
-        rows = [{"eval": {"loss": loss}, "training_iteration": step, "trial_id": f"057b3_{number:05d}", "config": config}
-                for step, loss in enumerate(losses, start=1)]  # fmt: skip
+        rows = [
+            {
+                "eval": {"loss": loss},
+                "training_iteration": step,
+                "trial_id": f"057b3_{number:05d}",
+                "config": config,
+            }
+            for step, loss in enumerate(losses, start=1)
+        ]
         (trial / "params.json").write_text(json.dumps(config, indent=2, sort_keys=True))
         (trial / "params.pkl").write_bytes(pickle.dumps(Trap()))
         (trial / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -223,9 +223,14 @@ def test_the_foot_tells_with_what_the_latest_session_was_run(experiment, page_of
     copy = tmp_path / "copy"
     shutil.copytree(experiment("asha").experiment_path, copy)
     session = {
-        "script": "/home/me/train.py", "module": None, "arguments": ["--lr", "a b"], "python": {"version": "3.12.1"}, "platform": "Linux",
-        "packages": {"torch": "2.9.0", "numpy": "2.1.0"}, "git": {"commit": "abc123", "dirty": True},
-    }  # fmt: skip
+        "script": "/home/me/train.py",
+        "module": None,
+        "arguments": ["--lr", "a b"],
+        "python": {"version": "3.12.1"},
+        "platform": "Linux",
+        "packages": {"torch": "2.9.0", "numpy": "2.1.0"},
+        "git": {"commit": "abc123", "dirty": True},
+    }
     (copy / "environment.json").write_text(json.dumps([{"script": "/old.py"}, session]))
     text = page_of(ResultGrid.from_directory(copy)).text
     for told in (
@@ -333,13 +338,32 @@ def one_trial(make):
         (one_trial, "loss", "No parameter differs between trials."),
         (one_trial, None, "The experiment names no metric and no mode"),
         (lambda make: [make.failed("a"), make.failed("b")], "loss", "No trial has a finite value."),
-        (lambda make: [make.trial("a", [{"loss": math.nan}]), make.trial("b", [{"loss": math.inf}])], "loss", "No trial has a finite"),
-        (lambda make: [make.trial("a"), make.trial("b", [{"loss": "text"}])], "loss", "No trial reported 'loss' as a number."),
+        (
+            lambda make: [
+                make.trial("a", [{"loss": math.nan}]),
+                make.trial("b", [{"loss": math.inf}]),
+            ],
+            "loss",
+            "No trial has a finite",
+        ),
+        (
+            lambda make: [make.trial("a"), make.trial("b", [{"loss": "text"}])],
+            "loss",
+            "No trial reported 'loss' as a number.",
+        ),
         (lambda make: [make.trial("a", status=Status.PENDING, ending=None)], "loss", "1 pending"),
-        (lambda make: [make.trial(f"t{n}", [{"loss": n}], config={"x": n}) for n in range(12)], "loss", "Parameter importance"),
-        (lambda make: [make.trial(f"t{n}", [{"loss": 1.0}], config={"x": n}) for n in range(12)], "loss", "Best loss"),
+        (
+            lambda make: [make.trial(f"t{n}", [{"loss": n}], config={"x": n}) for n in range(12)],
+            "loss",
+            "Parameter importance",
+        ),
+        (
+            lambda make: [make.trial(f"t{n}", [{"loss": 1.0}], config={"x": n}) for n in range(12)],
+            "loss",
+            "Best loss",
+        ),
     ],
-)  # fmt: skip
+)
 def test_there_is_a_page_of_whatever_there_is(make, grid, page_of, matter):
     trials, metric, told = matter
     page = page_of(grid(trials(make), metric, metric and "min"))

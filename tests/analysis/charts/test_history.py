@@ -8,9 +8,9 @@ import pytest
 from tuner.analysis.charts.history import history_over_time, history_over_trials
 from tuner.analysis.charts.pareto import checked_objectives, pareto
 from tuner.analysis.charts.plots import PlotData
-from tuner.analysis.charts.slots import spans
+from tuner.analysis.charts.slots import run_intervals
 from tuner.analysis.charts.source import Source
-from tuner.analysis.charts.timeline import Attempt
+from tuner.analysis.charts.timeline import TimedAttempt
 from tuner.journal.rows import MemoryRows
 
 
@@ -58,7 +58,7 @@ def test_over_time_a_journal_tells_each_improvement_and_the_end(experiment):
     source = grid._source()
     steps = history_over_time(source)
     assert [step.best for step in steps[:-1]] == sorted({step.best for step in steps}, reverse=True)
-    assert steps[-1].time_s == source.chronicle.end_s
+    assert steps[-1].time_s == source.timeline.end_s
     assert steps[-1].best == min(trial.summary["loss"].min for trial in grid.trials)
     assert [step.time_s for step in steps] == sorted(step.time_s for step in steps)
 
@@ -116,23 +116,35 @@ def test_a_tradeoff_is_between_known_metrics_with_a_mode_each(source, metrics, m
 
 def test_runs_that_overlap_have_slots_of_their_own(source):
     experiment = source({"a": [{"loss": 1.0}], "b": [], "c": []})
-    experiment.chronicle.attempts[:] = [
-        Attempt("a", 1, 0.0, 4.0, "stopped", "pause"), Attempt("b", 1, 1.0, 3.0, "failed"), Attempt("c", 1, 3.0, 5.0, "completed"),
-        Attempt("a", 2, 4.0, 6.0, "stopped", "stop"), Attempt("b", 2, 4.5, 7.0, "stopped", "exploit"),
-    ]  # fmt: skip
-    assert [(span.slot, span.trial_id, span.attempt, span.state) for span in spans(experiment)] == [
-        (0, "a", 1, "paused"), (1, "b", 1, "failed"), (1, "c", 1, "completed"), (0, "a", 2, "stopped early"), (2, "b", 2, "replaced"),
-    ]  # fmt: skip
+    experiment.timeline.attempts[:] = [
+        TimedAttempt("a", 1, 0.0, 4.0, "stopped", "pause"),
+        TimedAttempt("b", 1, 1.0, 3.0, "failed"),
+        TimedAttempt("c", 1, 3.0, 5.0, "completed"),
+        TimedAttempt("a", 2, 4.0, 6.0, "stopped", "stop"),
+        TimedAttempt("b", 2, 4.5, 7.0, "stopped", "exploit"),
+    ]
+    assert [
+        (interval.slot, interval.trial_id, interval.attempt, interval.state)
+        for interval in run_intervals(experiment)
+    ] == [
+        (0, "a", 1, "paused"),
+        (1, "b", 1, "failed"),
+        (1, "c", 1, "completed"),
+        (0, "a", 2, "stopped early"),
+        (2, "b", 2, "replaced"),
+    ]
 
 
 def test_no_two_runs_share_a_slot_at_one_time(experiment):
     for kind in ("asha", "promotion", "pbt"):
-        found = spans(experiment(kind)._source())
+        found = run_intervals(experiment(kind)._source())
         assert found
-        for slot in {span.slot for span in found}:
-            there = sorted((span.start_s, span.end_s) for span in found if span.slot == slot)
+        for slot in {interval.slot for interval in found}:
+            there = sorted(
+                (interval.start_s, interval.end_s) for interval in found if interval.slot == slot
+            )
             assert all(end <= start for (_, end), (start, _) in pairwise(there))
 
 
 def test_where_there_is_no_journal_there_are_no_slots(source):
-    assert spans(source({"a": [{"loss": 1.0}]})) == []
+    assert run_intervals(source({"a": [{"loss": 1.0}]})) == []

@@ -13,7 +13,7 @@ from tuner.analysis.charts.rungs import rungs
 
 def by_level(entries):
     return {
-        level: Counter(entry.fate for entry in entries if entry.level == level)
+        level: Counter(entry.outcome for entry in entries if entry.level == level)
         for level in dict.fromkeys(entry.level for entry in entries)
     }
 
@@ -27,11 +27,11 @@ def test_all_trials_of_asha_stand_at_the_first_rung_and_those_that_went_on_at_th
     assert levels[1]["went on"] == levels[3].total()
     assert levels[3]["went on"] == levels[9]["fully trained"] == levels[9].total()
     stopped = [trial.trial_id for trial in grid.trials if trial.ending == "stopped early"]
-    assert sorted(entry.trial_id for entry in entries if entry.fate == "stopped") == stopped
+    assert sorted(entry.trial_id for entry in entries if entry.outcome == "stopped") == stopped
 
 
 def test_who_is_stopped_is_worse_than_the_cutoff_and_has_its_rank(experiment):
-    stopped = [entry for entry in rungs(experiment("asha")._source()) if entry.fate == "stopped"]
+    stopped = [entry for entry in rungs(experiment("asha")._source()) if entry.outcome == "stopped"]
     assert stopped
     assert all(
         entry.value > entry.cutoff
@@ -48,13 +48,13 @@ def test_who_goes_on_unasked_has_the_value_that_it_reported_there(experiment):
     ]
     rows = grid.plot.data.learning_curves().query("trial_id == @entry.trial_id and x == 1")
     assert entry.value == rows["value"].item()
-    assert (entry.fate, entry.cutoff, entry.rank) == ("went on", None, None)
+    assert (entry.outcome, entry.cutoff, entry.rank) == ("went on", None, None)
 
 
 def test_promotion_tells_who_was_promoted_by_what(experiment):
     entries = rungs(experiment("promotion")._source())
     assert by_level(entries)[1] == {"stopped": 6, "went on": 3}
-    assert {entry.rule for entry in entries if entry.level == 1 and entry.fate == "went on"} <= {
+    assert {entry.rule for entry in entries if entry.level == 1 and entry.outcome == "went on"} <= {
         "asha.promotion",
         "asha.last_resort",
     }
@@ -68,9 +68,9 @@ def test_hyperband_has_brackets_each_with_its_levels(experiment):
     }
     assert levels == {0: [1, 3, 9], 1: [3, 9]}
     first = [entry for entry in entries if (entry.bracket, entry.level) == (0, 1)]
-    assert Counter(entry.fate for entry in first) == {"went on": 3, "stopped": 6}
-    kept = [entry.value for entry in first if entry.fate == "went on"]
-    assert min(kept) >= max(entry.value for entry in first if entry.fate == "stopped")
+    assert Counter(entry.outcome for entry in first) == {"went on": 3, "stopped": 6}
+    kept = [entry.value for entry in first if entry.outcome == "went on"]
+    assert min(kept) >= max(entry.value for entry in first if entry.outcome == "stopped")
 
 
 @pytest.mark.parametrize("kind", ["plain", "pbt"])
@@ -80,17 +80,17 @@ def test_who_compares_at_no_rungs_has_none(experiment, kind):
 
 def test_stretches_follow_the_exploits(experiment):
     grid = experiment("pbt")
-    stretches = lineage(grid._source())
-    assert len(stretches) == sum(len(trial.grafts) + 1 for trial in grid.trials)
+    segments = lineage(grid._source())
+    assert len(segments) == sum(len(trial.grafts) + 1 for trial in grid.trials)
     for trial in grid.trials:
-        own = [stretch for stretch in stretches if stretch.trial_id == trial.trial_id]
-        assert [stretch.donor_id for stretch in own] == [
+        own = [segment for segment in segments if segment.trial_id == trial.trial_id]
+        assert [segment.donor_id for segment in own] == [
             None,
             *(graft.donor_id for graft in trial.grafts),
         ]
         assert own[-1].last_iteration == trial.iteration
         assert own[-1].config == trial.evaluated_params
-    assert {stretch.trial_id for stretch in stretches if stretch.is_in_best} >= {
+    assert {segment.trial_id for segment in segments if segment.is_in_best} >= {
         grid.get_best_result().trial_id
     }
 
@@ -125,7 +125,7 @@ def test_a_schedule_is_what_the_policy_file_says(experiment):
 
 def test_a_slice_of_the_grid_tells_of_its_own_trials(experiment):
     part = experiment("pbt")[:1]
-    assert {stretch.trial_id for stretch in lineage(part._source())} <= {"t00000"}
+    assert {segment.trial_id for segment in lineage(part._source())} <= {"t00000"}
     assert {step.ancestor_id for step in schedules(part._source())} <= {"t00000"}
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tuner.analysis.charts.source import Source
-from tuner.analysis.charts.summary import failed, headline, saving, slowest
+from tuner.analysis.charts.summary import failed, saving, slowest, summarize
 from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
 
@@ -32,7 +32,7 @@ def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
         make.failed("c"),
         timed(make, "d", 1, ending=TerminationReason.STOPPED_EARLY),
     ]
-    told = headline(source(trials))
+    told = summarize(source(trials))
     assert (told.name, told.path, told.best_trial_id, told.best_value) == (
         tmp_path.name,
         str(tmp_path),
@@ -62,7 +62,7 @@ def test_nothing_is_saved_where_nothing_was_stopped_early(make, source):
 
 
 def test_an_experiment_without_anything_is_told_as_well(source):
-    told = headline(source([], metric=None, mode=None))
+    told = summarize(source([], metric=None, mode=None))
     assert (told.best_trial_id, told.num_trials, told.run_s, told.saving) == (None, 0, 0.0, None)
     assert math.isnan(told.best_value)
 
@@ -70,11 +70,11 @@ def test_an_experiment_without_anything_is_told_as_well(source):
 def test_times_of_a_journal_count_all_attempts(experiment):
     grid = experiment("pbt")
     source = grid._source()
-    attempts = source.chronicle.attempts
-    assert headline(source).run_s == pytest.approx(
+    attempts = source.timeline.attempts
+    assert summarize(source).run_s == pytest.approx(
         sum(attempt.end_s - attempt.start_s for attempt in attempts)
     )
-    assert headline(source).wall_s == source.chronicle.end_s
+    assert summarize(source).wall_s == source.timeline.end_s
 
 
 def test_the_slowest_come_first(make, source):

@@ -6,7 +6,7 @@ import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM
-from tuner.analysis.charts.timeline import Attempt, Chronicle, Improvement
+from tuner.analysis.charts.timeline import Improvement, TimedAttempt, Timeline
 from tuner.core.events import (
     Outcome,
     PauseRequested,
@@ -44,13 +44,18 @@ def exited(trial_id, outcome, attempt=1):
 
 def test_attempts_have_their_times_and_what_had_been_decided_last():
     records = told(
-        started("a"), started("b"), result("a", 1, 0.5, Pause("a", RUNG)), exited("a", Outcome.STOPPED),
-        started("a", 2), exited("b", Outcome.FAILED), exited("a", Outcome.COMPLETED, 2),
-    )  # fmt: skip
-    assert Chronicle(records, {"a", "b"}).attempts == [
-        Attempt("a", 1, 0.0, 3.0, "stopped", "pause"),
-        Attempt("b", 1, 1.0, 5.0, "failed"),
-        Attempt("a", 2, 4.0, 6.0, "completed"),
+        started("a"),
+        started("b"),
+        result("a", 1, 0.5, Pause("a", RUNG)),
+        exited("a", Outcome.STOPPED),
+        started("a", 2),
+        exited("b", Outcome.FAILED),
+        exited("a", Outcome.COMPLETED, 2),
+    )
+    assert Timeline(records, {"a", "b"}).attempts == [
+        TimedAttempt("a", 1, 0.0, 3.0, "stopped", "pause"),
+        TimedAttempt("b", 1, 1.0, 5.0, "failed"),
+        TimedAttempt("a", 2, 4.0, 6.0, "completed"),
     ]
 
 
@@ -60,20 +65,20 @@ def test_an_end_outweighs_what_is_decided_beside_it():
         result("a", 9, 0.1, Stop("a", RUNG, is_complete=True), Pause("a", RUNG)),
         exited("a", Outcome.STOPPED),
     )
-    assert Chronicle(records, {"a"}).attempts == [
-        Attempt("a", 1, 0.0, 2.0, "stopped", "stop", is_complete=True)
+    assert Timeline(records, {"a"}).attempts == [
+        TimedAttempt("a", 1, 0.0, 2.0, "stopped", "stop", is_complete=True)
     ]
 
 
 @pytest.mark.parametrize(
-    ("wish", "verdict"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")]
+    ("wish", "last_decision"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")]
 )
-def test_what_the_user_wants_is_told_as_well(wish, verdict):
+def test_what_the_user_wants_is_told_as_well(wish, last_decision):
     assert (
-        Chronicle(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"})
+        Timeline(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"})
         .attempts[0]
-        .verdict
-        == verdict
+        .last_decision
+        == last_decision
     )
 
 
@@ -85,9 +90,9 @@ def test_an_attempt_without_an_end_lasts_until_the_last_record_or_the_next_drive
         encode(started("a", 2)[0], 10.0),
         mark("close", 12.0),
     ]
-    assert Chronicle(records, {"a"}).attempts == [
-        Attempt("a", 1, 0.0, 1.0),
-        Attempt("a", 2, 10.0, 12.0),
+    assert Timeline(records, {"a"}).attempts == [
+        TimedAttempt("a", 1, 0.0, 1.0),
+        TimedAttempt("a", 2, 10.0, 12.0),
     ]
 
 
@@ -97,25 +102,27 @@ def test_decisions_know_the_iteration_and_numbers_that_json_does_not():
         result("a", 3, 0.5, Pause("a", RUNG), Save("a", RUNG)),
         (TurnEnded(), [Resume("a", RUNG), clone]),
     )
-    decided = Chronicle(records, {"a", "b"}).decided
-    assert [(one.trial_id, one.time_s, one.iteration, one.kind) for one in decided] == [
-        ("a", 0.0, 3, "pause"), ("a", 1.0, 3, "resume"), ("b", 1.0, 0, "exploit"),
-    ]  # fmt: skip
-    assert math.isnan(decided[0].number("missing", "cutoff"))
-    assert decided[0].number("level", "rung") == 3
-    assert decided[0].number("nothing") is None
+    decisions = Timeline(records, {"a", "b"}).decisions
+    assert [(one.trial_id, one.time_s, one.iteration, one.kind) for one in decisions] == [
+        ("a", 0.0, 3, "pause"),
+        ("a", 1.0, 3, "resume"),
+        ("b", 1.0, 0, "exploit"),
+    ]
+    assert math.isnan(decisions[0].number("missing", "cutoff"))
+    assert decisions[0].number("level", "rung") == 3
+    assert decisions[0].number("nothing") is None
 
 
 def test_numbers_that_were_read_as_texts_are_texts():
     records = told((TurnEnded(), [Stop("a", Reason("pbt.exploit", {"donor": "t00001"}))]))
-    assert Chronicle(records, {"a"}).decided[0].number("donor") is None
+    assert Timeline(records, {"a"}).decisions[0].number("donor") is None
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("min", [0.9, 0.3]), ("max", [0.9, 1.5])])
 def test_improvements_are_results_better_than_all_before_them(mode, expected):
     losses = [math.nan, 0.9, 0.9, 0.3, math.inf, 1.5, 0.8]
     records = told(*(result("a", number, loss) for number, loss in enumerate(losses, start=1)))
-    found = Chronicle(records, {"a"}, "loss", mode).improvements
+    found = Timeline(records, {"a"}, "loss", mode).improvements
     assert [one.value for one in found] == expected
     assert found[0] == Improvement(1.0, "a", 2, 0.9)
 
@@ -127,15 +134,15 @@ def test_trials_that_are_none_of_its_own_are_passed_over():
         result("b", 1, 0.5, Stop("b", RUNG)),
         exited("b", Outcome.STOPPED),
     )
-    chronicle = Chronicle(records, {"a"}, "loss", "min")
+    timeline = Timeline(records, {"a"}, "loss", "min")
     assert (
-        [one.trial_id for one in chronicle.attempts],
-        chronicle.decided,
-        chronicle.improvements,
+        [one.trial_id for one in timeline.attempts],
+        timeline.decisions,
+        timeline.improvements,
     ) == (["a"], [], [])
 
 
 def test_reports_tell_when_a_level_was_first_reached():
     records = told(result("a", 1, 0.5), result("a", 4, 0.4), result("a", 5, 0.3))
-    reports = Chronicle(records, {"a"}, "loss", "min").reports["a"]
+    reports = Timeline(records, {"a"}, "loss", "min").reports["a"]
     assert (reports.at(1), reports.at(3), reports.at(6)) == ((0.0, 0.5), (1.0, 0.4), None)

@@ -9,7 +9,7 @@ import tuner as tune
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
 from tests.core.conversation import BOOM
 from tuner.analysis import ResultGrid
-from tuner.analysis.explain import story_of
+from tuner.analysis.explain import explain_trial
 from tuner.core.events import (
     CheckpointSaved,
     Outcome,
@@ -70,7 +70,7 @@ def records():
 
 
 def test_the_story_is_told_in_order_with_every_number(trial):
-    assert story_of(trial, records(), "loss") == [
+    assert explain_trial(trial, records(), "loss") == [
         "t00001: TERMINATED after 0 iterations, stopped early: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
         "     1.00 s  is suggested: lr=0.1, deep/layers=2",
         "     2.00 s  attempt 1 begins",
@@ -94,7 +94,7 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
     before = [suggested, at(2.0, WorkerStarted("t00001", 1, 4711))]
     restored = {**suggested, "k": "restarted", "id": None, "t": 3.0}
     afterwards = [at(4.0, WorkerStarted("t00001", 2, 4712))]
-    assert story_of(trial, [restored, *before, restored, *afterwards, restored])[1:] == [
+    assert explain_trial(trial, [restored, *before, restored, *afterwards, restored])[1:] == [
         "     1.00 s  is suggested: lr=0.1",
         "     2.00 s  attempt 1 begins",
         "     3.00 s  the experiment is restored; trials that ran start again from their latest checkpoints",
@@ -103,9 +103,9 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
 
 
 def test_an_attempt_that_could_not_be_saved_is_told_as_such(trial):
-    (told,) = story_of(trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])])[
-        1:
-    ]
+    (told,) = explain_trial(
+        trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])]
+    )[1:]
     assert told == "     1.00 s  attempt 1 ends, since it could not be saved: ValueError: boom"
 
 
@@ -115,14 +115,14 @@ def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(t
         for attempt in (1, 2)
     ]
     trial.attempt = 2
-    told = story_of(trial, records, why_given_up="it has failed")[1:]
+    told = explain_trial(trial, records, why_given_up="it has failed")[1:]
     assert told == [
         "     1.00 s  attempt 1 ends, failed: ValueError: boom",
         "     2.00 s  attempt 2 ends, failed: ValueError: boom",
         "     2.00 s  is not tried again: it has failed",
     ]
     stopped = encode(TrialStopRequested("t00001"), 1.5, [])
-    assert story_of(trial, [records[0], stopped, records[1]], why_given_up="it has failed")[
+    assert explain_trial(trial, [records[0], stopped, records[1]], why_given_up="it has failed")[
         -1
     ].endswith("ValueError: boom")
 
