@@ -24,11 +24,13 @@ _OF_ONE_RUN: Final = frozenset({"callbacks", "verbose", "if_exists"})
 def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, float]] = ()) -> str:
     """Return code that declares the same experiment: trainable, space, searcher, scheduler, seed and limits.
 
-    What ``experiment.json`` only describes, such as functions of the user's, stands there as ``...`` behind a comment that names it.
+    What ``experiment.json`` only describes, such as functions of the user's, stands there as
+    ``...`` behind a comment that names it.
 
     Args:
         declaration: What `read_declaration` returned.
-        requests: The resources that the trials asked for, of which the declaration has but those that no configuration decides.
+        requests: The resources that the trials asked for, of which the declaration has but those
+            that no configuration decides.
     """
     trainable = declaration.get("trainable") or {}
     name = _trainable_name(trainable)

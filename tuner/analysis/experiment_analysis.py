@@ -59,21 +59,26 @@ class ByTrial(dict[str, T]):
 class ExperimentAnalysis:
     """A thin view of a `ResultGrid` under older names; new code asks the grid itself.
 
-    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction; what is named ``best_`` needs one.
+    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction; what is named
+    ``best_`` needs one.
 
     Args:
-        experiment: The results, or the directory of an experiment, which is read as by `ResultGrid.from_directory`.
-        default_metric: For a directory: what is optimised, where the directory does not say, or another metric than it says.
-        default_mode: For a directory: ``"min"`` if smaller values of the metric are better, ``"max"`` if larger ones are.
+        experiment: The results, or the directory of an experiment, which is read as by
+            `ResultGrid.from_directory`.
+        default_metric: For a directory: what is optimised, where the directory does not say, or
+            another metric than it says.
+        default_mode: For a directory: ``"min"`` if smaller values of the metric are better,
+            ``"max"`` if larger ones are.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no experiment in it.
         ValueError: If metric or mode are given beside a `ResultGrid`, which knows its own.
 
     Departures:
-        Best trials are those of `ResultGrid.get_best_result`, and steps that are equally good those that came last. `best_result`,
-        `best_checkpoint` and `best_dataframe` say why there is no best trial. A metric that no trial reported is an error in `dataframe`,
-        where Ray Tune returns the last results. Nothing is unpickled.
+        Best trials are those of `ResultGrid.get_best_result`, and steps that are equally good those
+        that came last. `best_result`, `best_checkpoint` and `best_dataframe` say why there is no
+        best trial. A metric that no trial reported is an error in `dataframe`, where Ray Tune
+        returns the last results. Nothing is unpickled.
     """
 
     def __init__(
@@ -177,11 +182,12 @@ class ExperimentAnalysis:
         """Return the best trial; see `ResultGrid.get_best_result` for the arguments.
 
         Returns:
-            The trial, and None, with a warning, where none can be compared: none reported the metric, or none a finite value. The only
-            trial of an experiment is returned unseen.
+            The trial, and None, with a warning, where none can be compared: none reported the
+            metric, or none a finite value. The only trial of an experiment is returned unseen.
 
         Raises:
-            ValueError: If no metric is named here or in the `TuneConfig`, or mode or scope is unknown.
+            ValueError: If no metric is named here or in the `TuneConfig`, or mode or scope is
+                unknown.
         """
         if len(self._grid) == 1:
             return self._grid.trials[0]

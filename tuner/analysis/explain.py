@@ -53,7 +53,8 @@ def explain_trial(
         trial: The trial.
         records: The experiment's journal, or all of it that concerns the trial.
         metric: The metric that is told with each result, flattened; None for none.
-        why_given_up: Why it was not tried again, where it has failed for good, see `RetryPolicy.why_given_up`; empty if nothing tells.
+        why_given_up: Why it was not tried again, where it has failed for good, see
+            `RetryPolicy.why_given_up`; empty if nothing tells.
     """
     explainer = _TrialExplainer(trial, metric, why_given_up)
     lines = [f"{trial.trial_id}: {_status_text(trial)}"]

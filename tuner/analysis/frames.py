@@ -70,8 +70,8 @@ def in_order_of_appearance(rows: Iterable[Iterable[str]]) -> list[str]:
 def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
     """Return the columns of a table in their usual order.
 
-    The trial first, then its metrics, the iteration, the hyperparameters, how the trial ended, what the engine adds to each result, and
-    the trial's directory.
+    The trial first, then its metrics, the iteration, the hyperparameters, how the trial ended, what
+    the engine adds to each result, and the trial's directory.
 
     Args:
         names: The columns.
@@ -98,13 +98,15 @@ def to_frame(
 ) -> pd.DataFrame:
     """Return flat rows as a table; a value that a row lacks, or that was reported as None, is missing in the pandas sense.
 
-    Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64`` where some are missing). Columns of truth
-    values stay usable as masks (``boolean`` where some are missing, in which case a missing one selects nothing). Everything else is what
-    pandas makes of it.
+    Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64``
+    where some are missing). Columns of truth values stay usable as masks (``boolean`` where some
+    are missing, in which case a missing one selects nothing). Everything else is what pandas makes
+    of it.
 
     Args:
         rows: Flat rows, in the order of the table.
-        columns: The columns and their order; None takes every key in the order in which they first appear.
+        columns: The columns and their order; None takes every key in the order in which they first
+            appear.
     """
     import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
@@ -167,7 +169,8 @@ class TableTrial:
 class MetricsFrames:
     """The frames of an experiment's trials, read in one pass over all results, unless only a few out of very many are asked for.
 
-    To find the results of one trial in a journal takes about half the time of reading those of all, but hardly any memory.
+    To find the results of one trial in a journal takes about half the time of reading those of all,
+    but hardly any memory.
 
     Args:
         trials: The trials.

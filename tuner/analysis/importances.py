@@ -66,7 +66,8 @@ class Importances:
 
     Attributes:
         shares: The importance of each parameter, in descending order; they add up to 1.
-        std_errors: The standard error of each, by a bootstrap over the trials; NaN where it was not estimated.
+        std_errors: The standard error of each, by a bootstrap over the trials; NaN where it was not
+            estimated.
         num_trials: How many trials were compared.
         iteration: At which ``training_iteration``; None where each was compared at its last result.
     """
@@ -82,13 +83,15 @@ def evaluated_trials(
 ) -> tuple[list[Evaluated], int | None]:
     """Return the trials that can be compared, and the iteration at which they are; None for that of the last result of each.
 
-    A trial's value at an iteration is its newest one up to there; trials that ended before it, or without a finite value, are left out.
+    A trial's value at an iteration is its newest one up to there; trials that ended before it, or
+    without a finite value, are left out.
 
     Args:
         trials: The trials.
         rows: Their results; read only of trials that went beyond the iteration.
         metric: Name of the metric, flattened.
-        at: An iteration; ``"common"`` for the largest one that three quarters of the trials reached; ``"last"`` for no common one.
+        at: An iteration; ``"common"`` for the largest one that three quarters of the trials
+            reached; ``"last"`` for no common one.
 
     Raises:
         ValueError: If `at` is none of them.
@@ -166,11 +169,13 @@ def importances(
         mode: ``"min"`` or ``"max"``: the direction in which the value is optimised.
         evaluator: One of `EVALUATORS`.
         iteration: Where they are compared, for the messages.
-        with_errors: Whether to estimate standard errors; with PED-ANOVA alone, since forests take too long to grow.
+        with_errors: Whether to estimate standard errors; with PED-ANOVA alone, since forests take
+            too long to grow.
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
-        ValueError: If there is no such evaluator, there are too few trials, or no parameter differs between them.
+        ValueError: If there is no such evaluator, there are too few trials, or no parameter differs
+            between them.
     """
     if evaluator not in EVALUATORS:
         raise ValueError(f"evaluator must be one of {', '.join(EVALUATORS)}, got {evaluator!r}")
@@ -219,7 +224,8 @@ class Column:
 
     Attributes:
         values: What they are, without those that are missing.
-        is_categorical: Whether they are compared as categories, by their text: some are no finite numbers.
+        is_categorical: Whether they are compared as categories, by their text: some are no finite
+            numbers.
         num_trials: How many trials there are, with this parameter or without.
     """
 

@@ -69,7 +69,8 @@ Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
 def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     """Return what a directory tells about the experiment in it.
 
-    Where a configuration held objects, their descriptions stand in their places; arrays are what they were.
+    Where a configuration held objects, their descriptions stand in their places; arrays are what
+    they were.
 
     Args:
         path: The experiment's directory; it may have been moved, and a driver may be writing in it.
@@ -103,7 +104,8 @@ def _replayed(
 ) -> tuple[Experiment, float]:
     """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
     with warnings.catch_warnings():
-        # A driver removes the older one while we look at it; and whoever restores is told of a damaged one.
+        # A driver removes the older one while we look at it; and whoever restores is told of a
+        # damaged one.
         warnings.simplefilter("ignore", RuntimeWarning)
         snapshot = load_newest(path)
     if snapshot is not None:
@@ -125,7 +127,8 @@ def _new_experiment(declaration: Mapping[str, Any]) -> Experiment:
         raise StorageError(
             f"the declaration is not as this release writes it ({cause!r}); it has to be whole to read the experiment"
         ) from cause
-    # What was decided is read, not asked for again: whoever sits in the scheduler's place only listens.
+    # What was decided is read, not asked for again: whoever sits in the scheduler's place only
+    # listens.
     return Experiment(settings, FIFOScheduler(), NoopStopper())
 
 
@@ -193,7 +196,8 @@ class OpenedExperiment:
         trials: Its trials.
         rows: Where their results are read when they are asked for.
         metric: The metric that it optimises, flattened; None where nothing tells.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None where nothing tells.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None where nothing
+            tells.
         retention: How its checkpoints are ranked.
         several: Metric and mode of each objective where it has several; else empty.
     """

@@ -1,7 +1,7 @@
 """An experiment's directory as Optuna sees one of its storages: for its dashboard and its plots, which may read and not write.
 
-Trials are translated each time they are asked for and something has been written since: a running experiment is seen as it runs, and its
-driver does nothing for it.
+Trials are translated each time they are asked for and something has been written since: a running
+experiment is seen as it runs, and its driver does nothing for it.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ class _Seen:
 class ExperimentStorage(BaseStorage):
     """A storage with one study, whose trials are those of an experiment.
 
-    The values of a trial are the newest ones that it has reported, by which `ResultGrid.get_best_result` compares trials. What Optuna has
-    no word for is put into the nearest: a trial that was stopped early is PRUNED, one that is paused or was interrupted is RUNNING, and
-    one that completed without a finite value has FAILED. With several objectives, for which Optuna has no pruning, a trial that was
-    stopped early is COMPLETE and has no intermediate values.
+    The values of a trial are the newest ones that it has reported, by which
+    `ResultGrid.get_best_result` compares trials. What Optuna has no word for is put into the
+    nearest: a trial that was stopped early is PRUNED, one that is paused or was interrupted is
+    RUNNING, and one that completed without a finite value has FAILED. With several objectives, for
+    which Optuna has no pruning, a trial that was stopped early is COMPLETE and has no intermediate
+    values.
 
     Args:
         path: The experiment's directory.
-        metric: What is optimised, where the directory does not say, or another than it says, or one of several objectives.
+        metric: What is optimised, where the directory does not say, or another than it says, or one
+            of several objectives.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
 
     Raises:

@@ -10,8 +10,9 @@ class Persistence:
     """The cost of saving in one session of an experiment; checkpoints, which workers write, are not part of it.
 
     Attributes:
-        share: Part of the session's time that went to saving: for which the driver was kept from serving trials, and CPU time of the
-            threads that sync and write. Meant to stay below 0.05.
+        share: Part of the session's time that went to saving: for which the driver was kept from
+            serving trials, and CPU time of the threads that sync and write. Meant to stay below
+            0.05.
         worst_share: The same in the worst minute; in a session without a whole minute, `share`.
         longest_pause_s: The longest time in seconds for which the driver was kept in one piece.
         num_bytes: Bytes written into journal, snapshots and log files.

@@ -58,7 +58,8 @@ def mode_for(
 
     Args:
         metric: The metric that is asked about; None for the experiment's own.
-        own_metric: The metric that the experiment optimises; None if it does not name one. Its mode counts for every metric then.
+        own_metric: The metric that the experiment optimises; None if it does not name one. Its mode
+            counts for every metric then.
         own_mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for unknown.
         several: Metric and mode of each objective of an experiment that has several.
     """
@@ -161,7 +162,8 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
 
     Args:
         trial: The trial.
-        rows: Where its results are read, unless the metric is the experiment's own, of which the engine keeps count.
+        rows: Where its results are read, unless the metric is the experiment's own, of which the
+            engine keeps count.
         metric: Flattened name of the metric.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
     """
@@ -184,7 +186,8 @@ def value_of(
         trial: The trial.
         rows: Where its results are read, if what the engine keeps count of does not tell.
         metric: Flattened name of the metric.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, which matters for the scope ``all``.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, which matters for the
+            scope ``all``.
         scope: Which of its values.
     """
     if metric not in trial.summary:
@@ -272,7 +275,8 @@ def with_newest(
 ) -> dict[str, Any]:
     """Return a trial's last result with the newest value of the metric where it lacks the metric.
 
-    A metric such as ``"val/loss"`` is then there under its flattened name and nested, since nothing tells how it was reported.
+    A metric such as ``"val/loss"`` is then there under its flattened name and nested, since nothing
+    tells how it was reported.
     """
     if metric is None or newest is None or not result or value_at(result, metric) is not None:
         return dict(result)

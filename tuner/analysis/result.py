@@ -53,27 +53,34 @@ class Result:
     Attributes:
         trial_id: The trial.
         path: The trial's directory.
-        config: Its present hyperparameters, nested as they were given. Where a scheduler changed them behind the last result, no result
-            was reached with them: ``metrics["config"]`` are those of the last one, `best_config` those of the best one.
-        metrics: Its last result, nested as reported, with the ``config`` in force at it and ``experiment_tag``; ``done`` tells whether the
-            trial is over. Where it never reported there are only these and ``trial_id``. A last result that lacks the experiment's metric
+        config: Its present hyperparameters, nested as they were given. Where a scheduler changed
+            them behind the last result, no result was reached with them: ``metrics["config"]`` are
+            those of the last one, `best_config` those of the best one.
+        metrics: Its last result, nested as reported, with the ``config`` in force at it and
+            ``experiment_tag``; ``done`` tells whether the trial is over. Where it never reported
+            there are only these and ``trial_id``. A last result that lacks the experiment's metric
             has the newest value that was reported. The row of the best step is `best_metrics`.
-        checkpoint: Its latest checkpoint, None without one. It is not always the best; see `best_checkpoint`.
-        error: Why it failed for good, with the traceback among its notes; None if it ended well, recovered or is not over.
-        status: Where it stood at the end of the experiment; None where its directory alone cannot tell.
+        checkpoint: Its latest checkpoint, None without one. It is not always the best; see
+            `best_checkpoint`.
+        error: Why it failed for good, with the traceback among its notes; None if it ended well,
+            recovered or is not over.
+        status: Where it stood at the end of the experiment; None where its directory alone cannot
+            tell.
         ending: Why it is over; None while it is not, or where its directory alone cannot tell.
-        metric: The metric by which the best step is chosen, flattened: the experiment's, or that given to `get_best_result`; None for
-            none.
+        metric: The metric by which the best step is chosen, flattened: the experiment's, or that
+            given to `get_best_result`; None for none.
         mode: Whether that metric is minimised (``"min"``) or maximised (``"max"``).
-        kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so that the best one is last.
+        kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so
+            that the best one is last.
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
         rows: Where all of its results are read when they are asked for.
         frames: The frames of all trials of the experiment; None where it is alone.
 
     Departures:
-        `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers the last result and, as ``checkpoint``, the latest
-        one only, whatever metric the trial was chosen by.
-        `error` is None for a trial that recovered, although Ray Tune takes the error file of its first attempt for its end.
+        `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers the last
+        result and, as ``checkpoint``, the latest one only, whatever metric the trial was chosen by.
+        `error` is None for a trial that recovered, although Ray Tune takes the error file of its
+        first attempt for its end.
     """
 
     trial_id: str
@@ -96,11 +103,13 @@ class Result:
         """Return the result of a trial of which there is only the directory.
 
         Args:
-            path: The trial's directory, wherever it has been moved to. What is read there is ``params.json``, ``result.json``
-                (``progress.csv`` where there is none), the manifests of the checkpoints and ``error.txt``.
+            path: The trial's directory, wherever it has been moved to. What is read there is
+                ``params.json``, ``result.json`` (``progress.csv`` where there is none), the
+                manifests of the checkpoints and ``error.txt``.
 
         Returns:
-            A result without `ending`, its checkpoints ranked by recency, with an error only if the trial did not go on after it.
+            A result without `ending`, its checkpoints ranked by recency, with an error only if the
+            trial did not go on after it.
 
         Raises:
             FileNotFoundError: If there is no such directory, or no file of a trial in it.
@@ -130,11 +139,13 @@ class Result:
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
         """The best of the kept checkpoints with the metrics of their results, in ascending order of score: the best one is last.
 
-        As many as ``CheckpointConfig.num_to_keep``, all without it. Ranked by ``checkpoint_score_attribute`` in the direction of
-        ``checkpoint_score_order``; without it by recency.
+        As many as ``CheckpointConfig.num_to_keep``, all without it. Ranked by
+        ``checkpoint_score_attribute`` in the direction of ``checkpoint_score_order``; without it by
+        recency.
 
         Raises:
-            CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and `get_best_checkpoint` likewise.
+            CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and
+                `get_best_checkpoint` likewise.
         """
         best = (
             self.kept_checkpoints
@@ -147,7 +158,8 @@ class Result:
     def best_metrics(self) -> dict[str, Any]:
         """The result of the best step, nested as reported, with the ``config`` in force at it; empty without one.
 
-        The best step is that with the best finite value of `metric` in the direction of `mode`, the latest of equal ones.
+        The best step is that with the best finite value of `metric` in the direction of `mode`, the
+        latest of equal ones.
         """
         place = self._best_place
         return (
@@ -165,8 +177,9 @@ class Result:
     def best_checkpoint(self) -> Checkpoint | None:
         """The checkpoint of the best step, or, where that has none, of the best step that has one.
 
-        Steps are compared as for `best_metrics`; without a metric it is the last of `best_checkpoints`. None without checkpoints, or
-        where no result with a checkpoint has the metric.
+        Steps are compared as for `best_metrics`; without a metric it is the last of
+        `best_checkpoints`. None without checkpoints, or where no result with a checkpoint has the
+        metric.
 
         Raises:
             CheckpointError: If one has been deleted or damaged since.
@@ -181,7 +194,8 @@ class Result:
 
         Args:
             metric: Name of the metric; ``"a/b"`` for a nested one.
-            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are. NaN is never better than a number.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are. NaN is never
+                better than a number.
 
         Returns:
             The checkpoint, None if the trial has none.
@@ -223,8 +237,9 @@ class Result:
     def metrics_dataframe(self) -> pd.DataFrame:
         """Every result of the trial as a row, flattened with ``/``, its configuration in ``config/...``; empty if it never reported.
 
-        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells whether the trial is over. The frames of
-        all trials are read together as soon as more than a few of them are asked for.
+        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells
+        whether the trial is over. The frames of all trials are read together as soon as more than a
+        few of them are asked for.
         """
         frames = self.frames or MetricsFrames(
             [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
@@ -325,7 +340,8 @@ def result_of(
         experiment_path: Directory of its experiment.
         rows: Where its results are read when they are asked for.
         retention: How its checkpoints are ranked.
-        metric: The metric that the experiment optimises, flattened, if it names one; it chooses the best step.
+        metric: The metric that the experiment optimises, flattened, if it names one; it chooses the
+            best step.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
         frames: The frames of all trials.
     """

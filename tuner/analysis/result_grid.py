@@ -65,11 +65,12 @@ class ResultGrid(Sequence[Result]):
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         retention: How the trials' checkpoints are ranked; None for by recency, all being kept.
         persistence: What saving has cost.
-        several: Metric and mode of each objective where the experiment has several; there may be no single `metric` then.
+        several: Metric and mode of each objective where the experiment has several; there may be no
+            single `metric` then.
 
     Departures:
-        Trials stay in the order of creation where Ray Tune moves a retried one to the end, and trials without a result have a row in
-        `get_dataframe`.
+        Trials stay in the order of creation where Ray Tune moves a retried one to the end, and
+        trials without a result have a row in `get_dataframe`.
     """
 
     def __init__(
@@ -116,18 +117,21 @@ class ResultGrid(Sequence[Result]):
     ) -> ResultGrid:
         """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
 
-        The experiment may have ended, been killed or moved, or still be running: what has been written so far is read, and a later call
-        reads more. Ray Tune's directories are read as well, from what is plain JSON in them, and so are those of which only the trials'
-        own files are left.
+        The experiment may have ended, been killed or moved, or still be running: what has been
+        written so far is read, and a later call reads more. Ray Tune's directories are read as
+        well, from what is plain JSON in them, and so are those of which only the trials' own files
+        are left.
 
         Args:
             path: The experiment's directory.
-            metric: What is optimised, where the directory does not say (Ray Tune's mode never is in it), or another than it says.
+            metric: What is optimised, where the directory does not say (Ray Tune's mode never is in
+                it), or another than it says.
             mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
 
         Returns:
-            The results of all trials. Objects in configurations are the text that describes them. Trials that were running are RUNNING;
-            their rows are read when they are asked for, and may go further by then.
+            The results of all trials. Objects in configurations are the text that describes them.
+            Trials that were running are RUNNING; their rows are read when they are asked for, and
+            may go further by then.
 
         Raises:
             FileNotFoundError: If there is no such directory, or no experiment in it.
@@ -147,7 +151,8 @@ class ResultGrid(Sequence[Result]):
             {'x': 1}
 
         Departures:
-            Ray Tune's restores a `Tuner` for this, with the training code at hand, and unpickles what lies in the directory.
+            Ray Tune's restores a `Tuner` for this, with the training code at hand, and unpickles
+            what lies in the directory.
         """
         if mode is not None:
             check_mode(mode)
@@ -239,28 +244,32 @@ class ResultGrid(Sequence[Result]):
         """Return the result of the best trial; of equally good ones, the one created first.
 
         Args:
-            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`. Trials that failed are compared
-                as well, by what they had reported.
-            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`, which
-                counts for its own metric alone.
-            scope: Which value of each trial counts: the ``last`` it reported, the mean of all (``avg``) or of the last five or ten
-                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best finite one it ever reported.
-            filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise infinities are compared as numbers, and NaN
-                is worse than any number.
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the
+                `TuneConfig`. Trials that failed are compared as well, by what they had reported.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for
+                that of the `TuneConfig`, which counts for its own metric alone.
+            scope: Which value of each trial counts: the ``last`` it reported, the mean of all
+                (``avg``) or of the last five or ten (``last-5-avg``, ``last-10-avg``), or, for
+                ``all``, the best finite one it ever reported.
+            filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise
+                infinities are compared as numbers, and NaN is worse than any number.
 
         Returns:
-            The best trial's result. Its `best_metrics` and `best_checkpoint` belong to the step at which this metric was best, which is
-            the step compared if the scope is ``all``; `metrics` and `checkpoint` are the latest, whatever the scope. A grid of one trial
+            The best trial's result. Its `best_metrics` and `best_checkpoint` belong to the step at
+            which this metric was best, which is the step compared if the scope is ``all``;
+            `metrics` and `checkpoint` are the latest, whatever the scope. A grid of one trial
             returns it unseen where neither here nor in the `TuneConfig` a metric is named.
 
         Raises:
-            ValueError: If no metric is named, no trial reported the one named here, or mode or scope is unknown.
-            RuntimeError: If no trial can be compared: none reported the metric, or none a finite value.
+            ValueError: If no metric is named, no trial reported the one named here, or mode or
+                scope is unknown.
+            RuntimeError: If no trial can be compared: none reported the metric, or none a finite
+                value.
 
         Departures:
-            The `TuneConfig`'s mode never counts for another metric than its own: Ray Tune takes it for any, so that the worst trial may be
-            returned. NaN never wins against a number, whether or not it is left out, and an unknown metric is answered with those that
-            exist.
+            The `TuneConfig`'s mode never counts for another metric than its own: Ray Tune takes it
+            for any, so that the worst trial may be returned. NaN never wins against a number,
+            whether or not it is left out, and an unknown metric is answered with those that exist.
         """
         if len(self) == 1 and metric is None and self._metric is None:
             return self._results[0]
@@ -284,7 +293,8 @@ class ResultGrid(Sequence[Result]):
     ) -> list[tuple[Result, float]]:
         """Return the trials that can be compared, best first, each with the value that it stands for.
 
-        The first is that of `get_best_result`, which explains the arguments. Of equally good ones the one created first is first.
+        The first is that of `get_best_result`, which explains the arguments. Of equally good ones
+        the one created first is first.
 
         Raises:
             ValueError: If no metric is named, or mode or scope is unknown.
@@ -309,19 +319,22 @@ class ResultGrid(Sequence[Result]):
     ) -> ResultGrid:
         """Return the results of the trials on the Pareto front: no other trial is better in one metric and at least as good in all others.
 
-        The last values of the metrics count, whatever the trials' status; a trial without a finite value of each is not compared.
-        Constraints of a searcher are not known here; leave out of the answer what does not satisfy them.
+        The last values of the metrics count, whatever the trials' status; a trial without a finite
+        value of each is not compared. Constraints of a searcher are not known here; leave out of
+        the answer what does not satisfy them.
 
         Args:
-            metrics: At least two metrics, ``"a/b"`` for a nested one; None for all objectives of the experiment.
-            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None where the experiment
-                optimises each of them.
+            metrics: At least two metrics, ``"a/b"`` for a nested one; None for all objectives of
+                the experiment.
+            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones
+                are; None where the experiment optimises each of them.
 
         Returns:
             A grid of these trials, best in the first metric first.
 
         Raises:
-            ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
+            ValueError: If they are not at least two with as many modes, or no trial reported one of
+                the metrics.
         """
         from tuner.analysis.charts.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
@@ -340,7 +353,8 @@ class ResultGrid(Sequence[Result]):
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write an HTML page with charts and tables of all trials: one file, which a browser opens without network or server.
 
-        Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page says which.
+        Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page
+        says which.
 
         Args:
             path: The file, which is replaced; in a directory it is ``report.html``.
@@ -360,8 +374,9 @@ class ResultGrid(Sequence[Result]):
         """Write the results as Parquet files; ``docs/tables.md`` tells their columns.
 
         Args:
-            path: A directory, which is made, for ``trials.parquet`` with a row for each trial, as in `get_dataframe`, and
-                ``results.parquet`` with every result of every trial. A name that ends in ``.parquet`` for the first of them alone.
+            path: A directory, which is made, for ``trials.parquet`` with a row for each trial, as
+                in `get_dataframe`, and ``results.parquet`` with every result of every trial. A name
+                that ends in ``.parquet`` for the first of them alone.
 
         Returns:
             The files that were written, which are replaced as a whole where they existed.
@@ -411,25 +426,29 @@ class ResultGrid(Sequence[Result]):
         """Return a table with a row for every trial, whatever its status, in the order of creation.
 
         Args:
-            filter_metric: Take of each trial the result with the best finite value of this metric, the latest of equal ones; ``"a/b"``
-                for a nested one. None takes the last result.
-            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode,
-                where that is its metric.
+            filter_metric: Take of each trial the result with the best finite value of this metric,
+                the latest of equal ones; ``"a/b"`` for a nested one. None takes the last result.
+            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are;
+                None for the `TuneConfig`'s mode, where that is its metric.
 
         Returns:
-            Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``; ``metric_iteration``; the hyperparameters
-            as ``config/...``; ``status``, ``ending`` (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing where the
-            trial is not over) and ``error``; what the engine adds to each result; and ``logdir``, the path of the trial's directory. Of the
-            experiment's metric the last results have the newest value, which was reported in ``metric_iteration``. ``done`` tells of every
-            trial whether it is over. A trial that never reported has its ``trial_id``, hyperparameters, ending and ``logdir``; one that
-            never reported the `filter_metric` has its last result. A metric named like one of these columns takes its place.
+            Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``;
+            ``metric_iteration``; the hyperparameters as ``config/...``; ``status``, ``ending``
+            (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing where the
+            trial is not over) and ``error``; what the engine adds to each result; and ``logdir``,
+            the path of the trial's directory. Of the experiment's metric the last results have the
+            newest value, which was reported in ``metric_iteration``. ``done`` tells of every trial
+            whether it is over. A trial that never reported has its ``trial_id``, hyperparameters,
+            ending and ``logdir``; one that never reported the `filter_metric` has its last result.
+            A metric named like one of these columns takes its place.
 
         Raises:
-            ValueError: If no trial reported the metric, or the mode is unknown, given without a metric, or lacking for it.
+            ValueError: If no trial reported the metric, or the mode is unknown, given without a
+                metric, or lacking for it.
 
         Departures:
-            Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and has no ``metric_iteration``,
-            ``status``, ``ending`` and ``error``.
+            Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and
+            has no ``metric_iteration``, ``status``, ``ending`` and ``error``.
         """
         if filter_metric is None:
             if filter_mode is not None:
@@ -445,10 +464,11 @@ class ResultGrid(Sequence[Result]):
         """Return a table with a row for every result of every trial, those of one trial after those of another: what plots are made of.
 
         Returns:
-            The columns of `Result.metrics_dataframe`: ``trial_id``; the metrics under flattened names; ``training_iteration``; the
-            configuration in force at the result as ``config/...``; and what the engine adds to each result. What a trial has not reported,
-            or has not among its hyperparameters, is missing. Results that were superseded by a retry are left out; trials that never
-            reported have no row.
+            The columns of `Result.metrics_dataframe`: ``trial_id``; the metrics under flattened
+            names; ``training_iteration``; the configuration in force at the result as
+            ``config/...``; and what the engine adds to each result. What a trial has not reported,
+            or has not among its hyperparameters, is missing. Results that were superseded by a
+            retry are left out; trials that never reported have no row.
 
         Raises:
             StorageError: If the journal cannot be read.
@@ -474,7 +494,8 @@ class ResultGrid(Sequence[Result]):
             5   t00001   4.0                   3        12
 
         Departures:
-            Ray Tune has a frame for each trial only, in which ``config/...`` is the last configuration in every row.
+            Ray Tune has a frame for each trial only, in which ``config/...`` is the last
+            configuration in every row.
         """
         return self._frames.joined()
 
@@ -487,34 +508,42 @@ class ResultGrid(Sequence[Result]):
     ) -> pd.Series[float]:
         """Return how much each hyperparameter mattered, as far as these trials can tell, whichever searcher proposed them.
 
-        Trials are compared after equally long training. Numbers are taken to have been searched on that scale, linear or logarithmic, on
-        which they lie more evenly; truth values, texts, lists and whatever else is no finite number are categories.
+        Trials are compared after equally long training. Numbers are taken to have been searched on
+        that scale, linear or logarithmic, on which they lie more evenly; truth values, texts, lists
+        and whatever else is no finite number are categories.
 
         Args:
-            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`.
-            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`, which
-                counts for its own metric alone.
-            evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best tenth of the trials, or the best five of
-                fewer than 50, which also judges parameters that only some trials have; ``"fanova"``, its share of the metric's variance in
-                a random forest; ``"mdi"``, its share of the decrease of impurity there. The forests leave out parameters that only some
-                trials have.
-            iteration: The ``training_iteration`` at which trials are compared, each by its newest value up to there; trials that ended
-                before it are left out. ``"common"`` is the largest one that three quarters of the trials reached. ``"last"`` compares each
-                trial by its last value; where a scheduler stopped some early, that mostly tells how long they trained.
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the
+                `TuneConfig`.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for
+                that of the `TuneConfig`, which counts for its own metric alone.
+            evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best
+                tenth of the trials, or the best five of fewer than 50, which also judges parameters
+                that only some trials have; ``"fanova"``, its share of the metric's variance in a
+                random forest; ``"mdi"``, its share of the decrease of impurity there. The forests
+                leave out parameters that only some trials have.
+            iteration: The ``training_iteration`` at which trials are compared, each by its newest
+                value up to there; trials that ended before it are left out. ``"common"`` is the
+                largest one that three quarters of the trials reached. ``"last"`` compares each
+                trial by its last value; where a scheduler stopped some early, that mostly tells how
+                long they trained.
 
         Returns:
-            The importances, which add up to 1, in descending order; the index holds the flattened names, e.g. ``"model/depth"``.
-            Parameters that are the same in all trials have 0. Its ``attrs`` hold ``num_trials`` and ``iteration``: how many trials were
-            compared, and where (None for ``"last"``). `plot.data.importances` has standard errors as well.
+            The importances, which add up to 1, in descending order; the index holds the flattened
+            names, e.g. ``"model/depth"``. Parameters that are the same in all trials have 0. Its
+            ``attrs`` hold ``num_trials`` and ``iteration``: how many trials were compared, and
+            where (None for ``"last"``). `plot.data.importances` has standard errors as well.
 
         Raises:
             ImportError: If Optuna or, for the forests, scikit-learn is not installed.
-            ValueError: If fewer than 20 trials can be compared, no parameter differs, or metric, mode or evaluator is unknown.
+            ValueError: If fewer than 20 trials can be compared, no parameter differs, or metric,
+                mode or evaluator is unknown.
             RuntimeError: If no trial reported the metric of the `TuneConfig`.
 
         Reference:
-            Watanabe, Bansal, Hutter. PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces. IJCAI 2023,
-            arXiv 2304.10255. Hutter, Hoos, Leyton-Brown. An Efficient Approach for Assessing Hyperparameter Importance. ICML 2014.
+            Watanabe, Bansal, Hutter. PED-ANOVA: Efficiently Quantifying Hyperparameter Importance
+            in Arbitrary Subspaces. IJCAI 2023, arXiv 2304.10255. Hutter, Hoos, Leyton-Brown. An
+            Efficient Approach for Assessing Hyperparameter Importance. ICML 2014.
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 

@@ -53,7 +53,8 @@ def trials_rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the same as flat rows, and the names of its columns in their order."""
     metrics = [flat_metrics(row) for row in chosen]
-    # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
+    # A metric of such a name is what was asked for; what the table tells of the trial must not
+    # overwrite it.
     told = [
         name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
     ]

@@ -71,7 +71,8 @@ class TrialFiles:
         config: Its hyperparameters; what JSON does not know stands there as text.
         rows: Its results, as `Rows` gives them.
         branches: The branch of each of them: how often the configuration had changed by then.
-        configs: The configuration of each branch, and behind them the present one where it is another one.
+        configs: The configuration of each branch, and behind them the present one where it is
+            another one.
         checkpoints: Its complete checkpoints, oldest first.
         error: Why it failed for good; None if it did not, or went on after its last failure.
     """
@@ -259,7 +260,8 @@ def _config(path: Path, otherwise: Any) -> dict[str, Any]:
 def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
     """Return the committed checkpoints; what was left of an unfinished one has another name or no manifest.
 
-    Ray Tune writes no manifests. Its checkpoints count where a result tells of them, and of a class, whose results never do, all of them.
+    Ray Tune writes no manifests. Its checkpoints count where a result tells of them, and of a
+    class, whose results never do, all of them.
     """
     paths = sorted(path for path in directory.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir())
     if (directory / RAY_PARAMS).is_file():
@@ -292,7 +294,8 @@ class TrialDirectories:
     """What the trials' own files tell.
 
     Attributes:
-        trials: The trials, in the order of their creation where that is known, else of their directories' names.
+        trials: The trials, in the order of their creation where that is known, else of their
+            directories' names.
         rows: Their results.
         metric: What the experiment optimised, None where nothing tells.
     """

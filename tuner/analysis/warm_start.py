@@ -172,28 +172,32 @@ def points_from(
 ) -> list[Point] | tuple[list[Point], list[float]]:
     r"""Return the configurations of an earlier experiment's best trials, for a searcher's ``points_to_evaluate``.
 
-    Reads the files that each trial leaves for people (``params.json``, ``result.json``, ``progress.csv``), of this engine's experiments
-    and of Ray Tune's alike. Nothing is unpickled and no training code is needed; the experiment may still be running.
+    Reads the files that each trial leaves for people (``params.json``, ``result.json``,
+    ``progress.csv``), of this engine's experiments and of Ray Tune's alike. Nothing is unpickled
+    and no training code is needed; the experiment may still be running.
 
     Args:
         path: The experiment's directory.
-        metric: Name of the metric, ``"a/b"`` for a nested one, whose last reported number counts; None for the experiment's own, where
-            its directory tells.
-        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the experiment's own.
+        metric: Name of the metric, ``"a/b"`` for a nested one, whose last reported number counts;
+            None for the experiment's own, where its directory tells.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the
+            experiment's own.
         num_points: How many configurations at most; of equal ones the best trial counts.
-        space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names, or, where
-            it is conditional, nested; what `sample_from` computes is left out, to be computed anew. Points with a value that lies outside
-            the space are left out as a whole, with a warning that names their trials. None returns whole configurations as they were
-            written down: objects as text, tuples as lists.
-        with_rewards: Whether to return the metric's values as well, for a searcher's ``evaluated_rewards``. Points that lack a searched
-            parameter are left out then.
+        space: The search space of the experiment to come. Points then hold its searched parameters
+            only, under flattened names, or, where it is conditional, nested; what `sample_from`
+            computes is left out, to be computed anew. Points with a value that lies outside the
+            space are left out as a whole, with a warning that names their trials. None returns
+            whole configurations as they were written down: objects as text, tuples as lists.
+        with_rewards: Whether to return the metric's values as well, for a searcher's
+            ``evaluated_rewards``. Points that lack a searched parameter are left out then.
 
     Returns:
         The configurations, the best first; with rewards a pair of two lists.
 
     Raises:
         FileNotFoundError: If there is no directory, or no trial in it.
-        ValueError: If no trial reported the metric as a finite number, or metric or mode are unknown.
+        ValueError: If no trial reported the metric as a finite number, or metric or mode are
+            unknown.
 
     Example:
         >>> import tuner as tune

@@ -228,9 +228,10 @@ def _discard_output() -> None:
 def main() -> None:
     """Inspect and manage experiments.
 
-    EXP is the directory of an experiment, or its name under the default storage path, ~/tuner_results. TRIAL is the id of a trial, the
-    beginning of one, or its number: 3 stands for t00003. An experiment may be running while it is looked at.
+    EXP is the directory of an experiment, or its name under the default storage path,
+    ~/tuner_results. TRIAL is the id of a trial, the beginning of one, or its number: 3 stands for
+    t00003. An experiment may be running while it is looked at.
 
-    Exit codes: 0 all is well, 1 something is wrong or there is nothing to show, 2 the command line is wrong, 3 an experiment cannot be
-    read or changed, 130 Ctrl-C.
+    Exit codes: 0 all is well, 1 something is wrong or there is nothing to show, 2 the command line
+    is wrong, 3 an experiment cannot be read or changed, 130 Ctrl-C.
     """

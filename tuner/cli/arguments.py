@@ -34,7 +34,8 @@ class ExperimentType(click.ParamType[Path]):
     """The directory of an experiment, or its name under the default storage path.
 
     Args:
-        allow_foreign: Take directories of Ray Tune's as well, and those of which only the trials' files are left.
+        allow_foreign: Take directories of Ray Tune's as well, and those of which only the trials'
+            files are left.
     """
 
     name = "experiment"

@@ -29,7 +29,8 @@ optional_trial_argument = click.argument(
 def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
     """Stop a running experiment, or one of its trials for good.
 
-    An experiment ends as by Ctrl-C: running trials save and leave, and it can be restored. A trial ends with its next report.
+    An experiment ends as by Ctrl-C: running trials save and leave, and it can be restored. A trial
+    ends with its next report.
 
     \b
     Examples:
@@ -52,8 +53,8 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
 def pause(experiment: Path, trial: str) -> int:
     """Lay a trial of a running experiment aside until it is resumed.
 
-    It saves and leaves with its next report, and what it occupied is free for others; a function leaves once it has reported a checkpoint.
-    tuner resume EXP TRIAL lets it go on.
+    It saves and leaves with its next report, and what it occupied is free for others; a function
+    leaves once it has reported a checkpoint. tuner resume EXP TRIAL lets it go on.
 
     \b
     Example:

@@ -31,9 +31,10 @@ _IMPORTANCES: Final = "/api/studies/0/param_importances"
 def dash(experiment: Path, port: int, objective: Objective) -> int:
     """Show an experiment in Optuna's dashboard, until Ctrl-C.
 
-    The dashboard reads the directory anew when it has changed, so a running experiment is seen as it runs, and can change nothing.
-    Trials that were stopped early are pruned there (complete, with several objectives), paused ones running. Importances are those of
-    get_param_importances, which compares trials at a common iteration. It listens on this machine alone. Needs the extra dash.
+    The dashboard reads the directory anew when it has changed, so a running experiment is seen as
+    it runs, and can change nothing. Trials that were stopped early are pruned there (complete, with
+    several objectives), paused ones running. Importances are those of get_param_importances, which
+    compares trials at a common iteration. It listens on this machine alone. Needs the extra dash.
 
     \b
     Example:

@@ -35,7 +35,8 @@ class Objective:
 
     Attributes:
         metric: A metric; None for the experiment's own.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for the experiment's own.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for the
+            experiment's own.
     """
 
     metric: str | None = None
@@ -95,7 +96,8 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
     """Return metric and mode of an experiment.
 
     Raises:
-        click.UsageError: If nothing tells one of them, or no trial has reported the metric though others were reported.
+        click.UsageError: If nothing tells one of them, or no trial has reported the metric though
+            others were reported.
     """
     metric, mode = objective_of(grid)
     if metric:
@@ -144,7 +146,8 @@ def trial_records(grid: ResultGrid) -> list[Record]:
             else dict.fromkeys(objectives)
         )
         record = _record(trial, grid[index], row, own)
-        # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
+        # A metric of such a name is what was asked for; what the table tells of the trial must not
+        # overwrite it.
         records.append(
             {
                 name: values.get(name) if name in reported else value

@@ -41,8 +41,8 @@ _FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layo
 def explain(experiment: Path, trial: str) -> int:
     """Tell what happened to a trial, and why.
 
-    Each decision stands there with the numbers it rested on: rungs and cut-offs, pauses and promotions, exploits, attempts and how they
-    ended.
+    Each decision stands there with the numbers it rested on: rungs and cut-offs, pauses and
+    promotions, exploits, attempts and how they ended.
 
     \b
     Example:
@@ -86,8 +86,9 @@ def tail(
 ) -> int:
     """Show the output of a trial: what its training code has printed.
 
-    It lies in the files stdout and stderr of the trial's directory, those of all attempts together; error has the tracebacks. Where
-    several files have something to show, a line tells which one it is.
+    It lies in the files stdout and stderr of the trial's directory, those of all attempts together;
+    error has the tracebacks. Where several files have something to show, a line tells which one it
+    is.
 
     \b
     Examples:

@@ -41,9 +41,10 @@ _KINDS: Final = ("csv", "json", "parquet")
 def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
     """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
 
-    The columns are those of ResultGrid.get_dataframe: metrics with a/b for nested ones, hyperparameters as config/NAME, status, logdir.
-    With --rows there is a line for each result that counts, trial after trial. Without -o CSV and JSON go to the standard output.
-    Parquet needs pyarrow.
+    The columns are those of ResultGrid.get_dataframe: metrics with a/b for nested ones,
+    hyperparameters as config/NAME, status, logdir. With --rows there is a line for each result that
+    counts, trial after trial. Without -o CSV and JSON go to the standard output. Parquet needs
+    pyarrow.
 
     \b
     Examples:
@@ -115,8 +116,8 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
 def report(experiment: Path, path: Path, objective: Objective) -> int:
     """Write an HTML report in one file, which opens without a network.
 
-    It shows learning curves, which hyperparameters matter, rungs and lineage, when which trial ran, and what failed. The experiment may
-    still be running.
+    It shows learning curves, which hyperparameters matter, rungs and lineage, when which trial ran,
+    and what failed. The experiment may still be running.
 
     \b
     Example:
@@ -162,8 +163,9 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
 ) -> int:
     """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
 
-    Tells how much time that scheduler would have saved, and how much worse the best trial that it would have found is. It can but judge
-    what was recorded: trials that were stopped early have no more to tell.
+    Tells how much time that scheduler would have saved, and how much worse the best trial that it
+    would have found is. It can but judge what was recorded: trials that were stopped early have no
+    more to tell.
 
     \b
     Example:

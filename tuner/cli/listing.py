@@ -51,9 +51,10 @@ _COLUMNS: Final = (
 def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
     """List the experiments at or under PATH, with their state and best trial, the latest to change first.
 
-    The best trial is the one whose last value of the metric is best; best is the best value that this trial has reported. PATH is the
-    default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be continued)
-    and damaged (tuner doctor says more). Nothing is changed, and running experiments are not held up.
+    The best trial is the one whose last value of the metric is best; best is the best value that
+    this trial has reported. PATH is the default storage path unless it is given. States: running (a
+    driver holds the experiment), finished, interrupted (it can be continued) and damaged (tuner
+    doctor says more). Nothing is changed, and running experiments are not held up.
 
     \b
     Examples:

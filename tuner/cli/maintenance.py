@@ -53,10 +53,11 @@ def prune(
 ) -> int:
     """Show what an experiment takes on the disk, and delete superseded checkpoints and leftovers.
 
-    A checkpoint is kept if one of the --keep options names it; without any of them the latest and the best one of every trial are kept.
-    In any case those stay from which an unfinished or failed trial, or another trial, is to go on, so that an experiment can be continued
-    as before. Logs, results and the journal are never touched, and nothing is deleted while a driver runs. The journal notes what is
-    gone, so tuner explain and Tuner.restore know of it.
+    A checkpoint is kept if one of the --keep options names it; without any of them the latest and
+    the best one of every trial are kept. In any case those stay from which an unfinished or failed
+    trial, or another trial, is to go on, so that an experiment can be continued as before. Logs,
+    results and the journal are never touched, and nothing is deleted while a driver runs. The
+    journal notes what is gone, so tuner explain and Tuner.restore know of it.
 
     \b
     Examples:
@@ -139,9 +140,10 @@ def size(size_bytes: Any) -> str:
 def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     """Check that an experiment is whole, and say what to do where it is not.
 
-    It looks at the folder's permissions, the declaration, the lock, every record of the journal, the snapshots, every checkpoint against
-    its manifest, leftovers, and the room that is left on the disk. Nothing is changed, and a driver may be at work. Ends with 0 where all
-    is well and with 1 where anything is damaged or left over.
+    It looks at the folder's permissions, the declaration, the lock, every record of the journal,
+    the snapshots, every checkpoint against its manifest, leftovers, and the room that is left on
+    the disk. Nothing is changed, and a driver may be at work. Ends with 0 where all is well and
+    with 1 where anything is damaged or left over.
 
     \b
     Examples:
@@ -184,10 +186,11 @@ def resume(experiment: Path, trial: str | None) -> int:
 
     With a trial, let that trial go on, which was paused while the experiment runs.
 
-    The command runs the experiment's script again, as it was started; TUNER_RESUME has the script continue the experiment in place of
-    beginning another. Where the script is not known, as after a notebook, a Python program with its imports is printed. On the
-    standard error stands how the experiment is, and what has to be filled in. Ends with 1, and prints no command on the standard output,
-    where the experiment is running or nothing is left to run.
+    The command runs the experiment's script again, as it was started; TUNER_RESUME has the script
+    continue the experiment in place of beginning another. Where the script is not known, as after a
+    notebook, a Python program with its imports is printed. On the standard error stands how the
+    experiment is, and what has to be filled in. Ends with 1, and prints no command on the standard
+    output, where the experiment is running or nothing is left to run.
 
     \b
     Examples:
@@ -235,9 +238,10 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
 def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
     """Train one trial again, alone, with the same seed and configuration.
 
-    Runs the experiment's script as it was started, with its recorded arguments unless others follow; in place of the experiment it trains
-    this trial, from its first iteration to the end of a full training, into an experiment of its own beside the other. At the end it says
-    how the results compare with those that were recorded. Ends with 1 where the trial fails.
+    Runs the experiment's script as it was started, with its recorded arguments unless others
+    follow; in place of the experiment it trains this trial, from its first iteration to the end of
+    a full training, into an experiment of its own beside the other. At the end it says how the
+    results compare with those that were recorded. Ends with 1 where the trial fails.
 
     \b
     Examples:

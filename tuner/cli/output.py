@@ -53,8 +53,10 @@ class Column:
         key: Where its values stand in the records.
         title: Its heading; the key where there is none.
         text: Writes a value.
-        rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0 stays.
-        beside: Key of the column without which it says nothing, such as a value without its metric; it is left out where that is.
+        rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0
+            stays.
+        beside: Key of the column without which it says nothing, such as a value without its metric;
+            it is left out where that is.
     """
 
     key: str
@@ -195,7 +197,8 @@ def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def as_json(value: Any) -> str:
     """Return a value as strict JSON.
 
-    Floats that are not finite become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, and what JSON cannot hold its description.
+    Floats that are not finite become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, and
+    what JSON cannot hold its description.
 
     Example:
         >>> print(as_json({"loss": float("nan"), "steps": 3}), end="")
@@ -232,7 +235,8 @@ def _name_of(value: float) -> str:
 def as_csv(records: Sequence[Record]) -> str:
     """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON.
 
-    Texts that a spreadsheet would run as formulas begin with an apostrophe, see `tuner.storage.spreadsheets`.
+    Texts that a spreadsheet would run as formulas begin with an apostrophe, see
+    `tuner.storage.spreadsheets`.
     """
     if not records:
         return ""
@@ -246,7 +250,8 @@ def as_csv(records: Sequence[Record]) -> str:
 
 def _line(cells: Iterable[Any]) -> str:
     file = io.StringIO(newline="")
-    # With another end of lines, the csv module of Python before 3.13 does not quote a carriage return, which would begin a new cell.
+    # With another end of lines, the csv module of Python before 3.13 does not quote a carriage
+    # return, which would begin a new cell.
     csv.writer(file, lineterminator=_QUOTED_ENDS).writerow(cells)
     return file.getvalue().removesuffix(_QUOTED_ENDS) + "\n"
 

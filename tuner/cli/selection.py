@@ -40,8 +40,8 @@ class Condition:
     Attributes:
         column: Name of a column.
         operator: One of ``== != < <= > >=``.
-        value: With what its value is compared: as numbers where both are numbers, or a number of seconds and a time span such as
-            ``1m30s``, else as texts.
+        value: With what its value is compared: as numbers where both are numbers, or a number of
+            seconds and a time span such as ``1m30s``, else as texts.
     """
 
     column: str
@@ -108,7 +108,8 @@ class Selection:
 
     Attributes:
         conditions: All of them have to hold.
-        sort: Columns to sort by, the first one first; lines without a value, or with NaN, come last.
+        sort: Columns to sort by, the first one first; lines without a value, or with NaN, come
+            last.
         is_descending: Largest first.
         columns: Columns to show; none for the usual ones.
         limit: How many lines at most; None for all.

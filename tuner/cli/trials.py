@@ -58,10 +58,11 @@ def show(
 ) -> int:
     """Show the trials of an experiment, or all about one of them.
 
-    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, status, ending, training_iteration and
-    time_total_s; the heading of a column names it as well. METRIC is the last value that was reported, in iteration metric_iteration,
-    and best/METRIC the best one, in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts "NaN",
-    "Infinity" and "-Infinity" there, and what a trial lacks is empty, or null.
+    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone,
+    status, ending, training_iteration and time_total_s; the heading of a column names it as well.
+    METRIC is the last value that was reported, in iteration metric_iteration, and best/METRIC the
+    best one, in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the
+    texts "NaN", "Infinity" and "-Infinity" there, and what a trial lacks is empty, or null.
 
     \b
     Examples:
@@ -178,11 +179,13 @@ def best(
 ) -> int:
     """Show the best trials and their configurations.
 
-    The best trial is the one whose last value of the metric is best, as in ResultGrid.get_best_result. Its best value, the iteration and
-    the configuration of that, and the best checkpoint with the values it was saved with are shown beside it, each with its own iteration.
-    Trials that failed, or still run, are compared by what they have reported. Ends with 1 where no trial has a finite value. As JSON
-    one trial is an object, several (--top) are a list. Where several metrics are optimised and --metric names none, the trials on the
-    Pareto front are shown: those that no other trial beats in all metrics.
+    The best trial is the one whose last value of the metric is best, as in
+    ResultGrid.get_best_result. Its best value, the iteration and the configuration of that, and the
+    best checkpoint with the values it was saved with are shown beside it, each with its own
+    iteration. Trials that failed, or still run, are compared by what they have reported. Ends with
+    1 where no trial has a finite value. As JSON one trial is an object, several (--top) are a list.
+    Where several metrics are optimised and --metric names none, the trials on the Pareto front are
+    shown: those that no other trial beats in all metrics.
 
     \b
     Examples:
@@ -318,8 +321,9 @@ def _checkpoint_key(name: str) -> str:
 def compare(experiments: tuple[Path, ...], objective: Objective, output: Output) -> int:
     """Compare experiments by their best trials, and by what was declared.
 
-    The best trial of each is the one whose last value of the metric is best; best is the best value that it has reported. Iterations and
-    time are those of all trials together. Below the table stands what the experiments declare otherwise than the first one.
+    The best trial of each is the one whose last value of the metric is best; best is the best value
+    that it has reported. Iterations and time are those of all trials together. Below the table
+    stands what the experiments declare otherwise than the first one.
 
     \b
     Example:

@@ -65,8 +65,8 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
 
     Args:
         experiment: The directory.
-        is_deep: Read the contents of all checkpoints and stored arrays, and compare them with what was written; else only names and
-            sizes of a checkpoint's files are compared.
+        is_deep: Read the contents of all checkpoints and stored arrays, and compare them with what
+            was written; else only names and sizes of a checkpoint's files are compared.
     """
     findings = [
         *_directory(experiment),

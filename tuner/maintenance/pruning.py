@@ -40,11 +40,13 @@ _BLOCK_BYTES: Final = 512
 class KeepRules:
     """Which checkpoints of trials that are over are kept; a checkpoint is kept if one of the rules names it.
 
-    What an unfinished or failed trial goes on from, and what another trial is about to read, is kept in any case.
+    What an unfinished or failed trial goes on from, and what another trial is about to read, is
+    kept in any case.
 
     Attributes:
         best: The best checkpoints of so many of the best trials; None for no such rule.
-        last: The latest checkpoint of every trial. Without any rule it is the latest and the best one of every trial.
+        last: The latest checkpoint of every trial. Without any rule it is the latest and the best
+            one of every trial.
     """
 
     best: int | None = None
@@ -111,7 +113,8 @@ def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> U
         is_driven: Whether a driver is at work: what is unfinished is then no leftover.
 
     Raises:
-        ValueError: If the best trials are to be kept and the experiment does not say what is optimised.
+        ValueError: If the best trials are to be kept and the experiment does not say what is
+            optimised.
     """
     wanted = _wanted(stored, keep)
     kept: list[StoredCheckpoint] = []
@@ -260,7 +263,8 @@ class PruneResult:
     Attributes:
         usage: What the experiment took before.
         removed: Directories of checkpoints, and leftovers, that are gone.
-        kept: Those that could not be deleted, with the reason; the journal does not know them any more.
+        kept: Those that could not be deleted, with the reason; the journal does not know them any
+            more.
     """
 
     usage: Usage
@@ -279,7 +283,8 @@ def prune(experiment: Path, keep: KeepRules) -> PruneResult:
         ExperimentLocked: If somebody drives it.
         DamagedJournal: If its journal does not verify, or lacks what was written to it.
         StorageError: If it cannot be read, or its journal not be written; nothing is deleted then.
-        ValueError: If the best trials are to be kept and the experiment does not say what is optimised.
+        ValueError: If the best trials are to be kept and the experiment does not say what is
+            optimised.
     """
     inspect_folder(experiment)
     with ExperimentLock(experiment) as lock:

@@ -66,13 +66,15 @@ def plan_rerun(
         path: Directory of the other experiment; it may be running.
         trial: The trial's id, or its number.
         trainable: What the trial runs.
-        param_space: The other experiment's space; needed where the trial's configuration holds functions or objects from it.
+        param_space: The other experiment's space; needed where the trial's configuration holds
+            functions or objects from it.
         stop: When the trial ends; None for what was declared.
         **settings: Fields of the `RunConfig` that are to be different.
 
     Raises:
         ValueError: If there is no such trial, or it went on from another trial's checkpoint.
-        StorageError: If the experiment cannot be read, or the configuration holds objects and no `param_space` is given.
+        StorageError: If the experiment cannot be read, or the configuration holds objects and no
+            `param_space` is given.
     """
     record = read_record(path)
     stored = read_stored(path, ConfigCodec(param_space or {}, ObjectStore(path)).decode)
@@ -160,8 +162,9 @@ def _criterion(
 ) -> tuple[Any, str]:
     """Return when the trial ends without its scheduler, and what the user is told of it.
 
-    That is where training ends that is not stopped early. Where nothing shows that it ever does, as after a time budget that no trial has
-    outlived, it ends at the iteration that it had reached; one that failed gets one more, to fail again.
+    That is where training ends that is not stopped early. Where nothing shows that it ever does, as
+    after a time budget that no trial has outlived, it ends at the iteration that it had reached;
+    one that failed gets one more, to fail again.
     """
     absent: list[Absent] = []
     stop = argument_codec.constructed(

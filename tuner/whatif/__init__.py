@@ -1,6 +1,7 @@
 """What another scheduler would have made of a recorded experiment.
 
-`recording` reads what was recorded, `replay` runs it once more under the scheduler, in virtual time, and `what_if` compares the two.
+`recording` reads what was recorded, `replay` runs it once more under the scheduler, in virtual
+time, and `what_if` compares the two.
 """
 
 from .answer import ReplayEnding, TrialOutcome, WhatIf, WhatIfComparison

@@ -87,15 +87,20 @@ class TrialOutcome:
         reason: The scheduler's decision that ended it there, with its numbers; None where none did.
         recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
         iterations: The largest that it came to in the replay.
-        recorded_last: The metric's last recorded value, by which trials are compared; None for none, or where it is not finite.
+        recorded_last: The metric's last recorded value, by which trials are compared; None for
+            none, or where it is not finite.
         last: The last that it reported in the replay, likewise.
-        recorded_best: The best finite value that was recorded of it, at any iteration; None for none.
+        recorded_best: The best finite value that was recorded of it, at any iteration; None for
+            none.
         best: The best that it reported in the replay, at any iteration; None for none.
-        recorded_worker_s: How long it has a worker, in seconds, where it runs through all that was recorded of it at once.
+        recorded_worker_s: How long it has a worker, in seconds, where it runs through all that was
+            recorded of it at once.
         worker_s: How long it had one in the replay.
         num_pauses: How often it was paused.
-        num_resumes: How often it went on after a pause; fewer times where it was stopped while it was paused.
-        is_cut: Whether the recorded curve ends before the trial's own end: a scheduler stopped it, or the experiment was interrupted.
+        num_resumes: How often it went on after a pause; fewer times where it was stopped while it
+            was paused.
+        is_cut: Whether the recorded curve ends before the trial's own end: a scheduler stopped it,
+            or the experiment was interrupted.
     """
 
     trial_id: str
@@ -193,13 +198,15 @@ def _ending_of(recorded: RecordedTrial, replayed: Trial) -> ReplayEnding:
 class WhatIf:
     """What another scheduler would have made of a recorded experiment.
 
-    Times are compared on the virtual clock: `in_full` and `replayed` share its slots and its idea of what starts and stops take, and so
-    differ by nothing but the scheduler. How far that clock is to be believed, `drift` tells, by what the experiment really took.
+    Times are compared on the virtual clock: `in_full` and `replayed` share its slots and its idea
+    of what starts and stops take, and so differ by nothing but the scheduler. How far that clock is
+    to be believed, `drift` tells, by what the experiment really took.
 
-    Where curves are cut, since a scheduler or an interruption ended them when they were recorded, see `num_cut` and `num_run_out`.
-    None of them ran out: all that the scheduler would have seen was recorded, time and quality are what they are, and only whether a full
-    training would have found something better still is not known. Some ran out: the scheduler would have trained on, so `replayed`
-    tells the least that it takes, and the least that it finds.
+    Where curves are cut, since a scheduler or an interruption ended them when they were recorded,
+    see `num_cut` and `num_run_out`. None of them ran out: all that the scheduler would have seen
+    was recorded, time and quality are what they are, and only whether a full training would have
+    found something better still is not known. Some ran out: the scheduler would have trained on, so
+    `replayed` tells the least that it takes, and the least that it finds.
 
     Attributes:
         experiment: Directory of the recorded experiment.
@@ -207,14 +214,17 @@ class WhatIf:
         metric: What counts as quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         num_slots: How many trials run at once, on the virtual clock.
-        recorded: What the experiment really took and found, on the slots that it had; None where it has no journal.
+        recorded: What the experiment really took and found, on the slots that it had; None where it
+            has no journal.
         in_full: What it takes where every trial runs through all that was recorded of it.
         replayed: What it takes under the other scheduler.
         trials: Each trial, in the order of creation.
-        decisions: What the scheduler, and the recorded stop criterion, decided about trials, in order, each with its reason.
-        supposes_saves: Whether the scheduler pauses trials that saved nothing when they were recorded, so that a real run would refuse.
-        drift: By how much `in_full` differs from `recorded` in running time, as a share of it: -0.05 for 5 % less. None where that was
-            not on the same slots, or is not known.
+        decisions: What the scheduler, and the recorded stop criterion, decided about trials, in
+            order, each with its reason.
+        supposes_saves: Whether the scheduler pauses trials that saved nothing when they were
+            recorded, so that a real run would refuse.
+        drift: By how much `in_full` differs from `recorded` in running time, as a share of it:
+            -0.05 for 5 % less. None where that was not on the same slots, or is not known.
         caveats: What keeps the answer from being exact, sentence by sentence.
         remarks: What the scheduler had to say.
         state: What it told of itself in the end.
@@ -255,8 +265,9 @@ class WhatIf:
     def regret(self) -> float | None:
         """Quality lost: by how much the last value of the best recorded trial is better than that of the trial chosen here.
 
-        In the metric's units, whatever the mode. Negative where the trial chosen is better, since it, or what would have beaten it, was
-        stopped before it got worse. None where no trial has a finite last value.
+        In the metric's units, whatever the mode. Negative where the trial chosen is better, since
+        it, or what would have beaten it, was stopped before it got worse. None where no trial has a
+        finite last value.
         """
         found, there_was = self.replayed.best_value, self.in_full.best_value
         if found is None or there_was is None:
@@ -346,8 +357,8 @@ class WhatIf:
         """Return the best value so far over time, as a table of improvements.
 
         Returns:
-            Columns ``run`` (``"recorded"``, ``"in full"`` or ``"replayed"``), ``time_s``, ``value`` and ``trial_id``, in that order of runs
-            and ascending in time.
+            Columns ``run`` (``"recorded"``, ``"in full"`` or ``"replayed"``), ``time_s``, ``value``
+            and ``trial_id``, in that order of runs and ascending in time.
         """
         runs = {"recorded": self.recorded, "in full": self.in_full, "replayed": self.replayed}
         rows = [
@@ -552,10 +563,11 @@ class WhatIfComparison(Mapping[str, WhatIf]):
         """Return a table with a row for every scheduler, in the order in which they were asked for.
 
         Returns:
-            Columns: ``name``, ``scheduler``, ``wall_clock_s`` (running time in seconds), ``saved_s``, ``saved_share``, ``worker_s``,
-            ``num_iterations``, ``best_value`` (the last value of the trial chosen), ``regret`` (quality lost, in the metric's units),
-            ``chosen``, ``chosen_rank``,
-            ``num_stopped``, ``num_pauses``, ``num_resumes``, ``num_run_out`` and ``is_bound``; see `WhatIf`.
+            Columns: ``name``, ``scheduler``, ``wall_clock_s`` (running time in seconds),
+            ``saved_s``, ``saved_share``, ``worker_s``, ``num_iterations``, ``best_value`` (the last
+            value of the trial chosen), ``regret`` (quality lost, in the metric's units),
+            ``chosen``, ``chosen_rank``, ``num_stopped``, ``num_pauses``, ``num_resumes``,
+            ``num_run_out`` and ``is_bound``; see `WhatIf`.
         """
         return to_frame([_row(name, answer) for name, answer in self.answers.items()])
 

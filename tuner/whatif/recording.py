@@ -36,11 +36,15 @@ class TrialTiming:
     """How long one trial took for what its results do not tell, in seconds.
 
     Attributes:
-        start_s: From the moment at which it could have begun until its training code ran, at its first attempt.
-        exit_s: From its last result, and its last checkpoint, until its worker was gone, at its last attempt.
-        waits_s: By ``training_iteration``: what passed between a result and the one before it beside training, such as waiting for the
-            answer, or saving. Only where both were reported by one attempt, or the result was the trial's first.
-        reported_s: By ``training_iteration``: when the result was reported, in seconds of experiment time.
+        start_s: From the moment at which it could have begun until its training code ran, at its
+            first attempt.
+        exit_s: From its last result, and its last checkpoint, until its worker was gone, at its
+            last attempt.
+        waits_s: By ``training_iteration``: what passed between a result and the one before it
+            beside training, such as waiting for the answer, or saving. Only where both were
+            reported by one attempt, or the result was the trial's first.
+        reported_s: By ``training_iteration``: when the result was reported, in seconds of
+            experiment time.
         worker_s: How long the trial had a worker, starts of later attempts left out.
     """
 
@@ -83,8 +87,10 @@ def read_timing(
 
     Args:
         experiment_path: Directory of the experiment.
-        is_uniform: Whether all trials asked for the same resources, so that one could begin as soon as it was asked for.
-        num_slots: How many trials could run at once, where they were suggested before there was a slot for them; None where they were not.
+        is_uniform: Whether all trials asked for the same resources, so that one could begin as soon
+            as it was asked for.
+        num_slots: How many trials could run at once, where they were suggested before there was a
+            slot for them; None where they were not.
 
     Raises:
         DamagedJournal: If the journal does not verify.
@@ -147,7 +153,8 @@ class _TimingReader:
     def timing(self) -> Timing:
         for trial_id in list(self._began_s):
             self._close(trial_id, self._elapsed_s or 0.0)
-        # Where nobody was told to leave, the quickest end tells best how long a worker takes that has nothing more to do.
+        # Where nobody was told to leave, the quickest end tells best how long a worker takes that
+        # has nothing more to do.
         leave_s = (
             _median(self._leaves_s)
             if self._leaves_s
@@ -156,7 +163,8 @@ class _TimingReader:
         return Timing(
             elapsed_s=self._elapsed_s,
             begin_s=self._first_s or 0.0,
-            # Not that of each trial: those that begin first wait until the training code is loaded, once for all.
+            # Not that of each trial: those that begin first wait until the training code is loaded,
+            # once for all.
             start_s=_median([trial_timing.start_s for trial_timing in self._by_trial.values()]),
             leave_s=leave_s,
             save_s=_median(self._saves_s),
@@ -230,8 +238,10 @@ class RecordedTrial:
         resources: What it occupies while it runs.
         experiment_tag: See `Trial.experiment_tag`.
         curve: What it reported, and how long it took.
-        is_cut: Whether it would have trained on: a scheduler ended it, or the experiment was interrupted.
-        is_stopped_by_criterion: Whether its last result is the one at which the stop criterion ended it.
+        is_cut: Whether it would have trained on: a scheduler ended it, or the experiment was
+            interrupted.
+        is_stopped_by_criterion: Whether its last result is the one at which the stop criterion
+            ended it.
         refusal: Why it could not run at all; None where it could.
     """
 
@@ -257,10 +267,12 @@ class Recording:
         metric: The metric that it optimised, flattened; None for none.
         mode: ``"min"`` or ``"max"``: its direction.
         timing: How long things took.
-        max_concurrent: How many trials could run at once, beside what the resources allow; None for no limit.
+        max_concurrent: How many trials could run at once, beside what the resources allow; None for
+            no limit.
         is_inline: Whether its trials shared one process, so that one trained at a time.
         caveats: What keeps a replay from telling all, sentence by sentence.
-        several: Metric and mode of each objective where it optimised several; there is no single `metric` then.
+        several: Metric and mode of each objective where it optimised several; there is no single
+            `metric` then.
     """
 
     path: str
@@ -285,7 +297,8 @@ def read_recording(grid: ResultGrid) -> Recording:
     """Return what an experiment has recorded.
 
     Raises:
-        ValueError: If a trial has no curve of its own, since it went on from another one's checkpoint, or no trial has any.
+        ValueError: If a trial has no curve of its own, since it went on from another one's
+            checkpoint, or no trial has any.
         StorageError: If what the directory holds cannot be read.
     """
     directory = Path(grid.experiment_path)

@@ -72,7 +72,8 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
 
     Args:
         recording: The recording.
-        num_slots: How many trials run at once, whatever they ask for; None for what the recorded ones shared.
+        num_slots: How many trials run at once, whatever they ask for; None for what the recorded
+            ones shared.
 
     Raises:
         TypeError: If it is not a whole number.
@@ -145,9 +146,11 @@ class RunTotals:
         wall_clock_s: Its running time, in seconds.
         worker_s: How long its trials had a worker, all together, in seconds.
         num_iterations: How many results its trials reported.
-        best_trial_id: The trial with the best last value; of equal ones the one created first. None where no last value is finite.
+        best_trial_id: The trial with the best last value; of equal ones the one created first. None
+            where no last value is finite.
         best_value: That value.
-        progress: Each result that was better than all before it, in order; a value that is not finite is never one.
+        progress: Each result that was better than all before it, in order; a value that is not
+            finite is never one.
     """
 
     wall_clock_s: float
@@ -355,7 +358,8 @@ def _settings(
 ) -> ExperimentSettings:
     """Return the settings of the recording for a replay, which ends with the curves, and where no trial is tried again."""
     recorded = recording.settings or ExperimentSettings(slots.capacity)
-    # A scheduler may ask how many trials there will be: as many as there are, unless nobody could tell then.
+    # A scheduler may ask how many trials there will be: as many as there are, unless nobody could
+    # tell then.
     is_open = recording.settings is not None and recorded.max_trials is None
     return dataclasses.replace(
         recorded,

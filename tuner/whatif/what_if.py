@@ -43,8 +43,9 @@ def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
 
     Raises:
         TypeError: If it is neither, or arguments are given that nobody takes.
-        ValueError: If there is no scheduler of that name, or it changes trials, which no recording can answer to; or if it has
-            Ray Tune's signatures and has run before, since there is no telling how it was constructed.
+        ValueError: If there is no scheduler of that name, or it changes trials, which no recording
+            can answer to; or if it has Ray Tune's signatures and has run before, since there is no
+            telling how it was constructed.
     """
     scheduler = create_scheduler(given, **arguments) if isinstance(given, str) else adapted(given)
     if not isinstance(scheduler, Scheduler):
@@ -171,19 +172,25 @@ def what_if(
 ) -> WhatIf | WhatIfComparison:
     """Return what another scheduler would have made of a recorded experiment: time saved, and quality lost.
 
-    The recorded trials run once more on a virtual clock, in the order in which they were created: each reports what it reported then, and
-    takes as long as it took, until the scheduler stops or pauses it, as it could be paused then. The core, the driver and the scheduler
-    are the real ones; nothing is trained, nothing written, and the same question gets the same answer each time.
-    A curve ends where it was stopped when it was recorded; where the scheduler would have gone on, the answer is a bound (`WhatIf`). So
-    record with `FIFOScheduler` what you want to ask about. Configurations are those that were recorded, whatever a searcher would have
-    learned. Population based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
+    The recorded trials run once more on a virtual clock, in the order in which they were created:
+    each reports what it reported then, and takes as long as it took, until the scheduler stops or
+    pauses it, as it could be paused then. The core, the driver and the scheduler are the real ones;
+    nothing is trained, nothing written, and the same question gets the same answer each time. A
+    curve ends where it was stopped when it was recorded; where the scheduler would have gone on,
+    the answer is a bound (`WhatIf`). So record with `FIFOScheduler` what you want to ask about.
+    Configurations are those that were recorded, whatever a searcher would have learned. Population
+    based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
 
     Args:
         path_or_grid: Directory of the experiment, see `ResultGrid.from_directory`, or its results.
-        scheduler: The other scheduler, which stays as it is; its short name, see `create_scheduler`; or several by names of your own.
-        slots: How many trials run at once, whatever they ask for; None for as many as then, which is one where they shared a process.
-        metric: What counts as quality, flattened; None for the scheduler's own, or that of the experiment.
-        mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None likewise.
+        scheduler: The other scheduler, which stays as it is; its short name, see
+            `create_scheduler`; or several by names of your own.
+        slots: How many trials run at once, whatever they ask for; None for as many as then, which
+            is one where they shared a process.
+        metric: What counts as quality, flattened; None for the scheduler's own, or that of the
+            experiment.
+        mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None
+            likewise.
         **arguments: Those of a scheduler that is named.
 
     Returns:
@@ -193,8 +200,9 @@ def what_if(
         FileNotFoundError: If there is no such directory, or no experiment in it.
         StorageError: If it cannot be read.
         TypeError: If an argument has the wrong type, or the named scheduler no such argument.
-        ValueError: If the scheduler changes configurations or resources, the recording holds no results, or trials that went on from
-            others' checkpoints, the metric was not reported, or one of several objectives has to be named.
+        ValueError: If the scheduler changes configurations or resources, the recording holds no
+            results, or trials that went on from others' checkpoints, the metric was not reported,
+            or one of several objectives has to be named.
 
     Example:
         >>> import tuner as tune

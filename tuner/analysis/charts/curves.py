@@ -28,7 +28,8 @@ class Curve:
         trial_id: Whose.
         state: Where the trial stands, see `state_of`.
         is_best: Whether it is the best one of the experiment.
-        xs: What the curve is drawn over, in the order of the results. Where the trial went on from another one's checkpoint it may go back.
+        xs: What the curve is drawn over, in the order of the results. Where the trial went on from
+            another one's checkpoint it may go back.
         values: The metric there; NaN and infinities as they were reported.
         num_results: How many results there are with both, before thinning.
     """
@@ -53,8 +54,10 @@ def learning_curves(
     Args:
         source: The experiment.
         x: What they are drawn over: a number of each result, e.g. ``"time_total_s"``.
-        max_trials: How many curves at most: of more trials, half are the best and half are spread over the ranks of the others.
-        max_points: How many points of each at most: of more, the first, the last, the extremes and others evenly between them.
+        max_trials: How many curves at most: of more trials, half are the best and half are spread
+            over the ranks of the others.
+        max_points: How many points of each at most: of more, the first, the last, the extremes and
+            others evenly between them.
 
     Raises:
         ValueError: If the experiment has no metric and no other one is named.

@@ -38,7 +38,8 @@ def shown_trials(source: Source, max_trials: int) -> list[Trial]:
 
     Args:
         source: The trials.
-        max_trials: How many at most. The other half is spread evenly over the ranks of those left, trials without a value being last.
+        max_trials: How many at most. The other half is spread evenly over the ranks of those left,
+            trials without a value being last.
     """
     if len(source.trials) <= max_trials:
         return list(source.trials)

@@ -30,8 +30,8 @@ class HistoryStep:
     """One step of the search.
 
     Attributes:
-        time_s: When, in seconds of experiment time: when the value was reported, or, over trials, when the trial reported last. None where
-            there is no journal.
+        time_s: When, in seconds of experiment time: when the value was reported, or, over trials,
+            when the trial reported last. None where there is no journal.
         trial_number: Which trial, counted from 1 in the order of their creation.
         trial_id: Its id.
         value: The value that it reported; over trials the best one that it ever did, NaN for none.

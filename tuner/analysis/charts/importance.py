@@ -39,7 +39,8 @@ def param_importances(
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
-        ValueError: If there are too few trials, no parameter differs, or the experiment has no metric and no other one is named.
+        ValueError: If there are too few trials, no parameter differs, or the experiment has no
+            metric and no other one is named.
     """
     require_optuna()
     metric, mode = source.objective

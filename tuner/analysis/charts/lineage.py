@@ -28,9 +28,11 @@ class LineageSegment:
         trial_id: Which trial.
         branch: How many exploits lay behind it.
         first_iteration: ``training_iteration`` from which it went on.
-        last_iteration: ``training_iteration`` that it had reached at the next exploit, or at its end.
+        last_iteration: ``training_iteration`` that it had reached at the next exploit, or at its
+            end.
         donor_id: From whose checkpoint it went on, None for from the beginning.
-        donor_branch: How many exploits lay behind that one when it saved the checkpoint; None likewise.
+        donor_branch: How many exploits lay behind that one when it saved the checkpoint; None
+            likewise.
         config: Its flattened configuration.
         is_in_best: Whether the best trial's training went through it.
     """
@@ -167,8 +169,8 @@ def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleS
     """Return a line for each member of a population over its iterations, and where it went on from another one's checkpoint.
 
     Args:
-        segments: What was trained between exploits; of more than 60 members, those that the best one descends from are drawn, and then
-            the first ones.
+        segments: What was trained between exploits; of more than 60 members, those that the best
+            one descends from are drawn, and then the first ones.
         steps: The schedules of the same trials; that of the best one is drawn on top.
     """
     members = _members(segments)
@@ -285,7 +287,8 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
     """Return a chart for each hyperparameter that changed: its value over the iterations, along the ancestry of each trial.
 
     Args:
-        steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are drawn.
+        steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are
+            drawn.
     """
     require_plotly()
     from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)

@@ -12,7 +12,8 @@ import plotly.graph_objects as go
 class NotebookFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
     """A figure for notebooks whose kernel has ipykernel alone.
 
-    Plotly's own way of showing a figure raises where nbformat is missing, and leaves a long traceback above the chart.
+    Plotly's own way of showing a figure raises where nbformat is missing, and leaves a long
+    traceback above the chart.
     """
 
     def _ipython_display_(self) -> None:

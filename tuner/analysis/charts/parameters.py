@@ -58,7 +58,8 @@ class Axis:
         low: The smallest number; 0 for categories.
         high: The largest number; the place of the last one for categories.
         categories: The categories in their order, as text; empty for numbers.
-        marks: The numbers themselves where there are no more than eight, which come again and again; else empty.
+        marks: The numbers themselves where there are no more than eight, which come again and
+            again; else empty.
     """
 
     name: str
@@ -104,7 +105,8 @@ class TrialPoint:
         state: Where it stands, see `state_of`.
         value: Its last value of the metric, NaN for none.
         is_best: Whether it is the best one.
-        config: The flattened configuration in force at that value, without parameters that are the same in all trials.
+        config: The flattened configuration in force at that value, without parameters that are the
+            same in all trials.
     """
 
     trial_id: str
@@ -124,8 +126,9 @@ def as_text(value: Any) -> str:
 def axes(source: Source) -> list[Axis]:
     """Return the parameters that differ between the trials, in the order in which they first appear.
 
-    A parameter that some trials lack is one of them. Numbers are laid out on that scale, linear or logarithmic, on which they lie more
-    evenly; what is not a finite number makes the parameter one of categories.
+    A parameter that some trials lack is one of them. Numbers are laid out on that scale, linear or
+    logarithmic, on which they lie more evenly; what is not a finite number makes the parameter one
+    of categories.
     """
     configs = [source.config_of(trial) for trial in source.trials]
     names = dict.fromkeys(name for config in configs for name in config)
@@ -162,7 +165,8 @@ def trial_points(source: Source, max_trials: int | None = None) -> list[TrialPoi
 
     Args:
         source: The experiment.
-        max_trials: How many at most, spread evenly over the ranks of those that have a value, the best one among them; None for all.
+        max_trials: How many at most, spread evenly over the ranks of those that have a value, the
+            best one among them; None for all.
     """
     names = [axis.name for axis in axes(source)]
     trials: Sequence[Trial] = source.trials
@@ -194,7 +198,8 @@ def coordinates_figure(
 ) -> go.Figure:
     """Return a line for each trial that has a finite value, over an axis for each parameter and one for the metric.
 
-    Drawn in vectors, so that it prints and needs no WebGL; the legend hides and shows the best tenth and the others.
+    Drawn in vectors, so that it prints and needs no WebGL; the legend hides and shows the best
+    tenth and the others.
 
     Args:
         trials: The trials.

@@ -33,7 +33,8 @@ class ParetoPoint:
         trial_id: Which.
         state: Where it stands, see `state_of`.
         values: Its last value of each metric.
-        is_on_front: Whether no other trial is better in one metric and at least as good in all others.
+        is_on_front: Whether no other trial is better in one metric and at least as good in all
+            others.
     """
 
     trial_id: str
@@ -50,10 +51,12 @@ def checked_objectives(
     Args:
         source: The experiment.
         metrics: At least two metrics, flattened; None for all objectives of the experiment.
-        modes: ``"min"`` or ``"max"`` for each; None where the experiment optimises each of the metrics.
+        modes: ``"min"`` or ``"max"`` for each; None where the experiment optimises each of the
+            metrics.
 
     Raises:
-        ValueError: If there are not at least two different metrics and as many modes, or no trial reported one of the metrics.
+        ValueError: If there are not at least two different metrics and as many modes, or no trial
+            reported one of the metrics.
     """
     known_modes = dict(source.objectives)
     if metrics is None:
@@ -113,7 +116,8 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
 
     Args:
         points: The trials.
-        objectives: Metric and mode (``"min"`` or ``"max"``: the direction in which it is optimised) of each value of a point.
+        objectives: Metric and mode (``"min"`` or ``"max"``: the direction in which it is optimised)
+            of each value of a point.
     """
     pairs = list(combinations(range(len(objectives)), 2))
     num_columns = min(len(pairs), _MAX_COLUMNS)

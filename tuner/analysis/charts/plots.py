@@ -67,13 +67,15 @@ class PlotData:
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one.
-            mode: ``"min"`` or ``"max"``: its direction, by which ``is_best`` and the trials that are kept are chosen.
+            mode: ``"min"`` or ``"max"``: its direction, by which ``is_best`` and the trials that
+                are kept are chosen.
             x: What the curves are drawn over: a number of each result.
             max_trials: How many trials at most; None for all.
             max_points: How many points of each at most; None for all.
 
         Returns:
-            Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, in the order of the trials and their results.
+            Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, in the order of the
+            trials and their results.
         """
         source = self._source.with_objective(metric, mode)
         limits = {
@@ -154,8 +156,9 @@ class PlotData:
         """Return how much each parameter mattered, in descending order; see `ResultGrid.get_param_importances` for the arguments.
 
         Returns:
-            Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of PED-ANOVA alone), ``num_trials`` and
-            ``iteration``: how many trials were compared, and where; missing for the last result of each.
+            Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of
+            PED-ANOVA alone), ``num_trials`` and ``iteration``: how many trials were compared, and
+            where; missing for the last result of each.
         """
         found = param_importances(
             self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True
@@ -178,7 +181,8 @@ class PlotData:
         """Return how the best value came about, see `HistoryStep` for the columns.
 
         Args:
-            over: ``"time"`` for a row for each result that was better than all before it, ``"trials"`` for one for each trial.
+            over: ``"time"`` for a row for each result that was better than all before it,
+                ``"trials"`` for one for each trial.
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction.
 
@@ -224,7 +228,8 @@ class PlotData:
 
         Args:
             metrics: At least two metrics; None for all objectives of the experiment.
-            modes: For each of them ``"min"`` or ``"max"``: its direction; None where the experiment optimises each of them.
+            modes: For each of them ``"min"`` or ``"max"``: its direction; None where the experiment
+                optimises each of them.
         """
         objectives = checked_objectives(self._source, metrics, modes)
         names = [metric for metric, _ in objectives]
@@ -325,7 +330,8 @@ _MAX_LINES = 1000
 class Plots:
     """The charts of an experiment; each method returns a Plotly figure, which a notebook shows.
 
-    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction. Orange is the best trial, everywhere.
+    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction. Orange is the
+    best trial, everywhere.
 
     Args:
         source: The experiment.
@@ -384,8 +390,10 @@ class Plots:
             metric: Name of the metric, ``"a/b"`` for a nested one.
             mode: ``"min"`` or ``"max"``: its direction.
             x: What the curves are drawn over: a number of each result, e.g. ``"time_total_s"``.
-            max_trials: How many curves at most: of more, half are the best and half are spread over the ranks of the others.
-            max_points: How many points of each at most: of more, the first, the last, the extremes and others evenly between them.
+            max_trials: How many curves at most: of more, half are the best and half are spread over
+                the ranks of the others.
+            max_points: How many points of each at most: of more, the first, the last, the extremes
+                and others evenly between them.
 
         Raises:
             ValueError: If there is no metric.
@@ -403,7 +411,8 @@ class Plots:
         """Draw a line for each trial over its parameters and its last value of the metric; of more than 1,000 trials so many.
 
         Args:
-            params: Which parameters, flattened; None for those that differ, the ten most important ones of more.
+            params: Which parameters, flattened; None for those that differ, the ten most important
+                ones of more.
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction; better is up.
 
@@ -425,7 +434,8 @@ class Plots:
         """Draw each parameter against the last value of the metric.
 
         Args:
-            params: Which parameters, flattened; None for those that differ, the twelve most important ones of more.
+            params: Which parameters, flattened; None for those that differ, the twelve most
+                important ones of more.
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction.
 
@@ -448,7 +458,8 @@ class Plots:
     ) -> go.Figure:
         """Draw how much each parameter mattered; see `ResultGrid.get_param_importances` for the arguments and what is raised.
 
-        The thin lines are one standard error to either side, by a bootstrap over the trials; only PED-ANOVA has them.
+        The thin lines are one standard error to either side, by a bootstrap over the trials; only
+        PED-ANOVA has them.
         """
         return importance_figure(
             param_importances(
@@ -498,12 +509,14 @@ class Plots:
         """Draw the trials in the plane of two metrics, a plane for each pair of more, and those that no other trial beats in all of them.
 
         Args:
-            metrics: At least two metrics, whose last values count; None for all objectives of the experiment.
-            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None where the experiment
-                optimises each of them.
+            metrics: At least two metrics, whose last values count; None for all objectives of the
+                experiment.
+            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones
+                are; None where the experiment optimises each of them.
 
         Raises:
-            ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
+            ValueError: If they are not at least two with as many modes, or no trial reported one of
+                the metrics.
         """
         objectives = checked_objectives(self._source, metrics, modes)
         return pareto_figure(pareto(self._source, objectives), objectives)
@@ -519,7 +532,8 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
     Args:
         source: The experiment.
         params: Which ones, in this order; None for all that differ.
-        max_axes: How many at most, where none are named: those that matter most, or the first ones where that cannot be told.
+        max_axes: How many at most, where none are named: those that matter most, or the first ones
+            where that cannot be told.
 
     Raises:
         ValueError: If one of them is no parameter that differs between trials.

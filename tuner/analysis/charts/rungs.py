@@ -35,11 +35,13 @@ class RungEntry:
         trial_id: Which trial.
         value: The metric that it was compared by, NaN where that was no number.
         fate: What became of it there.
-        cutoff: The worst value that went on when it was last judged, None where nothing was decided about it there.
+        cutoff: The worst value that went on when it was last judged, None where nothing was decided
+            about it there.
         rank: Its rank then, 1 for the best; None likewise.
         num_compared: Of how many; None likewise.
         rule: Why, e.g. ``"asha.rung"``; empty where nothing was decided.
-        time_s: When that was decided or, where nothing was, when it reached the rung; in seconds of experiment time.
+        time_s: When that was decided or, where nothing was, when it reached the rung; in seconds of
+            experiment time.
     """
 
     bracket: int
@@ -88,8 +90,9 @@ class _RungDecisions:
 def rungs(source: Source) -> list[RungEntry]:
     """Return who stood at which rung, by bracket, level and trial; empty where no scheduler compared trials at rungs.
 
-    What was decided is taken from the journal with its numbers. Where nothing was decided since the trial simply went on, the value is that
-    of the first result at the level; if levels are counted in something else than ``training_iteration``, such a trial is left out there.
+    What was decided is taken from the journal with its numbers. Where nothing was decided since the
+    trial simply went on, the value is that of the first result at the level; if levels are counted
+    in something else than ``training_iteration``, such a trial is left out there.
     """
     timeline = source.timeline
     known_rungs = _RungDecisions()

@@ -28,13 +28,15 @@ class RunInterval:
     """One run of a trial.
 
     Attributes:
-        slot: Where it is drawn, counted from 0: the lowest one that was free. What else the trial occupied is not told by it.
+        slot: Where it is drawn, counted from 0: the lowest one that was free. What else the trial
+            occupied is not told by it.
         trial_id: Which trial.
         attempt: Which of its runs; counts from 1.
         start_s: When its worker was up, in seconds of experiment time.
         end_s: When its worker was gone.
-        state: How it ended: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"``, ``"interrupted"``, ``"running"``,
-            ``"replaced"`` where it gave way to another trial's checkpoint, ``"resized"`` where it went on with other resources.
+        state: How it ended: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"``,
+            ``"interrupted"``, ``"running"``, ``"replaced"`` where it gave way to another trial's
+            checkpoint, ``"resized"`` where it went on with other resources.
     """
 
     slot: int

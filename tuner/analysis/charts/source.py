@@ -25,10 +25,12 @@ class Source:
     Args:
         trials: The trials, in the order of their creation.
         rows: Their results.
-        experiment_path: Directory of the experiment; one without a journal gives charts without times and decisions.
+        experiment_path: Directory of the experiment; one without a journal gives charts without
+            times and decisions.
         metric: The metric that it optimises, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
-        several: Metric and mode of each objective where it has several; there may be no single `metric` then.
+        several: Metric and mode of each objective where it has several; there may be no single
+            `metric` then.
     """
 
     def __init__(

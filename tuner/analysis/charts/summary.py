@@ -25,10 +25,12 @@ class EarlyStoppingSavings:
 
     Attributes:
         num_trials: How many trials were stopped early.
-        full_iterations: What is taken for a full training: the largest ``training_iteration`` that any trial reached.
+        full_iterations: What is taken for a full training: the largest ``training_iteration`` that
+            any trial reached.
         iterations: How many iterations they would have needed up to there.
         time_s: How long these would have taken in seconds, at the pace of each trial.
-        share: Part of the time that all trials would have run, had none been stopped early, which was saved; 0 to 1.
+        share: Part of the time that all trials would have run, had none been stopped early, which
+            was saved; 0 to 1.
     """
 
     num_trials: int
@@ -50,13 +52,14 @@ class ExperimentSummary:
         best_trial_id: The trial with the best last value, None for none.
         best_value: That value, NaN for none.
         best_step: The best value that this trial has reported, with its iteration; None for none.
-        best_config: The configuration with which it reached that, flattened with the parameters that are the same in all trials; empty for
-            none.
+        best_config: The configuration with which it reached that, flattened with the parameters
+            that are the same in all trials; empty for none.
         num_trials: How many trials there are.
         num_by_state: How many there are of each state, the most frequent first.
         num_iterations: How many iterations count that were reported, by all trials.
         run_s: How long the trials ran, all together, in seconds.
-        wall_s: Experiment time in seconds, from the first to the last thing that happened; None without a journal.
+        wall_s: Experiment time in seconds, from the first to the last thing that happened; None
+            without a journal.
         saving: What early stopping has saved, None where no trial was stopped early.
     """
 
@@ -198,7 +201,8 @@ class FailureGroup:
     """Trials that failed for the same cause: the same exception at the same line of the user's code, see `cause_of`.
 
     Attributes:
-        place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty where that is not known.
+        place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty where that is not
+            known.
         error: What the first of them failed with.
         trials: These trials.
         configs: The flattened configuration of each.

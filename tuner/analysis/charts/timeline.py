@@ -27,8 +27,8 @@ class TimedAttempt:
         attempt: Which; counts from 1.
         start_s: When its worker was up, in seconds of experiment time.
         end_s: When its worker was gone; that of the last record where it was not.
-        outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"unsaved"``, ``"killed"`` or ``"lost"``;
-            ``""`` where it did not.
+        outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"unsaved"``,
+            ``"killed"`` or ``"lost"``; ``""`` where it did not.
         verdict: What had been decided about the trial last, e.g. ``"pause"``; ``""`` for nothing.
         is_complete: Whether that was an end after a full training.
     """

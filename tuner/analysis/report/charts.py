@@ -85,7 +85,8 @@ def charts(source: Source) -> Iterator[Chart]:
     else:
         importance = _importance(source)
         yield _curves(source)
-        # In two columns no place stays empty: beside the history there is one importance, or an odd number of them.
+        # In two columns no place stays empty: beside the history there is one importance, or an odd
+        # number of them.
         yield _history(
             source, is_wide=importance.is_wide or len(source.several) % 2 == 0 < len(source.several)
         )

@@ -416,9 +416,10 @@ _LAST: Final = ("iterations", "run time (s)", "decision")
 def trial_table(source: Source) -> dict[str, Any]:
     """Return the table as JSON values.
 
-    ``columns`` are their names, ``priority`` their places, the most important first: where there is no room, the last ones are hidden.
-    ``rows`` come in order, the best first, ``num_best`` of which stand out: the best trial, or those on the Pareto front. A cell is a
-    number, a text or None; numbers have six digits, and those that are not finite are texts.
+    ``columns`` are their names, ``priority`` their places, the most important first: where there is
+    no room, the last ones are hidden. ``rows`` come in order, the best first, ``num_best`` of which
+    stand out: the best trial, or those on the Pareto front. A cell is a number, a text or None;
+    numbers have six digits, and those that are not finite are texts.
 
     Args:
         source: The experiment.
