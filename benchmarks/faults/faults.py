@@ -169,7 +169,7 @@ FAULTS = [
                 ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"],
             ),
             Suite("end_to_end/test_hanging_trials"),
-            Suite("core/test_silence"),
+            Suite("core/test_timeouts"),
             Bench("pace --rounds 5"),
         ],
     ),
@@ -343,8 +343,7 @@ FAULTS = [
         "checkpoints are retired under pressure: one kept, pauses, crashes",
         "none that is needed goes, at most one more than asked for stays, nothing unfinished is left after an opening",
         [
-            Suite("core/test_retention"),
-            Suite("core/test_keeper"),
+            Suite("core/test_checkpoints"),
             Suite("guides/test_checkpoint_rules"),
             Suite(
                 "storage/test_checkpoints",

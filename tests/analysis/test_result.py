@@ -6,7 +6,7 @@ import pytest
 
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.core.retention import RetentionPolicy
+from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.trial import Status, TerminationReason
 from tuner.errors import CheckpointError, TrialFailed
 from tuner.journal.rows import MemoryRows

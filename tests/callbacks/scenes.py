@@ -1,8 +1,8 @@
 """Trials and progress as displays see them."""
 
 from tuner.core.progress import Progress
-from tuner.core.tracked_metric import Evaluation, TrackedMetric
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial_metrics import Evaluation, TrackedMetric
 
 
 def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):

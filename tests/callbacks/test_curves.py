@@ -5,8 +5,8 @@ import math
 import pytest
 
 from tuner.callbacks.console.sparklines import Curve, Curves, sparkline
-from tuner.core.summary import MetricSummary
 from tuner.core.trial import Trial
+from tuner.core.trial_metrics import MetricSummary
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.core.conversation import (
     starts,
     suggest,
 )
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.commands import (
     AskSearcher,
     AttemptFailed,
@@ -40,8 +41,6 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy
 from tuner.core.stoppers import MetricThresholdStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
 

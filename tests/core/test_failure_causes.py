@@ -1,4 +1,4 @@
-"""The same exception at the same place is one cause: it is not tried for ever, and does not fail a hundred trials."""
+"""Causes of failures, retries, and the end of an experiment for a common failure."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.conversation import BOOM, Conversation, starts, suggest
 from tuner.core.commands import AttemptFailed, StartsHeld
-from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
+from tuner.core.events import DriverRestarted, Outcome, StopRequested, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, cause_of, possible_common_failure
 from tuner.core.stoppers import NoopStopper
@@ -310,3 +310,64 @@ def test_the_next_session_counts_anew_and_a_snapshot_keeps_the_count():
     assert rule(talk) is None
     give_up(talk, raised(), 1)
     assert rule(talk) == COMMON_FAILURE
+
+
+def fail_first(talk):
+    """Let the trial fail, and return after how many seconds it is started again."""
+    commands = talk.exit("t00000", Outcome.FAILED, BOOM)
+    before_s = talk.now_s
+    while not starts(commands):
+        assert talk.trial("t00000").status is Status.PENDING
+        due_s = talk.experiment.next_deadline_s()
+        assert due_s is not None
+        commands = talk.say(after_s=due_s - talk.now_s)
+    talk.say(WorkerStarted("t00000", talk.trial("t00000").attempt, 1))
+    return talk.now_s - before_s
+
+
+def test_the_first_retries_come_at_once_and_later_ones_ever_more_slowly_for_ever():
+    talk = Conversation(max_trials=1, max_failures=-1)
+    talk.begin(1)
+    assert [fail_first(talk) for _ in range(12)] == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    talk.trial("t00000").num_vain_attempts = 10_000
+    assert fail_first(talk) == 60
+
+
+def test_a_trial_that_gets_on_is_tried_again_at_once():
+    talk = Conversation(max_trials=1, max_failures=-1)
+    talk.begin(1)
+    for iteration in range(1, 10):
+        talk.report("t00000", iteration)
+        assert fail_first(talk) == 0
+
+
+def test_repeating_what_it_had_reached_before_is_not_getting_on():
+    talk = Conversation(max_trials=1, max_failures=-1)
+    talk.begin(1)
+    rests = []
+    for _ in range(5):
+        talk.report("t00000", 1)
+        rests.append(fail_first(talk))
+    assert rests == [0, 0, 0, 1, 2]
+
+
+def test_others_go_on_while_one_rests():
+    talk = Conversation(max_trials=3, max_failures=-1, max_concurrent=2)
+    talk.begin(2)
+    for _ in range(3):
+        fail_first(talk)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    talk.report("t00001", 1)
+    assert talk.trial("t00001").status is Status.RUNNING
+    assert talk.trial("t00000").status is Status.PENDING
+
+
+def test_an_experiment_can_be_interrupted_while_a_trial_rests():
+    talk = Conversation(max_trials=1, max_failures=-1)
+    talk.begin(1)
+    for _ in range(3):
+        fail_first(talk)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    talk.say(StopRequested("signal.SIGINT"))
+    assert talk.trial("t00000").ending is TerminationReason.INTERRUPTED
+    assert talk.experiment.is_finished

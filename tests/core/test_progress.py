@@ -6,8 +6,8 @@ from schedulers.decisions import Reason, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, suggest
 from tuner.core.events import Outcome
 from tuner.core.progress import Progress, look_at
-from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Status
+from tuner.core.trial_metrics import Evaluation
 
 
 def look(talk, elapsed_s=0.0):

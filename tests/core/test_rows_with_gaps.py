@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schedulers.decisions import Exploit, Reason, Resume
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
 from tuner.analysis.frames import MetricsTable, TableTrial
+from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.events import DriverRestarted, Outcome, ResultReported, WorkerStarted
-from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.core.trial_json import trial_fields, trial_from
 from tuner.journal.records import encode

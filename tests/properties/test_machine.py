@@ -20,6 +20,7 @@ from schedulers import (
 )
 from searchers.space import uniform
 from tests.properties.world import BOOM, TEMPERS, Mood, WhimsicalScheduler, World
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointRequested,
@@ -38,8 +39,7 @@ from tuner.core.events import (
 )
 from tuner.core.experiment import Experiment
 from tuner.core.manual_control import next_fork_id
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Status
 

@@ -9,6 +9,7 @@ from searchers import BasicVariantGenerator
 from tests.core.conversation import ScriptedScheduler
 from tuner.callbacks import Callback
 from tuner.callbacks.callback_list import CallbackList
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
 from tuner.core.events import (
     TIME_LIMIT,
@@ -20,8 +21,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status
 from tuner.driver.driver import Driver

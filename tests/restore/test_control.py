@@ -6,6 +6,7 @@ import pytest
 
 from searchers import BasicVariantGenerator
 from tests.core.conversation import Conversation
+from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.events import (
     USER_STOP,
     CheckpointRequested,
@@ -13,7 +14,6 @@ from tuner.core.events import (
     StopRequested,
     TrialForked,
 )
-from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord
 from tuner.driver.control import RequestHandler, RequestQueue
 from tuner.restore.search_adapter import Proposer

@@ -113,12 +113,12 @@ CORE = _of(
 KEEPER = _of(
     "tuner/core/checkpoints.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
-    ('trial.leases.pop("", None) is None', 'trial.leases.get("", None) is None', "I16"),
-    ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
+    ('trial.leases.pop("", None) is not None', 'trial.leases.get("", None) is not None', "I16"),
+    ("kept.index != index]", "kept.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
-    ("if (intention.reply is ReportReply.PAUSE or intention.ending is TerminationReason.INTERRUPTED):\n                return True", "if False:\n                return True", "I12"),
+    ("        if intention.reply is ReportReply.PAUSE or is_interrupted:\n            return True\n", "", "I12"),
 ) + _of(
-    "tuner/core/retention.py",
+    "tuner/core/checkpoints.py",
     (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
     ("len(checkpoints) <= policy.num_to_keep:", "len(checkpoints) <= policy.num_to_keep + 2:", "I16"),
     ("[-policy.num_to_keep :]", "[: policy.num_to_keep]", "I16 I17"),
@@ -162,13 +162,13 @@ EXPLOITS = _of(
     ("            self.resumed_row = graft.num_rows if graft else 0\n", "            self.resumed_row = 0\n", "I2"),
 ) + _of(
     "tuner/core/checkpoints.py",
-    ("if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):", "if latest is None:", "I9"),
+    ("if trial.grafts and latest.index < trial.grafts[-1].first_checkpoint:", "if False:", "I9"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE", "(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.FAIL", "I9 I12"),
     ("(ReportReply.PAUSE, Outcome.LOST): TrialMove.REQUEUE", "(ReportReply.PAUSE, Outcome.LOST): TrialMove.PAUSE", "I12"),
 ) + _of(
-    "tuner/core/retention.py",
+    "tuner/core/checkpoints.py",
     (" | set(leased)", "", "defect I5 I16"),
 ) + _of(
     "tuner/core/trial_json.py",
@@ -187,7 +187,7 @@ DESK = _of(
 ) + _of(
     "tuner/core/timeouts.py",
     ("            self._deadlines.set(trial_id, now_s + self._report_timeout_s)", "            pass", "I9"),
-    ("self._deadlines.set(trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s)", "pass", "I9"),
+    ("self._deadlines.set(trial_id, now_s + self._stop_grace_s if due_s is None else due_s)", "pass", "I9"),
 ) + _of(
     "tuner/core/policies.py",
     ("and now_s >= self.time_budget_s:", "and now_s > 2 * self.time_budget_s:", "I20 I9"),
@@ -364,7 +364,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/checkpoints.py",
     # Who leaves for another one's checkpoint saves first what it gives up: a waste of time, and no promise is broken.
-    ("            case intention if intention.reply is ReportReply.EXPLOIT:\n                return False\n", "", "I12"),
+    ("        if intention is None or intention.reply is ReportReply.EXPLOIT:", "        if intention is None:", "I12"),
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
     # Needs a disk that is full just when an interrupted trial is taken up again: found after a minute or more, and by a test of its own.

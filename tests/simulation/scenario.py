@@ -11,8 +11,8 @@ from typing import Final
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from searchers.space import uniform
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
+from tuner.core.settings import ExperimentSettings
 
 from .fault_injection import MEAN_GAPS, Fault, FaultPoint
 from .plugins import LapScheduler, RandomScheduler

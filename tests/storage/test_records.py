@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
     Event,
     Outcome,
@@ -19,8 +20,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.policies import RecordedDecision, StopExperiment
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
 from tuner.journal import records

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PASHAScheduler
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.checkpoints import CheckpointPolicy
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure
 from tuner.execution.replay_executor import Curve, CurvePoint
 from tuner.whatif import ReplayEnding

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from schedulers.fifo import FIFOScheduler
+from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.experiment import Experiment
 from tuner.core.pareto import Objectives
 from tuner.core.progress import Progress, look_at
-from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Trial

@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeGuard, get_args
 from tuner.core.metric_watch import meant_by
 from tuner.core.pareto import Objectives
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
-from tuner.core.summary import MetricSummary
-from tuner.core.tracked_metric import Evaluation, TrackedMetric
 from tuner.core.trial import Trial
+from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
 from tuner.journal.rows import Rows
 
 from .frames import flat_metrics, value_at

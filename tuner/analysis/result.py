@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from tuner.core.checkpoints import RetentionPolicy, ranked
 from tuner.core.result import (
     AUTO_FILLED,
     CHECKPOINT_DIR_NAME,
@@ -18,7 +19,6 @@ from tuner.core.result import (
     TRIAL_ID,
     identity,
 )
-from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import MemoryRows, Row, Rows

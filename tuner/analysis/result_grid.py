@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
+from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.pareto import Objectives, best_trials
 from tuner.core.result import CONFIG
-from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.reader import read as journal_records

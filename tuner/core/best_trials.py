@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .result import flatten
-from .tracked_metric import sign_of
 from .trial import Trial
+from .trial_metrics import sign_of
 
 NUM_LEADERS: Final = 5
 _NUM_STALE: Final = 64

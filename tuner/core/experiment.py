@@ -26,8 +26,6 @@ from . import commands as cmd
 from . import events as ev
 from .best_trials import BestTrials
 from .checkpoints import CheckpointManager
-from .deadlines import earliest
-from .decision_validation import subject
 from .exploits import ExploitTracker
 from .failure_causes import FailureTally
 from .lifecycle import (
@@ -40,14 +38,18 @@ from .lifecycle import (
 )
 from .manual_control import USER_FORK, USER_RESUME, fork_tag, why_rejected, with_changes
 from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
-from .policies import Policies, RecordedDecision, termination_reason_for
+from .policies import (
+    LiveExperimentView,
+    Policies,
+    RecordedDecision,
+    subject,
+    termination_reason_for,
+)
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
-from .scheduler_view import LiveExperimentView
 from .settings import ExperimentSettings
 from .stoppers import Stopper
 from .suggestion_budget import SuggestionBudget
-from .timeouts import Timeouts
-from .tracked_metric import TrackedMetric
+from .timeouts import Timeouts, earliest
 from .trial import (
     CANNOT_PAUSE,
     USER_PAUSE,
@@ -61,6 +63,7 @@ from .trial import (
     WorkerState,
 )
 from .trial_json import intention_fields, intention_from
+from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
 
 

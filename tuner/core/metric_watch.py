@@ -9,8 +9,8 @@ from typing import Any, Final, final
 from schedulers.decisions import Reason
 
 from .result import AUTO_FILLED, DELIMITER, flatten
-from .tracked_metric import number_in
 from .trial import Trial
+from .trial_metrics import number_in
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
 """Rule for which an experiment ends whose metric no trial has reported although one has completed."""

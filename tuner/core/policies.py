@@ -1,29 +1,36 @@
-"""Those whose word the fold follows, the scheduler and the stop criterion, and what they have said.
+"""Scheduler and stop criterion: questions to them, their decisions, and what they may see.
 
-Their word is a fact. It is written down with the event on which it was given, and when the event is folded again it is read from there:
-a trial that was stopped stays stopped, also where today's scheduler would let it go on. They hear of the past nevertheless, so that they
-know it when the future begins.
+A decision is recorded with the event on which it was made. When the event is folded again, the
+recorded decision counts, whatever today's scheduler would decide: a trial that was stopped stays
+stopped. Scheduler and stopper are asked nevertheless, so that their own state is up to date when the
+replay ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, final
 
-from schedulers.decisions import Decision, Reason, Stop
-from schedulers.scheduler import Scheduler
+from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
+from schedulers.scheduler import ExperimentView, NoExperiment, Scheduler, TrialView
+from tuner.errors import InvalidDecision
 
-from .deadlines import earliest
-from .decision_validation import checked
 from .failure_causes import COMMON_FAILURE
 from .metric_watch import METRIC_NOT_REPORTED
 from .result import TRAINING_ITERATION
+from .settings import ExperimentSettings
 from .stoppers import STOP, Stopper
+from .suggestion_budget import SuggestionBudget
+from .timeouts import earliest
 from .trial import TerminationReason, Trial
+from .trial_table import TrialTable
 
 TIME_BUDGET: Final = "time_budget"
-"""Rule for which an experiment ends whose time is up."""
+"""Rule for which an experiment ends whose time budget is used up."""
+
+_DECISIONS: Final = (Stop, Pause, Resume, Save, Exploit, Resize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,11 @@ class StopExperiment:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """One decision, and the question it answers.
+    """A decision, and the question that it answers.
 
     Attributes:
-        question: Which question of the event it was, from 0: an event may raise several, and what is asked depends on the answers before.
+        question: Number of the question among those that the event raised, from 0. An event may raise
+            several, and the answers to the first ones determine which follow.
         decision: What was decided.
     """
 
@@ -52,7 +60,7 @@ class RecordedDecision:
 
 @final
 class Policies:
-    """Asks scheduler and stopper, or reads what they have said before.
+    """Asks scheduler and stopper, or reads what they decided before.
 
     Args:
         scheduler: The scheduler.
@@ -60,8 +68,9 @@ class Policies:
         time_budget_s: Running time after which the experiment ends; None for no limit.
 
     Attributes:
-        given: What has been said on the current event.
-        num_deviations: How often, while the past was folded again, one of them would have decided otherwise than was recorded.
+        given: The decisions on the current event.
+        num_deviations: How often, during a replay, one of them would have decided otherwise than is
+            recorded.
     """
 
     def __init__(
@@ -76,10 +85,10 @@ class Policies:
         self._num_questions = 0
 
     def begin(self, recorded: Sequence[RecordedDecision] | None) -> None:
-        """Turn to the next event.
+        """Begin the next event.
 
         Args:
-            recorded: What was said on it when it happened; None where it happens now.
+            recorded: What was decided on it when it happened; None where it happens now.
         """
         self.given = []
         self._recorded = recorded
@@ -94,77 +103,72 @@ class Policies:
 
     @property
     def next_s(self) -> float | None:
-        """Experiment time at which `reason_to_end` is worth asking even if nothing happens; None for no such time."""
+        """Experiment time at which `reason_to_end` is due without any event; None for never."""
         return earliest(self.time_budget_s, self.stopper.due_s)
 
     def reason_to_end(self, now_s: float, own: Reason | None = None) -> Reason | None:
-        """Return why the whole experiment is to end now; None if it is not.
+        """Return why the whole experiment has to end now; None if it does not.
 
         Args:
             now_s: Experiment time.
-            own: A reason that the experiment itself has, beside those of time budget and stop criterion; None for none.
+            own: A reason that the experiment itself has, which counts where time budget and stop
+                criterion have none; None for none.
         """
-        said = self._settle(self._ends(now_s) or ((StopExperiment(own),) if own else ()))
-        return (
-            next((one.reason for one in said if isinstance(one, StopExperiment)), None)
-            if said
-            else None
-        )
+        found = self._ends(now_s) or ((StopExperiment(own),) if own else ())
+        decided = self._decide(found)
+        # Without a decision, as in nearly every turn, no generator is made.
+        if not decided:
+            return None
+        return next((one.reason for one in decided if isinstance(one, StopExperiment)), None)
 
     def on_trial_add(self, trial: Trial) -> Sequence[Decision]:
         """See `Scheduler.on_trial_add`, as for all that follow."""
-        return self._decided(checked(self.scheduler.on_trial_add(trial), self.scheduler))
+        return self._about_trials(checked(self.scheduler.on_trial_add(trial), self.scheduler))
 
     def on_trial_result(
         self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]
     ) -> Sequence[Decision]:
-        """Ask both: the stop criterion sees the result as it was reported, with ``config``, the scheduler `flat`."""
-        said: list[Decision] = []
+        """Ask both: the stopper sees the nested result with ``config``, the scheduler `flat`."""
+        decisions: list[Decision] = []
         if self.stopper(trial.trial_id, result):
-            numbers = {
-                TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0),
-                **self.stopper.numbers(result),
-            }
-            said.append(Stop(trial.trial_id, Reason(STOP, numbers), is_complete=True))
-        said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
-        return self._decided(said)
+            iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
+            reason = Reason(STOP, {**iteration, **self.stopper.numbers(result)})
+            decisions.append(Stop(trial.trial_id, reason, is_complete=True))
+        decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
+        return self._about_trials(decisions)
 
     def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> Sequence[Decision]:
-        """Tell that the trial is over."""
-        return self._decided(checked(self.scheduler.on_trial_complete(trial, flat), self.scheduler))
+        """Report a trial that has ended."""
+        decisions = self.scheduler.on_trial_complete(trial, flat)
+        return self._about_trials(checked(decisions, self.scheduler))
 
     def on_trial_error(self, trial: Trial) -> Sequence[Decision]:
-        """Tell that the trial has failed for good."""
-        return self._decided(checked(self.scheduler.on_trial_error(trial), self.scheduler))
+        """Report a trial that has failed for good."""
+        return self._about_trials(checked(self.scheduler.on_trial_error(trial), self.scheduler))
 
     def on_idle(self, paused: Sequence[Trial], num_free_slots: int) -> Sequence[Decision]:
         """Ask what to do with paused trials."""
-        return self._decided(
-            checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler)
-        )
+        decisions = self.scheduler.on_idle(paused, num_free_slots)
+        return self._about_trials(checked(decisions, self.scheduler))
 
     def _ends(self, now_s: float) -> Sequence[StopExperiment]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
-            return (
-                StopExperiment(
-                    Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})
-                ),
-            )
+            numbers = {"budget_s": self.time_budget_s, "elapsed_s": now_s}
+            return (StopExperiment(Reason(TIME_BUDGET, numbers)),)
         return (StopExperiment(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
-    def _decided(self, said: Sequence[Decision]) -> Sequence[Decision]:
-        return [
-            decision for decision in self._settle(said) if not isinstance(decision, StopExperiment)
-        ]
+    def _about_trials(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        decided = self._decide(decisions)
+        return [decision for decision in decided if not isinstance(decision, StopExperiment)]
 
-    def _settle(
-        self, said: Sequence[Decision | StopExperiment]
+    def _decide(
+        self, decisions: Sequence[Decision | StopExperiment]
     ) -> Sequence[Decision | StopExperiment]:
-        """Return what counts: what was said just now, or what was said when the event happened."""
+        """Return what counts: the decisions made just now, or those recorded for this question."""
         question = self._num_questions
         self._num_questions += 1
-        counts = said if self._recorded is None else self._recall(question, said)
+        counts = decisions if self._recorded is None else self._recall(question, decisions)
         if counts:
             self.given += [RecordedDecision(question, decision) for decision in counts]
         return counts
@@ -174,26 +178,24 @@ class Policies:
     ) -> Sequence[Decision | StopExperiment]:
         if not (self._recorded or now):
             return ()  # as nearly always, and there are two questions to each of 20,000 records
-        recorded = tuple(
-            recorded.decision for recorded in self._recorded or () if recorded.question == question
-        )
-        self.num_deviations += [_gist(decision) for decision in recorded] != [
-            _gist(decision) for decision in now
-        ]
-        return recorded
+        then = tuple(one.decision for one in self._recorded or () if one.question == question)
+        self.num_deviations += list(map(_essence, then)) != list(map(_essence, now))
+        return then
 
 
 def termination_reason_for(reason: Reason) -> TerminationReason:
-    """Return what it means to a trial to be ended for this: more time may be given and an error mended, a stop criterion has decided."""
-    return (
-        TerminationReason.INTERRUPTED
-        if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE)
-        else TerminationReason.STOPPED_EARLY
-    )
+    """Return how trials end when the experiment does for this reason.
+
+    After a time budget or an error they are interrupted, since a later session may have more time or
+    corrected code. After a stop criterion they are stopped early.
+    """
+    if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE):
+        return TerminationReason.INTERRUPTED
+    return TerminationReason.STOPPED_EARLY
 
 
-def _gist(decision: Decision | StopExperiment) -> tuple[object, ...]:
-    """Return what is decided without the numbers, which need not be equal to themselves."""
+def _essence(decision: Decision | StopExperiment) -> tuple[object, ...]:
+    """Return what is decided without the numbers, which may be NaN and not equal to themselves."""
     match decision:
         case StopExperiment(reason):
             return StopExperiment, reason.rule
@@ -201,3 +203,99 @@ def _gist(decision: Decision | StopExperiment) -> tuple[object, ...]:
             return Stop, decision.trial_id, decision.is_complete, decision.reason.rule
         case _:
             return type(decision), decision.trial_id, decision.reason.rule
+
+
+def checked(decisions: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision]:
+    """Return what a scheduler, which may be the user's own, has returned.
+
+    Raises:
+        InvalidDecision: If it is not a list of decisions.
+    """
+    # The usual types come first: `isinstance` with the abstract Sequence takes ten times as long.
+    if isinstance(decisions, str) or not isinstance(decisions, (tuple, list, Sequence)):
+        raise InvalidDecision(
+            f"{_name(scheduler)} must return a list of decisions, empty for none, "
+            f"got {decisions!r:.200}"
+        )
+    for decision in decisions:
+        if not isinstance(decision, _DECISIONS):
+            raise InvalidDecision(
+                f"{_name(scheduler)} must return Stop, Pause, Resume, Save, Exploit or Resize, "
+                f"got {decision!r:.200}"
+            )
+    return decisions
+
+
+def subject(decision: Decision, trial_table: TrialTable, scheduler: Scheduler) -> Trial:
+    """Return the trial that a decision is about.
+
+    Raises:
+        InvalidDecision: If there is none.
+    """
+    trial_id = decision.trial_id
+    trial = trial_table.find(trial_id) if isinstance(trial_id, str) else None
+    if trial is None:
+        raise InvalidDecision(
+            f"{_name(scheduler)} decided {type(decision).__name__} for a trial {trial_id!r:.200}, "
+            f"which does not exist; it was told of {len(trial_table.admitted)} trials"
+        )
+    return trial
+
+
+def _name(scheduler: Scheduler) -> str:
+    return type(scheduler).__qualname__
+
+
+@final
+class LiveExperimentView:
+    """Read-only view of a running experiment, for its scheduler.
+
+    Args:
+        trial_table: The trials.
+        suggestion_budget: Configurations requested from the searcher.
+        settings: Returns the current settings.
+    """
+
+    def __init__(
+        self,
+        trial_table: TrialTable,
+        suggestion_budget: SuggestionBudget,
+        settings: Callable[[], ExperimentSettings],
+    ) -> None:
+        self._trial_table = trial_table
+        self._suggestion_budget = suggestion_budget
+        self._settings = settings
+
+    @property
+    def trials(self) -> Mapping[str, TrialView]:
+        """Trials by id, in the order in which they were added; none that is still in the backlog."""
+        return MappingProxyType(self._trial_table.admitted)
+
+    @property
+    def max_trials(self) -> int | None:
+        """How many trials there will be at most; None where that is not known."""
+        return self._settings().max_trials
+
+    @property
+    def no_more_trials(self) -> bool:
+        """Whether no further trial comes before one of the present ones continues."""
+        budget, table = self._suggestion_budget, self._trial_table
+        if table.backlog:
+            return False
+        can_progress = table.live or table.ready or table.held
+        is_stalled = budget.is_postponed and not can_progress
+        return not budget.num_outstanding and (budget.is_exhausted or is_stalled)
+
+    @property
+    def can_save_on_demand(self) -> bool:
+        """Whether trials save when they are asked to."""
+        return self._settings().checkpoints.can_save_on_demand
+
+    @property
+    def resources(self) -> Mapping[str, float]:
+        """All that trials can occupy together."""
+        return self._settings().capacity
+
+    def __deepcopy__(self, memo: object) -> ExperimentView:
+        """Return an empty view: the copy of a scheduler belongs to another experiment."""
+        return NoExperiment()

@@ -10,8 +10,8 @@ from typing import Any
 from .experiment import Experiment
 from .pareto import Objectives, best_trials
 from .result import TIME_TOTAL_S, flatten
-from .tracked_metric import Evaluation
 from .trial import Status, TerminationReason, Trial
+from .trial_metrics import Evaluation
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
-from .deadlines import Deadlines
+from .timeouts import Deadlines
 from .trial import Trial
 
 _Shape = tuple[tuple[str, float], ...]

@@ -1,4 +1,4 @@
-"""What the fold needs to know about an experiment before its first event."""
+"""Settings of an experiment that its decisions depend on."""
 
 from __future__ import annotations
 
@@ -6,25 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .checkpoints import CheckpointPolicy, RetentionPolicy
 from .failure_causes import RetryPolicy
-from .retention import RetentionPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """When the engine asks a trial for a checkpoint, and which ones it keeps.
-
-    Attributes:
-        can_save_on_demand: Whether the trainable saves when asked (class trainables); functions report checkpoints themselves.
-        frequency: Save at every `frequency`-th iteration; 0 for never.
-        at_end: Save at a trial's last result.
-        retention: What is kept.
-    """
-
-    can_save_on_demand: bool = False
-    frequency: int = 0
-    at_end: bool = False
-    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
 
 
 @dataclass(frozen=True, slots=True)

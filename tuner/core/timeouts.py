@@ -1,16 +1,207 @@
-"""How long the engine waits for a worker, before it has it killed."""
+"""Timeouts of workers: overdue reports, overdue exits, and workers that may hang.
+
+`Deadlines` is the priority queue underneath, which the ready queue uses as well.
+"""
 
 from __future__ import annotations
 
+import heapq
+import statistics
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .deadlines import Deadlines, earliest
-from .hang_detection import HangDetector, SuspectedHang
-
 TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
+
+_USUAL_INTERVALS: Final = 10.0
+"""A worker may hang when it has been silent for this many of its median intervals."""
+_MIN_SILENCE_S: Final = 60.0
+"""A shorter silence is never suspicious."""
+_MAX_SETUP_S: Final = 600.0
+"""Silence before the first report, for which there is no median, is suspicious after this long."""
+_NUM_REMEMBERED: Final = 31
+
+
+def earliest(*times: float | None) -> float | None:
+    """Return the earliest of some times, of which None stands for never.
+
+    Example:
+        >>> earliest(3.0, None, 2.0)
+        2.0
+    """
+    first = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
+
+
+class Deadlines:
+    """Due times by key: a heap with one entry per key.
+
+    A deadline that moves later, as that of a worker does with every report, leaves its old heap
+    entry in place; the entry is put back when it comes up. Moving a deadline later therefore costs
+    nothing, and a key never has more than a few entries.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty schedule."""
+        self._heap: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        self._earliest_entry: dict[str, float] = {}
+
+    def set(self, key: str, due_s: float) -> None:
+        """Set or move a deadline."""
+        self._due[key] = due_s
+        entry = self._earliest_entry.get(key)
+        if entry is None or due_s < entry:
+            self._push(key, due_s)
+
+    def cancel(self, key: str) -> None:
+        """Remove a deadline, if there is one."""
+        self._due.pop(key, None)
+
+    @property
+    def due(self) -> dict[str, float]:
+        """When each key is due; a copy."""
+        return dict(self._due)
+
+    def may_be_due(self, now_s: float) -> bool:
+        """Return whether any deadline may be due: no heap entry is later than its deadline."""
+        return bool(self._heap) and self._heap[0][0] <= now_s
+
+    def take_due(self, now_s: float) -> list[str]:
+        """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
+        if not self.may_be_due(now_s):
+            return []
+        taken = []
+        while (next_s := self.next_s()) is not None and next_s <= now_s:
+            key = self._pop()
+            del self._due[key]
+            taken.append(key)
+        return taken
+
+    def next_s(self) -> float | None:
+        """Return the earliest deadline, None if there is none."""
+        while self._heap:
+            entry_s, key = self._heap[0]
+            due_s = self._due.get(key)
+            if due_s == entry_s:
+                return due_s
+            self._pop()
+            if due_s is not None and key not in self._earliest_entry:
+                self._push(key, due_s)
+        return None
+
+    def _push(self, key: str, due_s: float) -> None:
+        heapq.heappush(self._heap, (due_s, key))
+        self._earliest_entry[key] = due_s
+
+    def _pop(self) -> str:
+        entry_s, key = heapq.heappop(self._heap)
+        if self._earliest_entry.get(key) == entry_s:
+            del self._earliest_entry[key]
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectedHang:
+    """A worker that has not reported for unusually long.
+
+    Attributes:
+        trial_id: The trial.
+        silent_s: For how many seconds.
+        usual_s: The median of its latest intervals, None before its first report.
+    """
+
+    trial_id: str
+    silent_s: float
+    usual_s: float | None
+
+
+class HangDetector:
+    """Detects workers that are silent for ten times their median interval, and at least a minute.
+
+    Each worker is told of once. A report costs little, since a worker is looked at once a minute or
+    more rarely.
+    """
+
+    def __init__(self) -> None:
+        """Create a detector that watches no worker."""
+        self._looks = Deadlines()
+        self._since: dict[str, float] = {}
+        self._intervals: dict[str, deque[float]] = {}
+
+    @property
+    def next_s(self) -> float | None:
+        """When to look at the next worker; None if none is watched."""
+        return self._looks.next_s()
+
+    def expect(self, trial_id: str, now_s: float) -> None:
+        """Begin to wait for a report."""
+        self._since[trial_id] = now_s
+        if trial_id not in self._intervals:
+            self._intervals[trial_id] = deque(maxlen=_NUM_REMEMBERED)
+            self._looks.set(trial_id, now_s + _MAX_SETUP_S)
+
+    def on_report(self, trial_id: str, now_s: float) -> None:
+        """Record a report."""
+        since_s = self._since.pop(trial_id, None)
+        if since_s is None:
+            return
+        intervals = self._intervals[trial_id]
+        if not intervals:
+            self._looks.set(trial_id, now_s + _MIN_SILENCE_S)
+        intervals.append(now_s - since_s)
+
+    def suspend(self, trial_id: str) -> None:
+        """Wait for no report until `expect` is called again, and record no interval."""
+        self._since.pop(trial_id, None)
+
+    def forget(self, trial_id: str) -> None:
+        """Stop watching a worker that is gone or about to leave."""
+        self._looks.cancel(trial_id)
+        self._since.pop(trial_id, None)
+        self._intervals.pop(trial_id, None)
+
+    def may_be_due(self, now_s: float) -> bool:
+        """Return whether it may be time to look at a worker."""
+        return self._looks.may_be_due(now_s)
+
+    def take_silent(self, now_s: float) -> list[SuspectedHang]:
+        """Return the workers that have become suspicious, each once."""
+        looked_at = [self._look(trial_id, now_s) for trial_id in self._looks.take_due(now_s)]
+        return [hang for hang in looked_at if hang]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the watched workers as JSON values."""
+        intervals = {trial_id: list(latest) for trial_id, latest in self._intervals.items()}
+        return {"looks": self._looks.due, "since": dict(self._since), "intervals": intervals}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._since = dict(state["since"])
+        self._intervals = {
+            trial_id: deque(latest, maxlen=_NUM_REMEMBERED)
+            for trial_id, latest in state["intervals"].items()
+        }
+        for trial_id, due_s in state["looks"].items():
+            self._looks.set(trial_id, due_s)
+
+    def _look(self, trial_id: str, now_s: float) -> SuspectedHang | None:
+        # A worker that waits for our answer has no start of silence, and is not silent.
+        since_s = self._since.get(trial_id, now_s)
+        intervals = self._intervals[trial_id]
+        usual_s = statistics.median(intervals) if intervals else None
+        allowed_s = (
+            _MAX_SETUP_S if usual_s is None else max(_USUAL_INTERVALS * usual_s, _MIN_SILENCE_S)
+        )
+        if now_s < since_s + allowed_s:
+            self._looks.set(trial_id, since_s + allowed_s)
+            return None
+        return SuspectedHang(trial_id, now_s - since_s, usual_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +209,7 @@ class Overdue:
     """A worker whose time is over.
 
     Attributes:
-        trial_id: Whose.
+        trial_id: The trial.
         reason: Why it is to be killed.
         term_grace_s: How long it may take to clean up before that.
     """
@@ -29,12 +220,12 @@ class Overdue:
 
 
 class Timeouts:
-    """Keeps one deadline for each worker: to report, or to leave once it has been told to.
+    """One deadline for each worker: to report, or to leave once it has been told to.
 
-    Where silence has no limit, a worker that is silent for unusually long is told of.
+    Without a report timeout, workers that may hang are only reported.
 
     Args:
-        report_timeout_s: How long a worker may stay silent while it trains or saves; None for ever.
+        report_timeout_s: How long a worker may be silent while it trains or saves; None for ever.
         stop_grace_s: How long it may take to leave.
     """
 
@@ -43,70 +234,73 @@ class Timeouts:
         self._stop_grace_s = stop_grace_s
         self._deadlines = Deadlines()
         self._leaving: set[str] = set()
-        self._watch = HangDetector()
+        self._hang_detector = HangDetector()
         self._interrupt_grace_s = 0.0
         self._term_grace_s = TERM_GRACE_S
-        self._all_gone_s: float | None = None
+        self._exit_deadline_s: float | None = None
+        """When all workers have to be gone, once the experiment is interrupted."""
 
     @property
     def next_s(self) -> float | None:
-        """When the next worker runs out of time or becomes suspicious; None if none will."""
-        return earliest(self._deadlines.next_s(), self._watch.next_s)
+        """When the next worker is overdue or becomes suspicious; None if none will."""
+        return earliest(self._deadlines.next_s(), self._hang_detector.next_s)
 
     def expect_report(self, trial_id: str, now_s: float) -> None:
-        """Wait for a sign of life; a worker that is expected to leave is given no more time for it."""
+        """Start the report timeout; a worker that was told to leave gets no more time for that."""
         if trial_id in self._leaving:
             return
         if self._report_timeout_s is None:
-            self._watch.expect(trial_id, now_s)
+            self._hang_detector.expect(trial_id, now_s)
         else:
             self._deadlines.set(trial_id, now_s + self._report_timeout_s)
 
     def expect_exit(self, trial_id: str, now_s: float) -> None:
-        """Wait for the worker to leave."""
+        """Start the time within which a worker has to leave."""
         self._leaving.add(trial_id)
-        self._watch.forget(trial_id)
-        self._deadlines.set(
-            trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s
-        )
+        self._hang_detector.forget(trial_id)
+        due_s = self._exit_deadline_s
+        self._deadlines.set(trial_id, now_s + self._stop_grace_s if due_s is None else due_s)
 
     def interrupt(self, now_s: float, grace_s: float, *, is_urgent: bool = False) -> None:
-        """Expect everybody who is or will be told to leave to be gone `grace_s` from now, `is_urgent` at once; the first grace counts."""
+        """Let all workers that are or will be told to leave be gone `grace_s` from now.
+
+        An urgent interruption lets them be gone at once. Of several that are not, the first counts.
+        """
         if is_urgent:
-            self._all_gone_s, self._term_grace_s = now_s, 0.0
-        elif self._all_gone_s is None:
-            self._all_gone_s, self._interrupt_grace_s = now_s + grace_s, grace_s
+            self._exit_deadline_s, self._term_grace_s = now_s, 0.0
+        elif self._exit_deadline_s is None:
+            self._exit_deadline_s, self._interrupt_grace_s = now_s + grace_s, grace_s
         else:
             return
         for trial_id in self._leaving:
-            self._deadlines.set(trial_id, self._all_gone_s)
+            self._deadlines.set(trial_id, self._exit_deadline_s)
 
     def on_report(self, trial_id: str, now_s: float) -> None:
-        """Stop the clock of a worker that has reported or is about to; one that is expected to leave still has to leave in time."""
+        """End the report timeout of a worker that has reported, or is about to."""
         if trial_id in self._leaving:
             return
         self._deadlines.cancel(trial_id)
-        self._watch.on_report(trial_id, now_s)
+        self._hang_detector.on_report(trial_id, now_s)
 
     def suspend(self, trial_id: str) -> None:
-        """Stop the clock of a worker that has not reported, unless it is expected to leave."""
+        """End the report timeout of a worker that has not reported, e.g. while it saves."""
         if trial_id in self._leaving:
             return
         self._deadlines.cancel(trial_id)
-        self._watch.suspend(trial_id)
+        self._hang_detector.suspend(trial_id)
 
     def forget(self, trial_id: str) -> None:
         """Forget a worker that is gone."""
         self._deadlines.cancel(trial_id)
-        self._watch.forget(trial_id)
+        self._hang_detector.forget(trial_id)
         self._leaving.discard(trial_id)
 
     def may_be_due(self, now_s: float) -> bool:
-        """Return whether `exhausted` or `suspicious` may have something to tell; hardly ever."""
-        return self._deadlines.may_be_due(now_s) or self._watch.may_be_due(now_s)
+        """Return whether there may be overdue or suspicious workers, which is hardly ever."""
+        return self._deadlines.may_be_due(now_s) or self._hang_detector.may_be_due(now_s)
 
     def take_overdue(self, now_s: float) -> list[Overdue]:
-        """Return the workers whose time is over."""
+        """Return the workers whose time is over, each once."""
         return [
             Overdue(trial_id, self._reason(trial_id), self._term_grace_s)
             for trial_id in self._deadlines.take_due(now_s)
@@ -114,34 +308,39 @@ class Timeouts:
 
     def take_suspected_hangs(self, now_s: float) -> list[SuspectedHang]:
         """Return the workers that have become silent for unusually long, each once."""
-        return self._watch.take_silent(now_s)
+        return self._hang_detector.take_silent(now_s)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the deadlines as JSON values."""
         return {
             "due": self._deadlines.due,
             "leaving": sorted(self._leaving),
-            "watch": self._watch.state_dict(),
+            "watch": self._hang_detector.state_dict(),
             "interrupt_grace_s": self._interrupt_grace_s,
             "last_words_s": self._term_grace_s,
-            "all_gone_s": self._all_gone_s,
+            "all_gone_s": self._exit_deadline_s,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._leaving = set(state["leaving"])
-        self._watch.load_state_dict(state["watch"])
+        self._hang_detector.load_state_dict(state["watch"])
         self._interrupt_grace_s = state["interrupt_grace_s"]
         self._term_grace_s = state["last_words_s"]
-        self._all_gone_s = state["all_gone_s"]
+        self._exit_deadline_s = state["all_gone_s"]
         for trial_id, due_s in state["due"].items():
             self._deadlines.set(trial_id, due_s)
 
     def _reason(self, trial_id: str) -> str:
-        if trial_id in self._leaving and self._term_grace_s == 0:
+        if trial_id not in self._leaving:
+            return f"no report for more than report_timeout_s={self._report_timeout_s}"
+        if self._term_grace_s == 0:
             return "the experiment was interrupted again, and waited for nobody"
-        if trial_id in self._leaving and self._all_gone_s is not None:
-            return f"it did not leave within interrupt_grace_s={self._interrupt_grace_s} after the experiment was interrupted"
-        if trial_id in self._leaving:
-            return f"it did not leave within stop_grace_s={self._stop_grace_s} after it was told to stop"
-        return f"no report for more than report_timeout_s={self._report_timeout_s}"
+        if self._exit_deadline_s is not None:
+            return (
+                f"it did not leave within interrupt_grace_s={self._interrupt_grace_s} "
+                "after the experiment was interrupted"
+            )
+        return (
+            f"it did not leave within stop_grace_s={self._stop_grace_s} after it was told to stop"
+        )

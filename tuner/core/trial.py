@@ -17,8 +17,7 @@ from .result import (
     TRAINING_ITERATION,
     flatten,
 )
-from .summary import MetricSummary
-from .tracked_metric import TrackedMetric
+from .trial_metrics import MetricSummary, TrackedMetric
 
 _NOT_SUMMARISED = AUTO_FILLED - {
     TRAINING_ITERATION,

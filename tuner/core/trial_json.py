@@ -8,8 +8,6 @@ from typing import Any
 from schedulers.decisions import Exploit, Reason
 
 from .result import CONFIG
-from .summary import MetricSummary
-from .tracked_metric import TrackedMetric
 from .trial import (
     AppliedExploit,
     CheckpointRecord,
@@ -21,6 +19,7 @@ from .trial import (
     Trial,
     WorkerState,
 )
+from .trial_metrics import MetricSummary, TrackedMetric
 
 Fields = dict[str, Any]
 """JSON values; floats need not be finite."""

@@ -18,9 +18,9 @@ from typing import Final
 from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.analysis.ranking import Mode, is_number, rank, step_rank
 from tuner.analysis.result import is_over
+from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten
-from tuner.core.retention import ranked
 from tuner.core.trial import CheckpointRecord, Status, Trial
 from tuner.errors import CheckpointError
 from tuner.journal import completeness, records, takeover_cleanup

@@ -20,8 +20,8 @@ from searchers.wrappers.duplicate_guard import POLICIES, Duplicates
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.console.reporter import ProgressReporter
 from tuner.core import events
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
+from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.errors import StorageError
 from tuner.storage import layout

@@ -12,8 +12,8 @@ from typing import Any
 from tuner.analysis.ranking import Mode, config_at, is_number, tracked
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.result import TIME_TOTAL_S, flatten
-from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.trial_metrics import Evaluation
 from tuner.storage.layout import ERROR, STDERR, trial_directory
 
 from .source import Source, state_of

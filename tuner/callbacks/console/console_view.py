@@ -10,8 +10,8 @@ from typing import Final
 from tuner.callbacks.formatting import duration, printable, shorten, show
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
-from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial_metrics import Evaluation
 
 from .progress_table import (
     TableOptions,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tuner.core.progress import Progress
-from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Trial
+from tuner.core.trial_metrics import Evaluation
 
 from .progress_table import TableOptions, cost_of
 

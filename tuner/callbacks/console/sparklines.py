@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final, final
 
-from tuner.core.summary import MetricSummary
 from tuner.core.trial import Trial
+from tuner.core.trial_metrics import MetricSummary
 
 _MAX_POINTS: Final = 64
 _MAX_CURVES: Final = 1_000

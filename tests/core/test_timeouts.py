@@ -1,8 +1,11 @@
-"""How long the engine waits for a worker."""
+"""Deadlines, timeouts of workers and detection of hangs."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.conversation import BOOM, Conversation, answers, kills
+from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import TrialSilent
 from tuner.core.events import (
     CheckpointFailed,
@@ -11,9 +14,69 @@ from tuner.core.events import (
     StopRequested,
     TrialStopRequested,
 )
-from tuner.core.settings import CheckpointPolicy
-from tuner.core.timeouts import TERM_GRACE_S, Timeouts
+from tuner.core.timeouts import TERM_GRACE_S, Deadlines, HangDetector, SuspectedHang, Timeouts
 from tuner.core.trial import CheckpointRecord
+
+KEYS = st.sampled_from("abc")
+TIMES = st.integers(0, 12).map(float)
+STEPS = st.one_of(
+    st.tuples(st.just("set"), KEYS, TIMES),
+    st.tuples(st.just("cancel"), KEYS),
+    st.tuples(st.just("take"), TIMES),
+)
+
+
+def test_what_is_due_comes_earliest_first_and_once():
+    deadlines = Deadlines()
+    for key, due_s in (("a", 3.0), ("b", 1.0), ("c", 2.0), ("d", 9.0)):
+        deadlines.set(key, due_s)
+    assert deadlines.next_s() == 1.0
+    assert deadlines.take_due(3.0) == ["b", "c", "a"]
+    assert deadlines.take_due(3.0) == []
+    assert deadlines.next_s() == 9.0
+
+
+def test_a_deadline_may_move_in_both_directions_and_be_taken_back():
+    deadlines = Deadlines()
+    deadlines.set("a", 5.0)
+    deadlines.set("a", 8.0)
+    assert deadlines.take_due(5.0) == []
+    deadlines.set("a", 6.0)
+    assert deadlines.next_s() == 6.0
+    assert deadlines.take_due(7.0) == ["a"]
+    deadlines.set("a", 1.0)
+    deadlines.cancel("a")
+    deadlines.cancel("never set")
+    assert deadlines.next_s() is None
+
+
+def test_moving_a_deadline_later_again_and_again_costs_no_memory():
+    deadlines = Deadlines()
+    for now_s in range(10_000):
+        deadlines.set("a", now_s + 60.0)
+        deadlines.take_due(float(now_s))
+    assert len(deadlines._heap) <= 2
+
+
+@given(st.lists(STEPS, min_size=15, max_size=40))
+def test_deadlines_agree_with_a_dictionary(steps):
+    deadlines, model = Deadlines(), {}
+    for step in steps:
+        match step:
+            case ("set", key, due_s):
+                deadlines.set(key, due_s)
+                model[key] = due_s
+            case ("cancel", key):
+                deadlines.cancel(key)
+                model.pop(key, None)
+            case ("take", now_s):
+                due = {key: due_s for key, due_s in model.items() if due_s <= now_s}
+                taken = deadlines.take_due(now_s)
+                assert sorted(taken) == sorted(due)
+                assert [due[key] for key in taken] == sorted(due.values())
+                model = {key: due_s for key, due_s in model.items() if key not in due}
+        assert deadlines.next_s() == min(model.values(), default=None)
+
 
 SAVES = CheckpointPolicy(can_save_on_demand=True)
 
@@ -190,3 +253,124 @@ def test_a_worker_that_stores_a_checkpoint_while_everything_is_stopped_has_to_le
     talk.say(CheckpointStarted("t00000", 1), after_s=1.0)
     assert kills(talk.say(after_s=1.0)) == []
     assert kills(talk.say(after_s=1.0)) == ["t00000"]
+
+
+def heard(watch, trial_id, *intervals_s):
+    """Let a worker report at these intervals and go on each time; return when the last report was answered."""
+    now_s = 0.0
+    watch.expect(trial_id, now_s)
+    for interval_s in intervals_s:
+        now_s += interval_s
+        watch.on_report(trial_id, now_s)
+        watch.expect(trial_id, now_s)
+    return now_s
+
+
+def first_silence(watch):
+    """Look whenever the watch wants to, and return what it finds first and when."""
+    for _ in range(100):
+        now_s = watch.next_s
+        if found := watch.take_silent(now_s):
+            return now_s, found
+    pytest.fail("nothing is ever found")
+
+
+def test_ten_usual_intervals_are_too_long():
+    watch = HangDetector()
+    since_s = heard(watch, "a", 20.0, 10.0, 500.0, 10.0, 20.0)
+    assert first_silence(watch) == (since_s + 200.0, [SuspectedHang("a", 200.0, 20.0)])
+
+
+def test_less_than_a_minute_is_never_too_long():
+    watch = HangDetector()
+    since_s = heard(watch, "a", *[0.001] * 1000)
+    assert first_silence(watch) == (
+        since_s + 60.0,
+        [SuspectedHang("a", 60.0, pytest.approx(0.001))],
+    )
+
+
+def test_before_the_first_report_ten_minutes_are_too_long():
+    watch = HangDetector()
+    watch.expect("a", 7.0)
+    assert first_silence(watch) == (607.0, [SuspectedHang("a", 600.0, None)])
+
+
+def test_each_is_found_once():
+    watch = HangDetector()
+    heard(watch, "a", 1.0)
+    first_silence(watch)
+    watch.on_report("a", 1000.0)
+    watch.expect("a", 1000.0)
+    assert watch.take_silent(9999.0) == []
+    assert watch.next_s is None
+
+
+def test_only_lately_usual_intervals_count():
+    watch = HangDetector()
+    since_s = heard(watch, "a", *[1.0] * 100, *[30.0] * 31)
+    assert first_silence(watch)[0] == since_s + 300.0
+
+
+def test_while_it_is_our_turn_nobody_is_silent():
+    watch = HangDetector()
+    now_s = heard(watch, "a", 1.0)
+    watch.on_report("a", now_s + 1.0)
+    assert watch.take_silent(now_s + 1000.0) == []
+    watch.expect("a", now_s + 1000.0)
+    assert first_silence(watch)[0] == now_s + 1060.0
+
+
+def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
+    watch = HangDetector()
+    looks = 0
+    watch.expect("a", 0.0)
+    for number in range(1, 601):
+        watch.on_report("a", float(number))
+        watch.expect("a", float(number))
+        looks += watch.next_s <= number
+        assert watch.take_silent(float(number)) == []
+    assert looks <= 10
+
+
+def test_who_is_gone_is_forgotten():
+    watch = HangDetector()
+    heard(watch, "a", 1.0)
+    watch.forget("a")
+    assert watch.next_s is None
+    assert heard(watch, "a", 1.0) == 1.0
+
+
+def test_a_limit_takes_the_place_of_the_warning():
+    patience = Timeouts(100.0, 3.0)
+    patience.expect_report("a", 0.0)
+    patience.on_report("a", 1.0)
+    patience.expect_report("a", 1.0)
+    assert patience.take_suspected_hangs(100.0) == []
+
+
+def test_who_is_leaving_is_no_longer_watched():
+    patience = Timeouts(None, 3.0)
+    patience.expect_report("a", 0.0)
+    patience.expect_exit("a", 1.0)
+    assert patience.next_s == 4.0
+
+
+def test_an_experiment_tells_of_a_trial_that_is_silent_and_lets_it_run():
+    talk = Conversation(max_trials=2)
+    talk.begin(2)
+    for iteration in range(1, 4):
+        talk.say(after_s=2.0)
+        for trial_id in ("t00000", "t00001"):
+            talk.report(trial_id, iteration)
+    talk.say(after_s=50.0)
+    talk.report("t00000", 4)
+    assert talk.experiment.next_deadline_s() is not None
+    for _ in range(3):
+        assert talk.say(after_s=20.0) == []
+    silent = [
+        (notice.trial.trial_id, notice.usual_s)
+        for notice in talk.notices
+        if isinstance(notice, TrialSilent)
+    ]
+    assert silent == [("t00001", 2.0), ("t00000", 2.0)]

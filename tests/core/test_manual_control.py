@@ -12,6 +12,7 @@ from tests.core.conversation import (
     starts,
     suggest,
 )
+from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import ExploitApplied, TrialAdded
 from tuner.core.events import (
     CheckpointLost,
@@ -28,7 +29,6 @@ from tuner.core.events import (
 )
 from tuner.core.manual_control import fork_tag, unknown_names, with_changes
 from tuner.core.progress import look_at
-from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 
 WHY = Reason("test")

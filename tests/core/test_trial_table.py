@@ -13,6 +13,7 @@ from tests.core.conversation import (
     starts,
     suggest,
 )
+from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.commands import AskSearcher, DeleteCheckpoint, StartWorker, TrialStarted
 from tuner.core.events import (
     CheckpointLost,
@@ -24,8 +25,6 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
 from tuner.core.trial_table import TrialTable
 
