@@ -24,7 +24,7 @@ from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.writer import Journal
 from tuner.restore.search_adapter import Proposer
 from tuner.spec.experiment_spec import make_plan

@@ -30,7 +30,7 @@ from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
 from tuner.restore.rebuild import rebuild

@@ -67,11 +67,9 @@ if TYPE_CHECKING:
     from .core.trial import Trial
     from .error import TuneError
     from .errors import TunerError
-    from .execution.placement import PlacementGroupFactory
-    from .execution.registry import register_trainable
-    from .execution.resource_requests import with_resources
+    from .execution.resources import PlacementGroupFactory
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
-    from .execution.trainable import Trainable, with_parameters
+    from .execution.trainable import Trainable, register_trainable, with_parameters, with_resources
     from .handle import Handle, attach
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .storage.checkpoints import Checkpoint
@@ -101,11 +99,14 @@ _NAMES = {
     "tuner.core.trial": ("Trial",),
     "tuner.error": ("TuneError",),
     "tuner.errors": ("TunerError",),
-    "tuner.execution.registry": ("register_trainable",),
-    "tuner.execution.placement": ("PlacementGroupFactory",),
-    "tuner.execution.resource_requests": ("with_resources",),
+    "tuner.execution.resources": ("PlacementGroupFactory",),
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
-    "tuner.execution.trainable": ("Trainable", "with_parameters"),
+    "tuner.execution.trainable": (
+        "Trainable",
+        "register_trainable",
+        "with_parameters",
+        "with_resources",
+    ),
     "tuner.handle": ("Handle", "attach"),
     "tuner.whatif": ("WhatIf", "WhatIfComparison", "what_if"),
     "tuner.callbacks": (

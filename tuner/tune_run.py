@@ -22,8 +22,7 @@ from tuner.core.events import ResumeType
 from tuner.core.stoppers import Stopper
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
-from tuner.execution.registry import get_trainable
-from tuner.execution.resource_requests import with_resources
+from tuner.execution.trainable import get_trainable, with_resources
 from tuner.spec.config import (
     AUTO,
     CheckpointConfig,
@@ -38,7 +37,7 @@ from tuner.storage.declaration import is_experiment
 from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:
-    from tuner.execution.resource_requests import Request
+    from tuner.execution.trainable import Request
 
 _MAX_TOLD: Final = 5
 """How many failed trials are told in full."""

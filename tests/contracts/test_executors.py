@@ -7,7 +7,7 @@ import pytest
 from tuner.core.events import Outcome, WorkerExited
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local.executor import ProcessExecutor
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.testing.executor_contract import Counting, ExecutorContract, counting
 
 CPUS = {"cpu": 2.0}

@@ -73,8 +73,8 @@ DEATHS = {
     "os._exit(0)": ("exited with code 0: the process ended before the training code did", ""),
     "segfault": ("killed by SIGSEGV", ""),
     "SIGKILL": (
-        "killed by SIGKILL: a signal ended the process that nobody here had sent",
-        " MiB of memory at most",
+        "killed by SIGKILL: a signal that tuner did not send ended the process",
+        " MiB",
     ),
 }
 

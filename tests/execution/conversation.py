@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from tuner.execution.messages import Assignment
 from tuner.execution.session import run_attempt
-from tuner.execution.translate import to_event
+from tuner.execution.worker_protocol import Assignment, to_event
 from tuner.storage import strict_json
 
 CONTINUE = {"verdict": "continue", "save": False}

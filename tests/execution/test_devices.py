@@ -7,8 +7,8 @@ import types
 import joblib
 import pytest
 
-from tuner.execution import devices
-from tuner.execution.devices import (
+from tuner.execution import resources
+from tuner.execution.resources import (
     THREAD_VARIABLES,
     device_in_use,
     limit_threads,
@@ -21,7 +21,7 @@ from tuner.execution.devices import (
 
 @pytest.fixture(autouse=True)
 def machine_without_gpus(monkeypatch, tmp_path):
-    monkeypatch.setattr(devices, "_NVIDIA_DRIVER", tmp_path / "gpus")
+    monkeypatch.setattr(resources, "_NVIDIA_DRIVER", tmp_path / "gpus")
     return tmp_path / "gpus"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.execution.local.oom_counter import OutOfMemoryKills
+from tuner.execution.local.exit_diagnosis import OomKillCounter
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def counter(tmp_path):
 
 
 def test_each_kill_that_is_counted_is_claimed_once(counter):
-    kills = OutOfMemoryKills([counter(5)])
+    kills = OomKillCounter([counter(5)])
     assert kills.claim() is False
     counter(7)
     assert [kills.claim() for _ in range(3)] == [True, True, False]
@@ -25,14 +25,14 @@ def test_each_kill_that_is_counted_is_claimed_once(counter):
 
 def test_the_first_file_that_has_a_count_is_the_one(counter, tmp_path):
     (tmp_path / "other").write_text("nothing here\n")
-    kills = OutOfMemoryKills([tmp_path / "missing", tmp_path / "other", counter(0)])
+    kills = OomKillCounter([tmp_path / "missing", tmp_path / "other", counter(0)])
     counter(1)
     assert kills.claim() is True
 
 
 def test_a_kernel_that_does_not_count_does_not_tell(tmp_path):
-    assert OutOfMemoryKills([tmp_path / "missing"]).claim() is None
+    assert OomKillCounter([tmp_path / "missing"]).claim() is None
 
 
 def test_here_the_kernel_counts():
-    assert OutOfMemoryKills().claim() is False
+    assert OomKillCounter().claim() is False

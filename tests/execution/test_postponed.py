@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.commands import StartWorker
 from tuner.execution.local import start_retry
-from tuner.execution.local.start_retry import PostponedStarts
+from tuner.execution.local.start_retry import StartRetryQueue
 
 
 def start(trial_id):
@@ -20,7 +20,7 @@ def start(trial_id):
 def starts(monkeypatch, caplog):
     monkeypatch.setattr(start_retry, "_RETRY_S", 0.0)
     caplog.set_level(logging.INFO, "tuner")
-    return PostponedStarts()
+    return StartRetryQueue()
 
 
 def test_a_shortage_is_told_of_once_and_so_is_its_end(starts, caplog, tmp_path):

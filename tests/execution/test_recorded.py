@@ -3,7 +3,7 @@ import pytest
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
-from tuner.execution.replay_executor import Curve, CurvePoint, RecordedExecutor
+from tuner.execution.virtual import Curve, CurvePoint, ReplayExecutor
 
 
 def points(*times_s, checkpoints=()):
@@ -19,7 +19,7 @@ def points(*times_s, checkpoints=()):
 
 
 def executor(curve, **settings):
-    return RecordedExecutor({"a": curve}, capacity={"cpu": 1.0}, **settings)
+    return ReplayExecutor({"a": curve}, capacity={"cpu": 1.0}, **settings)
 
 
 def start(executor, checkpoint=None, attempt=1, next_checkpoint=0):

@@ -8,9 +8,9 @@ import pytest
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Failure, ReportReply
-from tuner.execution.local.exit_diagnosis import Remains
+from tuner.execution.local.exit_diagnosis import ExitInfo
 from tuner.execution.local.remote_worker import RemoteWorker
-from tuner.execution.local.wire import DriverEnd
+from tuner.execution.local.worker_connection import DriverEnd
 
 STARTED = {"kind": "started", "pid": 4711}
 RESULT = {"kind": "result", "metrics": {"training_iteration": 1, "loss": 0.5}, "checkpoint": None}
@@ -30,7 +30,7 @@ class Conversation:
         return self.worker.receive()
 
     def exited(self, code=0):
-        event = self.worker.exit_event(None if code is None else Remains(code))
+        event = self.worker.exit_event(None if code is None else ExitInfo(code))
         assert (event.trial_id, event.attempt) == ("t00001", 2)
         return event
 
@@ -58,13 +58,13 @@ def test_the_last_word_is_held_back_until_the_process_is_gone(talk):
 @pytest.mark.parametrize("code", [0, 1, -9, None])
 def test_the_last_word_counts_whatever_became_of_the_process(talk, code):
     talk.hear(COMPLETED)
-    talk.worker.condemn("too late")
+    talk.worker.mark_killed("too late")
     assert talk.exited(code).outcome is Outcome.COMPLETED
 
 
 def test_a_last_word_after_the_kill_counts_no_more(talk):
-    talk.worker.condemn("first reason")
-    talk.worker.condemn("second reason")
+    talk.worker.mark_killed("first reason")
+    talk.worker.mark_killed("second reason")
     assert talk.hear(COMPLETED) == []
     assert talk.exited(-9) == WorkerExited(
         "t00001", 2, Outcome.KILLED, Failure("killed", "first reason")
@@ -124,21 +124,21 @@ def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
     ("is_oom", "hint"),
     [
         (True, "the kernel ended the process because memory ran out"),
-        (False, "nor the kernel for lack of memory"),
-        (None, "the kernel does that when memory runs out"),
+        (False, "the kernel reports no lack of memory"),
+        (None, "the kernel sends it when memory runs out"),
     ],
 )
 def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tells(
     talk, is_oom, hint
 ):
-    failure = talk.worker.exit_event(Remains(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
+    failure = talk.worker.exit_event(ExitInfo(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
     assert hint in failure.message
-    assert failure.message.endswith("; it had used 3,072 MiB of memory at most")
+    assert failure.message.endswith("; its peak memory was 3,072 MiB")
 
 
 def test_a_worker_that_was_killed_on_purpose_is_quoted_with_where_it_was(talk):
     talk.stderr.write_text("Stack (most recent call first):\n  in train\n")
-    talk.worker.condemn("it hangs")
+    talk.worker.mark_killed("it hangs")
     assert talk.exited(-9).failure == Failure(
         "killed", "it hangs", "Stack (most recent call first):\n  in train\n"
     )

@@ -12,17 +12,17 @@ import pytest
 
 from tuner.errors import TrainableNotPicklable
 from tuner.execution import pickling
-from tuner.execution.pickling import ship
+from tuner.execution.pickling import pickle_trainable
 from tuner.execution.trainable import Trainable, with_parameters
 
 
 def delivered(trainable):
-    return pickle.loads(ship(trainable))  # noqa: S301  (our own)
+    return pickle.loads(pickle_trainable(trainable))  # noqa: S301  (our own)
 
 
 def refusal(trainable):
     with pytest.raises(TrainableNotPicklable) as caught:
-        ship(trainable)
+        pickle_trainable(trainable)
     return str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_a_huge_trainable_is_warned_about_once_with_its_largest_part(monkeypatch
     monkeypatch.setattr(pickling, "HUGE_BYTES", 2**20)
     small, table = b"x" * 1000, b"x" * 2**21
     with caplog.at_level(logging.WARNING):
-        ship(lambda config: (small, table))
+        pickle_trainable(lambda config: (small, table))
     (record,) = caplog.records
     assert "2 MiB when pickled, of which 'table' takes 2 MiB" in record.getMessage()
 
@@ -149,15 +149,15 @@ def test_data_that_with_parameters_has_bound_is_not_warned_about(monkeypatch, ca
             return {}
 
     table, other = b"x" * 2**21, b"y" * 2**21
-    ship(with_parameters(lambda config, data: None, data=table))
-    ship(with_parameters(Model, data=table))
+    pickle_trainable(with_parameters(lambda config, data: None, data=table))
+    pickle_trainable(with_parameters(Model, data=table))
     assert caplog.records == []
-    ship(with_parameters(lambda config, data: other, data=table))
+    pickle_trainable(with_parameters(lambda config, data: other, data=table))
     assert len(caplog.records) == 1
 
 
 def test_a_usual_trainable_is_not_warned_about(caplog):
-    ship(lambda config: None)
+    pickle_trainable(lambda config: None)
     assert caplog.records == []
 
 
@@ -169,10 +169,10 @@ def test_a_function_of_a_module_that_others_cannot_import_travels_by_value(tmp_p
     spec.loader.exec_module(module)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "hidden.secluded", module)
-        data = ship(module.train)
+        data = pickle_trainable(module.train)
     assert pickle.loads(data)({"x": 2}) == 6  # noqa: S301  (our own)
 
 
 def test_a_function_of_a_library_travels_by_reference():
-    assert b"json" in ship(json.dumps)
-    assert len(ship(json.dumps)) < 100
+    assert b"json" in pickle_trainable(json.dumps)
+    assert len(pickle_trainable(json.dumps)) < 100

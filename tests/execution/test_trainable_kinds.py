@@ -5,15 +5,17 @@ import functools
 import cloudpickle
 import pytest
 
-from tuner.execution.placement import PlacementGroupFactory
-from tuner.execution.registry import get_trainable, register_trainable
-from tuner.execution.resource_requests import resources_for, with_resources
+from tuner.execution.resources import PlacementGroupFactory
 from tuner.execution.trainable import (
     Trainable,
     check_trainable,
+    get_trainable,
     is_class_trainable,
+    register_trainable,
+    resources_for,
     trainable_name,
     with_parameters,
+    with_resources,
 )
 
 

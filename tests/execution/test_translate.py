@@ -14,7 +14,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure
-from tuner.execution.translate import to_event
+from tuner.execution.worker_protocol import to_event
 
 CHECKPOINT = {"index": 2, "iteration": 5, "time_total_s": 1.5, "counters": {"timesteps_total": 70}}
 RECORD = CheckpointRecord(2, 5, 1.5, {"timesteps_total": 70})

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.execution.local import wire
-from tuner.execution.local.wire import MAX_FRAME_BYTES, Birth, DriverEnd, WorkerEnd, pickled
-from tuner.execution.messages import Assignment
+from tuner.execution.local import worker_connection
+from tuner.execution.local.worker_connection import (
+    MAX_FRAME_BYTES,
+    Bootstrap,
+    DriverEnd,
+    WorkerEnd,
+    pickled,
+)
+from tuner.execution.worker_protocol import Assignment
 from tuner.storage import strict_json
 
 
@@ -117,16 +123,16 @@ def test_a_deeply_nested_frame_is_refused(pair):
 
 
 def test_a_birth_and_its_answers_arrive_however_large(pair):
-    birth = Birth("/trial", {"A": "b"}, 7, b"x" * 3_000_000)
-    pair.driver.send_birth(birth)
+    bootstrap = Bootstrap("/trial", {"A": "b"}, 7, b"x" * 3_000_000)
+    pair.driver.send_bootstrap(bootstrap)
     assert pair.driver.has_backlog
     received = []
-    reader = threading.Thread(target=lambda: received.append(pair.worker.receive_birth()))
+    reader = threading.Thread(target=lambda: received.append(pair.worker.receive_bootstrap()))
     reader.start()
     while pair.driver.has_backlog:
         pair.driver.flush()
     reader.join()
-    assert received == [birth]
+    assert received == [bootstrap]
     pair.driver.send(b'{"verdict":"continue"}\n{"verdict":"stop"}\n')
     assert [pair.worker.receive()["verdict"] for _ in range(2)] == ["continue", "stop"]
 
@@ -190,7 +196,7 @@ trees = st.recursive(
 def test_the_text_of_a_result_says_the_same_as_the_result(metrics):
     line = strict_json.to_bytes({"kind": "result", "metrics": metrics, "checkpoint": None}) + b"\n"
     for frame in (line, line[:-1]):
-        message = wire._decoded(frame)
+        message = worker_connection._decoded(frame)
         text = message.pop("text", None)
         assert repr(message) == repr(strict_json.loads(frame))
         assert text is None or (
@@ -214,7 +220,7 @@ def test_the_text_of_a_result_says_the_same_as_the_result(metrics):
     ],
 )
 def test_what_is_not_spelled_as_a_worker_does_has_no_text_of_its_own(line):
-    message = wire._decoded(line)
+    message = worker_connection._decoded(line)
     assert repr(message) == repr(strict_json.loads(line))
     assert not isinstance(message.get("text"), bytes)
 
@@ -222,4 +228,6 @@ def test_what_is_not_spelled_as_a_worker_does_has_no_text_of_its_own(line):
 @pytest.mark.parametrize("metrics", [b"{", b'{"a":}', b"", b'{"a":1}}', b"NaN"])
 def test_broken_metrics_are_refused(metrics):
     with pytest.raises(ValueError):
-        wire._decoded(b'{"kind":"result","metrics":' + metrics + b',"checkpoint":null}\n')
+        worker_connection._decoded(
+            b'{"kind":"result","metrics":' + metrics + b',"checkpoint":null}\n'
+        )

@@ -13,7 +13,7 @@ from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
 from tuner.execution.local.executor import ProcessExecutor
-from tuner.execution.messages import Assignment
+from tuner.execution.worker_protocol import Assignment
 
 DEADLINE_S = 60
 """Long enough for a machine under load; a test that needs it has failed."""

@@ -1,4 +1,4 @@
-"""A trial that ends leaves nobody behind, even if nobody is left to bury it."""
+"""A trial that ends leaves nobody behind, even if nobody is left to forget it."""
 
 import os
 import signal
@@ -60,8 +60,8 @@ def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_i
     os.kill(zygote, signal.SIGKILL)
     while psutil.Process(zygote).status() != psutil.STATUS_ZOMBIE:
         os.sched_yield()
-    for holder in holders:
-        os.close(holder)
+    for liveness_writer in holders:
+        os.close(liveness_writer)
     assert all_die([worker, loader]) == []
 
 

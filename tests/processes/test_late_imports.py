@@ -8,7 +8,7 @@ import pytest
 
 import tuner as tune
 from tuner.execution import preload
-from tuner.execution.local.zygote_protocol import Learn, receive_request, send_request
+from tuner.execution.local.zygote_protocol import Preload, receive_request, send_request
 
 
 def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
@@ -16,9 +16,9 @@ def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     were_missing = preload.missing()
     assert were_missing == ("colorsys",)
-    preload.catch_up("turtle")
+    preload.import_module("turtle")
     assert preload.imported_since(were_missing) == []
-    preload.catch_up("colorsys")
+    preload.import_module("colorsys")
     assert isinstance(sys.modules["colorsys"], types.ModuleType)
     assert preload.imported_since(were_missing) == ["colorsys"]
     assert preload.missing() == ()
@@ -26,13 +26,13 @@ def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
 
 def test_a_module_that_cannot_be_imported_harms_nobody(monkeypatch):
     monkeypatch.setattr(preload, "MODULES", ("no_such_module_at_all",))
-    preload.catch_up("no_such_module_at_all")
+    preload.import_module("no_such_module_at_all")
 
 
 def test_the_request_travels(socket_pair):
     ours, theirs = socket_pair
-    send_request(ours, Learn(3))
-    assert receive_request(theirs) == Learn(3)
+    send_request(ours, Preload(3))
+    assert receive_request(theirs) == Preload(3)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tuner.execution.local.orphans import VARIABLE, DriverName, end_leftovers
+from tuner.execution.local.orphans import VARIABLE, DriverIdentity, kill_orphans
 
 
 @pytest.fixture
@@ -41,58 +41,58 @@ def begin():
 @pytest.fixture
 def dead_driver(tmp_path):
     """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
-    printing = f"from tuner.execution.local.orphans import DriverName; print(DriverName.mine({str(tmp_path)!r}))"
+    printing = f"from tuner.execution.local.orphans import DriverIdentity; print(DriverIdentity.current({str(tmp_path)!r}))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
         [sys.executable, "-c", printing], env=environ, capture_output=True, check=True
     ).stdout
-    return DriverName.parse(printed.strip())
+    return DriverIdentity.parse(printed.strip())
 
 
 def test_a_name_says_whether_the_driver_lives(tmp_path, dead_driver):
-    mine = DriverName.mine(tmp_path)
+    mine = DriverIdentity.current(tmp_path)
     assert mine.is_alive
-    assert DriverName.parse(str(mine).encode()) == mine
+    assert DriverIdentity.parse(str(mine).encode()) == mine
     assert not dead_driver.is_alive
-    assert dead_driver.drives_the_same(mine)
+    assert dead_driver.has_same_experiment(mine)
 
 
 @pytest.mark.parametrize("text", [b"", b"1:2:3", b"1:2:3:4:5", b"1:2:3:x", b"-1:2:3:4", b"::::"])
 def test_what_is_no_name_is_ignored(text):
-    assert DriverName.parse(text) is None
+    assert DriverIdentity.parse(text) is None
 
 
 def test_what_is_left_is_killed_and_named(tmp_path, dead_driver, begin):
     left = begin(dead_driver)
-    (found,) = end_leftovers(tmp_path)
+    (found,) = kill_orphans(tmp_path)
     assert str(found) == f"process {left.pid} (cat)"
     assert left.wait() == -9
-    assert end_leftovers(tmp_path) == []
+    assert kill_orphans(tmp_path) == []
 
 
 def test_a_directory_that_has_been_moved_is_the_same_experiment(tmp_path, begin):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
-    name = DriverName.mine(here)
-    begin(DriverName(name.pid, name.started - 1, name.device, name.inode))
+    name = DriverIdentity.current(here)
+    begin(DriverIdentity(name.pid, name.started - 1, name.device, name.inode))
     here.rename(there)
-    assert len(end_leftovers(there)) == 1
+    assert len(kill_orphans(there)) == 1
 
 
 def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(
     tmp_path, dead_driver, begin
 ):
-    mine = DriverName.mine(tmp_path)
-    other = DriverName(
+    mine = DriverIdentity.current(tmp_path)
+    other = DriverIdentity(
         dead_driver.pid, dead_driver.started, dead_driver.device, dead_driver.inode + 1
     )
     processes = [begin(mine), begin(other), begin("nonsense")]
-    assert end_leftovers(tmp_path) == []
+    assert kill_orphans(tmp_path) == []
     assert [process.poll() for process in processes] == [None] * 3
 
 
 def test_whoever_looks_does_not_find_itself(tmp_path, dead_driver):
-    source = f"from tuner.execution.local.orphans import end_leftovers; print(end_leftovers({str(tmp_path)!r}))"
+    source = f"from tuner.execution.local.orphans import kill_orphans; print(kill_orphans({str(tmp_path)!r}))"
     environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
         [sys.executable, "-c", source], env=environ, capture_output=True, check=True
@@ -118,13 +118,13 @@ def test_what_training_code_forks_or_starts_carries_the_name(
 
     from tuner.core.events import ResultReported
 
-    name = DriverName.mine(tmp_path)
-    dead = DriverName(name.pid, name.started - 1, name.device, name.inode)
+    name = DriverIdentity.current(tmp_path)
+    dead = DriverIdentity(name.pid, name.started - 1, name.device, name.inode)
     theater = stage(train, start_method=start_method, environ={VARIABLE: str(dead)})
     theater.start("t00001")
     *strays, _worker = pids = theater.next_event("t00001", ResultReported).metrics["pids"]
     # The worker itself may be dead before it is found: it dies with the zygote.
-    assert set(strays) <= {leftover.pid for leftover in end_leftovers(tmp_path)}
+    assert set(strays) <= {orphan.pid for orphan in kill_orphans(tmp_path)}
     assert all_die(pids, within_s=0) == []
 
 
@@ -132,7 +132,7 @@ def test_looking_for_leftovers_changes_nothing_where_there_are_none(tmp_path):
     source = textwrap.dedent(f"""
         from tuner.execution.local import orphans
         orphans._PROC = orphans.Path("/nowhere")
-        print(orphans.end_leftovers({str(tmp_path)!r}))
+        print(orphans.kill_orphans({str(tmp_path)!r}))
     """)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert (

@@ -34,7 +34,7 @@ SCRIPT = """
 
     stage = Stage(Path({directory!r}), train, start_method={method!r})
     if os.fork() == 0:  # a fork of the driver must not keep the workers alive
-        stage.executor._bell = None
+        stage.executor._wakeup_pipe = None
         signal.pause()
     stage.start("t00001", is_busy=True)
     stage.start("t00002", is_busy=False)

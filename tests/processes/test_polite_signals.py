@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from tuner.core.events import Outcome, ResultReported
-from tuner.execution.local.termination_signals import POLITE_SIGNALS
+from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 
-@pytest.mark.parametrize("number", POLITE_SIGNALS)
+@pytest.mark.parametrize("number", TERMINATION_SIGNALS)
 def test_a_polite_signal_to_every_process_ends_none_of_them(stage, start_method, number):
     def train(config):
         from tuner.execution.session import report

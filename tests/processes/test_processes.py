@@ -13,8 +13,8 @@ import pytest
 
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
-from tuner.execution.devices import THREAD_VARIABLES
 from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.resources import THREAD_VARIABLES
 
 
 def test_a_function_that_returns_has_completed(stage, start_method):
@@ -334,7 +334,7 @@ def test_nothing_of_the_engine_is_left_open_in_a_worker(stage, start_method):
     theater = stage(train, start_method=start_method)
     theater.run("t00001")
     theater.run("t00002")
-    # Standard streams, two knells, the connection, the listing itself, and in a spawned one the trainable.
+    # Standard streams, two liveness_pipes, the connection, the listing itself, and in a spawned one the trainable.
     assert [len(theater.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [
         7 if start_method == "zygote" else 8
     ] * 2

@@ -1,4 +1,4 @@
-"""A process that stays for the next attempt of its trial and then refuses it is replaced, however the news of that come in."""
+"""A process that is_reusable for the next attempt of its trial and then refuses it is replaced, however the news of that come in."""
 
 import select
 import selectors

@@ -125,22 +125,22 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, al
         for child in psutil.Process().children()
         if "tuner.execution.local.zygote" in child.cmdline()
     )
-    spares = zygote.children()
-    assert spares
-    for spare in spares:
+    standby_pids = zygote.children()
+    assert standby_pids
+    for spare in standby_pids:
         spare.kill()
-    assert all_die([spare.pid for spare in spares]) == []
+    assert all_die([spare.pid for spare in standby_pids]) == []
     assert theater.run("t00002").outcome is Outcome.COMPLETED
 
 
 class FakeStarter:
     """Refuses to make the first workers ready; then pretends to be the newborn one itself."""
 
-    spares = frozenset()
+    standby_pids = frozenset()
 
-    def __init__(self, num_refusals, hatch=None):
+    def __init__(self, num_refusals, standby_end=None):
         self.num_refusals = num_refusals
-        self.hatch = hatch
+        self.standby_end = standby_end
 
     def start(self, descriptor):
         return None
@@ -149,7 +149,7 @@ class FakeStarter:
         if self.num_refusals:
             self.num_refusals -= 1
             raise OSError("resource temporarily unavailable")
-        return self.hatch
+        return self.standby_end
 
 
 @pytest.fixture
@@ -159,29 +159,29 @@ def ends():
         yield [stack.enter_context(end) for end in (*socket.socketpair(), *socket.socketpair())]
 
 
-def serve(control, starter):
+def serve(control, pool):
     """Run the loop until it finds itself in a newborn worker; return what it has in its hands there."""
-    knell, holder = os.pipe()
+    liveness, liveness_writer = os.pipe()
     try:
-        return zygote.Zygote(control, knell, starter, grace_s=1.0).serve()
+        return zygote.Zygote(control, liveness, pool, grace_s=1.0).serve()
     finally:
-        os.close(knell)
-        os.close(holder)
+        os.close(liveness)
+        os.close(liveness_writer)
 
 
 def test_a_process_that_the_system_refuses_is_asked_for_again(ends, monkeypatch):
     monkeypatch.setattr(zygote, "_RETRY_S", 0.01)
-    driver, control, hatch, theirs = ends
+    driver, control, standby_end, theirs = ends
     send_request(driver, Start(17, theirs.fileno()))
-    assert serve(control, FakeStarter(num_refusals=2, hatch=hatch)) is hatch
+    assert serve(control, FakeStarter(num_refusals=2, standby_end=standby_end)) is standby_end
     assert "resource temporarily unavailable" in json.loads(driver.makefile().readline())["text"]
 
 
 def test_a_kill_withdraws_a_request_that_has_not_been_met(ends):
-    driver, control, hatch, theirs = ends
+    driver, control, standby_end, theirs = ends
     for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
         send_request(driver, request)
-    assert serve(control, FakeStarter(num_refusals=0, hatch=hatch)) is hatch
+    assert serve(control, FakeStarter(num_refusals=0, standby_end=standby_end)) is standby_end
     assert [json.loads(line) for line in driver.makefile()] == [
         {"kind": "gone", "worker": 17, "code": -signal.SIGKILL, "peak_bytes": 0, "is_oom": False}
     ]

@@ -18,7 +18,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import ReportReply, Status, TerminationReason
 from tuner.driver.driver import Driver
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.testing import simulation
 
 MAX_TURNS = 20_000

@@ -27,7 +27,7 @@ from tuner.core.trial import Status
 from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.restore.search_adapter import Proposer
 
 WHY = Reason("test")

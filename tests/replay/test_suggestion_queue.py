@@ -20,7 +20,7 @@ from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.writer import Journal
 from tuner.restore.replay import replay

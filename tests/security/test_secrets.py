@@ -10,7 +10,7 @@ import pytest
 
 import tuner as tune
 from tuner import Secret, Trainable
-from tuner.execution.secrets import revealed
+from tuner.execution.secrets import resolve_secrets
 
 pytestmark = pytest.mark.filterwarnings("ignore:the reported value")
 VARIABLE = "TUNER_TEST_PASSWORD"
@@ -155,7 +155,7 @@ def test_in_a_worker_a_missing_variable_is_named_with_its_place():
         LookupError,
         match=r"config\[\"a\"\]\[0\]\[\"b\"\] is the environment variable 'ABSENT', which is not set",
     ):
-        revealed({"a": [{"b": Secret("ABSENT")}]})
+        resolve_secrets({"a": [{"b": Secret("ABSENT")}]})
 
 
 @pytest.mark.parametrize("value", ["sk-live-1234", "", "1ST", "A=B", "A\0", 3, None])

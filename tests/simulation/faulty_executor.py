@@ -22,7 +22,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial
-from tuner.execution.translate import to_event
+from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
 from . import cross_trial_invariants, invariants

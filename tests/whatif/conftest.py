@@ -15,7 +15,7 @@ from schedulers import FIFOScheduler
 from schedulers.decisions import Decision
 from tuner.driver import run as running
 from tuner.driver.suggestion_queue import ImmediateCaller
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import read_events
 
 

@@ -10,7 +10,7 @@ from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PA
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure
-from tuner.execution.replay_executor import Curve, CurvePoint
+from tuner.execution.virtual import Curve, CurvePoint
 from tuner.whatif import ReplayEnding
 from tuner.whatif.recording import RecordedTrial, Recording, Timing
 from tuner.whatif.what_if import _answer

@@ -26,13 +26,13 @@ from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
-from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
-from tuner.execution.local.standard_streams import open_standard_streams
+from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.pickling import check_secrets, names_of_secrets
+from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import (
     can_be_saved,
     is_class_trainable,
@@ -573,7 +573,7 @@ def rare_garbage_collection() -> Iterator[None]:
 
 
 def _end_leftovers(directory: Path) -> None:
-    for leftover in orphans.end_leftovers(directory):
+    for leftover in orphans.kill_orphans(directory):
         _log.warning(
             "%s was still running, left behind by a trial of a driver that is dead; it has been killed",
             leftover,
@@ -586,7 +586,7 @@ def _make_executor(
     assign = AssignmentBuilder(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
-    environ = {orphans.VARIABLE: str(orphans.DriverName.mine(directory))}
+    environ = {orphans.VARIABLE: str(orphans.DriverIdentity.current(directory))}
     return ProcessExecutor(
         plan.trainable,
         assign,

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Self
 
 from tuner.core.events import TIME_LIMIT, USER_STOP, StopRequested
 from tuner.core.failure_causes import COMMON_FAILURE
-from tuner.execution.local.termination_signals import POLITE_SIGNALS
+from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 SIGNAL_PREFIX: Final = "signal."
 """Beginning of the rule for which trials are interrupted by a signal; its name follows."""
@@ -64,7 +64,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._handle)
-                for number in POLITE_SIGNALS
+                for number in TERMINATION_SIGNALS
                 if _may_take(number)
             }
         return self

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from tuner.core.commands import StartWorker
-from tuner.execution.messages import Assignment
+from tuner.execution.worker_protocol import Assignment
 from tuner.spec.experiment_spec import Plan
 from tuner.storage import layout
 from tuner.storage.array_store import ObjectStore

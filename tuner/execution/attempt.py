@@ -20,10 +20,10 @@ from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
 from .failures import as_message, describe
-from .messages import Assignment
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
 from .result_fields import AutoFill, counters_of, here
+from .worker_protocol import Assignment
 
 _CANNOT_SAVE = Failure(
     "NotImplementedError",

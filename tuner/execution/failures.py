@@ -17,7 +17,7 @@ from typing import Any
 from tuner.core.failure_causes import place_in
 from tuner.core.trial import Failure
 
-from .secrets import conceal
+from .secrets import redact
 
 MAX_MESSAGE_LENGTH = 1_000
 MAX_TRACEBACK_LENGTH = 16_000
@@ -48,7 +48,7 @@ def describe(error: BaseException) -> Failure:
     place = place_in(trace, _PACKAGES)
     return Failure(
         _encodable(type(error).__name__),
-        _encodable(_one_line(conceal(text))),
+        _encodable(_one_line(redact(text))),
         _shortened(trace),
         bases,
         place,
@@ -93,7 +93,7 @@ def _one_line(text: str) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return conceal(
+        return redact(
             "".join(
                 traceback.format_exception(type(error), error, _users_part(error.__traceback__))
             )

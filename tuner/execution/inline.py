@@ -17,9 +17,8 @@ from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply
 
 from .failures import as_message, describe
-from .messages import Assignment
 from .session import run_attempt
-from .translate import to_event
+from .worker_protocol import Assignment, to_event
 
 _STOP = {"verdict": ReportReply.STOP, "save": False}
 
@@ -73,7 +72,7 @@ class InlineExecutor:
             for command in commands:
                 match command:
                     case StartWorker():
-                        self._enlist(command)
+                        self._enqueue(command)
                     case AnswerReport():
                         self._answer(command)
                     case KillWorker():
@@ -121,32 +120,32 @@ class InlineExecutor:
 
     # ------------------------------------------------------------------------------------------------ turns; all hold the condition
 
-    def _enlist(self, command: StartWorker) -> None:
+    def _enqueue(self, command: StartWorker) -> None:
         worker = _Worker(command)
         self._workers[command.trial_id, command.attempt] = worker
         self._queue.append(worker)
 
     def _answer(self, command: AnswerReport) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
-        if worker and worker.is_parked and worker.answer is None:
+        if worker and worker.is_waiting and worker.answer is None:
             worker.answer = {"verdict": command.reply, "save": command.save}
             self._queue.append(worker)
 
     def _kill(self, command: KillWorker) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
-        if worker is None or worker.killed_for is not None:
+        if worker is None or worker.kill_reason is not None:
             return
-        worker.killed_for = command.reason
+        worker.kill_reason = command.reason
         if not worker.has_started:
             self._queue.remove(worker)
-            self._bury(worker)
-        elif worker.is_parked and worker.answer is None:
+            self._finish(worker)
+        elif worker.is_waiting and worker.answer is None:
             self._queue.append(worker)
 
     def _begin_turn(self) -> None:
         while self._running is None and self._queue and not self._events:
             worker = self._running = self._queue.popleft()
-            worker.is_parked = False
+            worker.is_waiting = False
             if worker.has_started:
                 self._changed.notify_all()
             else:
@@ -157,41 +156,41 @@ class InlineExecutor:
         try:
             assignment = self._assign(worker.command)
         except Exception as error:  # noqa: BLE001  (the driver must not die of one trial)
-            self._tell(
+            self._on_message(
                 worker,
                 {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))},
             )
             return
         name = f"{worker.command.trial_id}-{worker.command.attempt}"
         threading.Thread(
-            target=self._live, args=(worker, _with_own_config(assignment)), name=name, daemon=True
+            target=self._run, args=(worker, _with_own_config(assignment)), name=name, daemon=True
         ).start()
 
-    def _tell(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+    def _on_message(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         command = worker.command
         if (command.trial_id, command.attempt) not in self._workers:
             return
         event = to_event(command.trial_id, command.attempt, message)
-        if worker.killed_for is None:
+        if worker.kill_reason is None:
             self._events.append(event)
             if isinstance(event, ResultReported):
-                self._park(worker)
+                self._on_report(worker)
         if isinstance(event, WorkerExited):
-            self._bury(worker)
+            self._finish(worker)
 
-    def _park(self, worker: _Worker) -> None:
+    def _on_report(self, worker: _Worker) -> None:
         # In the same breath as the report: a driver that is woken between the two would answer a trial that does not wait yet.
-        worker.is_parked = True
+        worker.is_waiting = True
         if self._running is worker:
             self._running = None
         self._changed.notify_all()
 
-    def _bury(self, worker: _Worker) -> None:
+    def _finish(self, worker: _Worker) -> None:
         trial_id, attempt = worker.command.trial_id, worker.command.attempt
-        if worker.killed_for is not None:
+        if worker.kill_reason is not None:
             self._events.append(
                 WorkerExited(
-                    trial_id, attempt, Outcome.KILLED, Failure("killed", worker.killed_for)
+                    trial_id, attempt, Outcome.KILLED, Failure("killed", worker.kill_reason)
                 )
             )
         del self._workers[trial_id, attempt]
@@ -201,25 +200,25 @@ class InlineExecutor:
 
     # ------------------------------------------------------------------------------------------------ in the threads of the trials
 
-    def _live(self, worker: _Worker, assignment: Assignment) -> None:
+    def _run(self, worker: _Worker, assignment: Assignment) -> None:
         run_attempt(
             self._trainable,
             assignment,
-            _Seat(
-                functools.partial(self._hear, worker), functools.partial(self._await_turn, worker)
+            _Channel(
+                functools.partial(self._send, worker), functools.partial(self._await_turn, worker)
             ),
         )
 
-    def _hear(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+    def _send(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         with self._changed:
-            self._tell(worker, message)
+            self._on_message(worker, message)
 
     def _await_turn(self, worker: _Worker) -> dict[str, Any]:
         """Wait until the trial's report is answered and the trial may go on, or until it is killed."""
         with self._changed:
-            self._changed.wait_for(lambda: not worker.is_parked or self._is_shut)
+            self._changed.wait_for(lambda: not worker.is_waiting or self._is_shut)
             answer, worker.answer = worker.answer, None
-            return answer if answer and worker.killed_for is None else _STOP
+            return answer if answer and worker.kill_reason is None else _STOP
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -228,14 +227,14 @@ class _Worker:
 
     command: StartWorker
     has_started: bool = False
-    is_parked: bool = False
+    is_waiting: bool = False
     """It has reported and waits for its answer, and then for its turn."""
     answer: dict[str, Any] | None = None
-    killed_for: str | None = None
+    kill_reason: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Seat:
+class _Channel:
     """A trial's connection to the executor."""
 
     send: Callable[[dict[str, Any]], None]

@@ -39,7 +39,7 @@ from tuner.core.result import (
 )
 from tuner.storage import strict_json
 
-from .secrets import conceal
+from .secrets import redact
 
 MAX_KEYS = 1_000
 MAX_SIZE_BYTES = 1 << 20
@@ -148,7 +148,7 @@ class Converter:
                 return int(value)
             case str():
                 self._size += len(value)
-                return _text(conceal(value))
+                return _text(redact(value))
             case Mapping():
                 return self._mapping(value, path + DELIMITER, depth)
             case list() | tuple():
@@ -338,7 +338,7 @@ def _short_repr(value: Any) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001  (repr of a foreign object may raise anything)
         text = f"<{type(value).__name__} without a repr>"
-    text = conceal(text)
+    text = redact(text)
     return _text(text if len(text) <= MAX_REPR_LENGTH else text[: MAX_REPR_LENGTH - 1] + "…")
 
 

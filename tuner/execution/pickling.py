@@ -27,7 +27,7 @@ HUGE_BYTES = 100 * 2**20
 _log = logging.getLogger(__name__)
 
 
-def ship(trainable: Any) -> bytes:
+def pickle_trainable(trainable: Any) -> bytes:
     """Return the trainable pickled, by value where other processes cannot import it (the user's script, notebooks, closures).
 
     Warns above 100 MiB, what `with_parameters` has bound not counted.
@@ -41,7 +41,7 @@ def ship(trainable: Any) -> bytes:
     Example:
         >>> import pickle
         >>> rate = 0.1
-        >>> pickle.loads(ship(lambda config: rate * config["x"]))({"x": 2})
+        >>> pickle.loads(pickle_trainable(lambda config: rate * config["x"]))({"x": 2})
         0.2
     """
     try:
@@ -163,14 +163,14 @@ def _explanation(trainable: Any, error: Exception) -> str:
     )
 
 
-def _culprit(holder: Any, path: str, seen: set[int]) -> tuple[str, Any]:
+def _culprit(liveness_writer: Any, path: str, seen: set[int]) -> tuple[str, Any]:
     """Follow what cannot be pickled down to a value all of whose parts can."""
-    for step, part in _parts(holder):
+    for step, part in _parts(liveness_writer):
         if id(part) in seen or _pickled_size(part) is not None:
             continue
         seen.add(id(part))
         return _culprit(part, _joined(path, step), seen)
-    return path, holder
+    return path, liveness_writer
 
 
 def _joined(path: str, step: str) -> str:

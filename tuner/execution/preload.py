@@ -49,7 +49,7 @@ def packages_since(num_modules: int) -> dict[str, str]:
     return {}
 
 
-def catch_up(name: str) -> None:
+def import_module(name: str) -> None:
     """Import one of them in the process from which workers are forked; what goes wrong there, goes wrong in the worker, too."""
     if name in MODULES and name not in sys.modules:
         with contextlib.suppress(Exception):

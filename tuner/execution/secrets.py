@@ -12,30 +12,28 @@ from tuner.core.secret_reference import Secret
 _MIN_LENGTH: Final = 4
 """Shorter values are not looked for in texts: they would turn up everywhere by accident."""
 
-_revealed: dict[str, Secret] = {}
+_known_values: dict[str, Secret] = {}
 """By their value, the secrets that training code of this process has been given."""
 
 
-def revealed(config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with the values of its secrets.
 
     Raises:
         LookupError: If the environment does not have one; names its place and the variable.
     """
-    return {key: _revealed_in(value, f"config[{_quoted(key)}]") for key, value in config.items()}
+    return {key: _resolved(value, f"config[{_quoted(key)}]") for key, value in config.items()}
 
 
-def _revealed_in(node: Any, place: str) -> Any:
+def _resolved(node: Any, place: str) -> Any:
     match node:
         case Secret(name):
             return _value_of(node, name, place)
         case dict() if type(node) is dict:
-            return {
-                key: _revealed_in(part, f"{place}[{_quoted(key)}]") for key, part in node.items()
-            }
+            return {key: _resolved(part, f"{place}[{_quoted(key)}]") for key, part in node.items()}
         case list() | tuple() if type(node) in (list, tuple):
             return type(node)(
-                _revealed_in(part, f"{place}[{index}]") for index, part in enumerate(node)
+                _resolved(part, f"{place}[{index}]") for index, part in enumerate(node)
             )
         case _:
             return node
@@ -48,7 +46,7 @@ def _value_of(secret: Secret, name: str, place: str) -> str:
             f"{place} is the environment variable {name!r}, which is not set; set it where the experiment is started"
         )
     if len(value) >= _MIN_LENGTH:
-        _revealed[value] = secret
+        _known_values[value] = secret
     return value
 
 
@@ -56,8 +54,8 @@ def _quoted(key: Any) -> str:
     return json.dumps(key) if isinstance(key, str) else repr(key)
 
 
-def conceal(text: str) -> str:
-    """Return the text with each revealed secret as its name."""
-    for value in sorted(_revealed, key=len, reverse=True):
-        text = text.replace(value, repr(_revealed[value]))
+def redact(text: str) -> str:
+    """Return the text with each resolve_secrets secret as its name."""
+    for value in sorted(_known_values, key=len, reverse=True):
+        text = text.replace(value, repr(_known_values[value]))
     return text

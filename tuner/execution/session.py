@@ -20,18 +20,18 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .failures import describe
-from .messages import Assignment
 from .metric_conversion import as_metrics
-from .placement import PlacementGroupFactory
-from .secrets import revealed
+from .resources import PlacementGroupFactory
+from .secrets import resolve_secrets
 from .trainable import (
     Trainable,
+    call_function,
     is_class_trainable,
     read_checkpoint,
     trainable_name,
     write_checkpoint,
 )
-from .trainable_call import call_function
+from .worker_protocol import Assignment
 
 __all__ = [
     "Channel",
@@ -208,7 +208,7 @@ def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Tra
 def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) -> Trainable | None:
     """Run the next attempt of a trial with the object that the last one has left behind, if that can be reset; see `run_attempt`."""
     attempt = Attempt(assignment, channel, trainable_name(type(trainable)), can_report=False)
-    if not trainable.take_up(assignment, revealed(assignment.config)):
+    if not trainable.adopt(assignment, resolve_secrets(assignment.config)):
         channel.send({"kind": "unfit"})
         return None
     return _run(attempt, functools.partial(_run_class, lambda _: trainable, attempt))
@@ -238,7 +238,7 @@ def _failure_of(run: Callable[[], Trainable | None], left: list[Trainable]) -> F
 
 
 def _run_function(function: Any, attempt: Attempt) -> None:
-    returned = call_function(function, revealed(attempt.assignment.config))
+    returned = call_function(function, resolve_secrets(attempt.assignment.config))
     if inspect.isgenerator(returned):
         returned = _drain(returned, attempt)
     if returned is None:
@@ -297,7 +297,9 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
 
 def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:
     began_s = time.monotonic()
-    trainable = trainable_class(revealed(attempt.assignment.config), assignment=attempt.assignment)
+    trainable = trainable_class(
+        resolve_secrets(attempt.assignment.config), assignment=attempt.assignment
+    )
     took_s = time.monotonic() - began_s
     if took_s > SLOW_SETUP_S:
         _log.info(

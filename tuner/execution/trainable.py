@@ -1,16 +1,22 @@
-"""What can be trained: functions of a configuration and subclasses of `Trainable`."""
+"""Trainables: functions of a configuration and subclasses of `Trainable`.
+
+Also what can be attached to either kind (`with_parameters`, `with_resources`), how functions are
+called, and the registry of trainables by name.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
+import functools
 import inspect
 import os
 import pickle
 import tempfile
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +26,10 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
 from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
 
-from .messages import Assignment
 from .metric_conversion import Converter, note_replaced_iteration
-from .placement import PlacementGroupFactory
+from .resources import PlacementGroupFactory, checked_bundle
 from .result_fields import AutoFill, counters_of, here
-from .trainable_call import bind, check_call, check_function, with_config
+from .worker_protocol import Assignment
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File that holds what `Trainable.save_checkpoint` returned as a dictionary."""
@@ -275,7 +280,7 @@ class Trainable(ABC):
         self._count_from(0, 0.0, {})
         return True
 
-    def take_up(self, assignment: Assignment, config: Mapping[str, Any]) -> bool:
+    def adopt(self, assignment: Assignment, config: Mapping[str, Any]) -> bool:
         """Get ready for another attempt of the trial in this process; return False if that is not possible."""
         self._assignment = assignment
         if not self.reset(config):
@@ -427,3 +432,224 @@ def check_trainable(trainable: Any) -> None:
         )
     else:
         check_function(trainable, name)
+
+
+def call_function(function: Callable[..., Any], config: dict[str, Any]) -> Any:
+    """Call a function trainable: the configuration goes to its argument ``config``, else to its first one."""
+    arguments, named = with_config(function, config, {})
+    return function(*arguments, **named)
+
+
+def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the function with these arguments given, with its name and attributes, and free to have more."""
+    bound = functools.partial(function, **parameters)
+
+    @functools.wraps(function)
+    def train(*arguments: Any, **named: Any) -> Any:
+        return bound(*arguments, **named)
+
+    # The signature is that of what is left to be given.
+    del train.__wrapped__
+    vars(train)["func"] = function
+    if signature := _signature(bound):
+        vars(train)["__signature__"] = signature
+    return train
+
+
+def with_config(
+    function: Callable[..., Any], config: Any, parameters: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the named arguments with which `function` is to be called."""
+    return (
+        ((), {"config": config, **parameters})
+        if _takes_config_by_name(function)
+        else ((config,), dict(parameters))
+    )
+
+
+def check_function(function: Callable[..., Any], name: str) -> None:
+    """Check that a function can be called with the configuration alone.
+
+    Raises:
+        TypeError: If it cannot, is ambiguous about which argument that is, or is asynchronous.
+    """
+    called = getattr(function, "__call__", function)  # noqa: B004  (what is asked is how it is called, not whether it can be)
+    if any(
+        inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
+        for code in (function, called)
+    ):
+        raise TypeError(
+            f"{name} is asynchronous, and training blocks; pass a plain function that runs it with asyncio.run"
+        )
+    if not _takes_config_by_name(function) and _num_positional(function) > 1:
+        raise TypeError(
+            f"{name} must take the configuration as an argument config or as its only positional one, got {_shown(function)}; "
+            "read hyperparameters from config, and pass other objects with with_parameters"
+        )
+    check_call(function, name, *with_config(function, None, {}))
+
+
+def check_call(
+    function: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> None:
+    """Check that a function takes these arguments.
+
+    Raises:
+        TypeError: If it does not; says which are missing or too many.
+    """
+    signature = _signature(function)
+    if signature is None:
+        return
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError as cause:
+        asked = ", ".join(("config", *(given for given in named if given != "config")))
+        raise TypeError(
+            f"{name}{_shown(function)} cannot be called with ({asked}): {cause}; see with_parameters for further arguments"
+        ) from cause
+
+
+def _shown(function: Callable[..., Any]) -> str:
+    """Return the arguments without their defaults, which may be huge."""
+    signature = _signature(function)
+    return f"({', '.join(signature.parameters)})" if signature else "(...)"
+
+
+def _takes_config_by_name(function: Callable[..., Any]) -> bool:
+    signature = _signature(function)
+    config = signature.parameters.get("config") if signature else None
+    return config is not None and config.kind in (config.POSITIONAL_OR_KEYWORD, config.KEYWORD_ONLY)
+
+
+def _num_positional(function: Callable[..., Any]) -> int:
+    signature = _signature(function)
+    arguments = signature.parameters.values() if signature else ()
+    return sum(
+        argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+        for argument in arguments
+    )
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature, None for builtins that do not tell theirs."""
+    with contextlib.suppress(TypeError):
+        return _signature_of_hashable(function)
+    return _signature_of_hashable.__wrapped__(function)
+
+
+@functools.lru_cache(maxsize=16)
+def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | None:
+    # What is known before workers are forked need not be found out in each, where it would be a tenth of an empty trial.
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+DEFAULT_REQUEST = {"cpu": 1.0}
+
+Request = Mapping[str, float] | PlacementGroupFactory
+"""What can be asked for."""
+
+
+def with_resources(trainable: Any, resources: Request | Callable[[dict[str, Any]], Request]) -> Any:
+    """Return the trainable with a request for resources; an earlier request is overridden, the original stays as it is.
+
+    Args:
+        trainable: A function of the configuration, or a subclass of `Trainable`.
+        resources: What each trial occupies, e.g. ``{"cpu": 2, "gpu": 0.5}``, or a function of the configuration that returns it. A
+            GPU may be shared by fractions. Names that are not mentioned are not occupied.
+
+    Raises:
+        TypeError: If `trainable` or `resources` is of another kind.
+        ValueError: If an amount is negative or no number.
+
+    Example:
+        >>> train = with_resources(lambda config: None, {"cpu": 2, "gpu": 0.5})
+        >>> resources_for(train, {})
+        {'cpu': 2.0, 'gpu': 0.5}
+    """
+    check_trainable(trainable)
+    if not callable(resources):
+        _total(resources)
+    return derive(trainable, requested_resources=resources)
+
+
+def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a trial of this trainable with this configuration occupies, 1 CPU unless it asks for something else.
+
+    Raises:
+        TypeError: If the request is neither a dictionary nor a `PlacementGroupFactory`.
+        ValueError: If an amount is negative or no number.
+    """
+    request = getattr(trainable, "requested_resources", None)
+    if request is None and is_class_trainable(trainable):
+        request = _of_class(trainable, config)
+    elif callable(request):
+        request = request(dict(config))
+    return dict(DEFAULT_REQUEST) if request is None else _total(request)
+
+
+def _of_class(trainable: type[Trainable], config: Mapping[str, Any]) -> Any:
+    return trainable.default_resource_request(dict(config))
+
+
+def _total(request: Any) -> dict[str, float]:
+    match request:
+        case PlacementGroupFactory():
+            total = request.total()
+        case Mapping():
+            total = checked_bundle(request)
+        case _:
+            raise TypeError(
+                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; e.g. {{'cpu': 1, 'gpu': 0.5}}"
+            )
+    gpus = total.get("gpu", 0.0)
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(
+            f"gpu must be at most 1 or a whole number, got {gpus}; only one GPU can be shared by fractions"
+        )
+    return total
+
+
+_registered: dict[str, Any] = {}
+
+
+def register_trainable(name: str, trainable: Any) -> None:
+    """Make a trainable known under a name, which `Tuner` then takes in its place.
+
+    Args:
+        name: The name; registering it again replaces what it stood for.
+        trainable: A function of the configuration, or a subclass of `Trainable`.
+
+    Raises:
+        TypeError: If `name` is no string or `trainable` is not one.
+
+    Example:
+        >>> register_trainable("quadratic", lambda config: {"loss": config["x"] ** 2})
+        >>> get_trainable("quadratic")({"x": 3})
+        {'loss': 9}
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be a non-empty string, got {name!r}")
+    check_trainable(trainable)
+    _registered[name] = trainable
+
+
+def get_trainable(name: str) -> Any:
+    """Return the trainable registered under the name.
+
+    Raises:
+        ValueError: If there is none; names the closest ones.
+    """
+    if name in _registered:
+        return _registered[name]
+    close = difflib.get_close_matches(str(name), _registered)
+    known = (
+        f"did you mean {' or '.join(map(repr, close))}"
+        if close
+        else f"registered are {sorted(_registered) or 'none'}"
+    )
+    raise ValueError(
+        f"no trainable is registered as {name!r}; {known}; call register_trainable({name!r}, trainable) first"
+    )

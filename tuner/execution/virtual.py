@@ -1,14 +1,25 @@
-"""What executors have in common whose time is virtual: nothing happens but what is due next, and it happens at once."""
+"""Executors in virtual time: trials follow given curves, and the clock jumps from event to event.
+
+`SimulatedExecutor` computes curves with a function; `ReplayExecutor` replays the results of an
+earlier experiment. Both are deterministic and use no processes, threads or files.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import heapq
 import itertools
 import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, assert_never
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never, final
 
+from tuner.core import result as key
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
 from tuner.core.events import (
     CheckpointSaved,
@@ -21,6 +32,8 @@ from tuner.core.events import (
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 
 from .failures import describe
+from .metric_conversion import Converter, as_metrics
+from .result_fields import AutoFill, Place, counters_of, next_iteration
 
 
 class VirtualWorker(ABC):
@@ -95,7 +108,7 @@ class VirtualExecutor(ABC):
         self._events: list[Event] = []
 
     @abstractmethod
-    def _employ(self, command: StartWorker) -> VirtualWorker:
+    def _new_worker(self, command: StartWorker) -> VirtualWorker:
         """Return a worker for a trial."""
 
     def capacity(self) -> Mapping[str, float]:
@@ -123,7 +136,7 @@ class VirtualExecutor(ABC):
         """Return what happens at the next moment at which anything happens, at most `timeout_s` virtual seconds away.
 
         Raises:
-            RuntimeError: If nothing will ever happen, and there is no `timeout_s`.
+            RuntimeError: If nothing will ever action, and there is no `timeout_s`.
         """
         if not self._events and not self._is_awake:
             self._advance(math.inf if timeout_s is None else self._now_s + timeout_s)
@@ -145,10 +158,10 @@ class VirtualExecutor(ABC):
 
     def _advance(self, until_s: float) -> None:
         while self._due and self._due[0][0] <= until_s:
-            self._now_s, _, worker, happen = heapq.heappop(self._due)
+            self._now_s, _, worker, action = heapq.heappop(self._due)
             if worker.is_over:
                 continue
-            happen(worker)
+            action(worker)
             # What falls on the same moment belongs to the same turn.
             until_s = self._now_s
         if self._events:
@@ -160,12 +173,12 @@ class VirtualExecutor(ABC):
         self._now_s = until_s
 
     def _after(
-        self, delay_s: float, worker: VirtualWorker, happen: Callable[[VirtualWorker], None]
+        self, delay_s: float, worker: VirtualWorker, action: Callable[[VirtualWorker], None]
     ) -> None:
-        heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), worker, happen))
+        heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), worker, action))
 
     def _start(self, command: StartWorker) -> None:
-        worker = self._employ(command)
+        worker = self._new_worker(command)
         self._workers[command.trial_id, command.attempt] = worker
         if worker.start_s:
             self._after(worker.start_s, worker, self._begin)
@@ -187,13 +200,13 @@ class VirtualExecutor(ABC):
         except (Exception, SystemExit) as error:  # noqa: BLE001  (curves are the user's code, and may raise anything)
             worker.failure, has_more = describe(error), True
         if has_more:
-            self._after(took_s, worker, self._happen)
+            self._after(took_s, worker, self._report)
         elif worker.exit_s:
             self._after(worker.exit_s, worker, self._complete)
         else:
             self._complete(worker)
 
-    def _happen(self, worker: VirtualWorker) -> None:
+    def _report(self, worker: VirtualWorker) -> None:
         if worker.failure:
             self._exit(worker, Outcome.FAILED, worker.failure)
             return
@@ -234,3 +247,297 @@ class VirtualExecutor(ABC):
         del self._workers[trial_id, attempt]
         worker.end()
         self._events.append(WorkerExited(trial_id, attempt, outcome, failure))
+
+
+Curves = Callable[[dict[str, Any]], Iterable[Any]]
+"""Yields, for a configuration, the metrics of one iteration after the other: dictionaries or numbers."""
+Duration = float | Callable[[dict[str, Any], int], float]
+"""Seconds that an iteration takes, or a function of configuration and ``training_iteration``."""
+
+_NOWHERE = Place(pid=0, hostname="simulated", node_ip="127.0.0.1")
+
+
+@final
+class SimulatedExecutor(VirtualExecutor):
+    """Replays learning curves in virtual time, without threads, files or chance of its own.
+
+    Time passes only in `wait`, which jumps to the next event. Trials save when they are asked to, in no time and without files, and
+    continue from a checkpoint by running their curve up to its iteration. A curve that raises is a failed trial.
+
+    Args:
+        curves: See `Curves`; called once for each start of a trial.
+        capacity: Total resources, e.g. ``{"cpu": 4.0}``.
+        duration_s: See `Duration`; at least 0.
+
+    Example:
+        >>> def halving(config):
+        ...     loss = config["start"]
+        ...     while loss > 1:
+        ...         loss /= 2
+        ...         yield {"loss": loss}
+        >>> executor = SimulatedExecutor(halving, capacity={"cpu": 1.0}, duration_s=60.0)
+        >>> executor.carry_out([StartWorker("t00000", 1, {"start": 8.0}, {"cpu": 1.0}, (), None, 0)])
+        >>> [type(event).__name__ for event in executor.wait(None)]
+        ['WorkerStarted']
+        >>> [event.metrics["loss"] for event in executor.wait(None)], executor.clock()
+        ([4.0], 60.0)
+    """
+
+    def __init__(
+        self, curves: Curves, *, capacity: Mapping[str, float], duration_s: Duration = 1.0
+    ) -> None:
+        super().__init__(capacity)
+        self._curves = curves
+        self._duration_s = duration_s
+
+    def _new_worker(self, command: StartWorker) -> VirtualWorker:
+        autofill = AutoFill(
+            command.trial_id, _NOWHERE, clock=self.clock, wall_clock=self.clock, date=_utc_date
+        )
+        return _SimulatedWorker(command, autofill, self._curves, self._duration_s)
+
+
+@final
+class _SimulatedWorker(VirtualWorker):
+    """One attempt: its curve and how far it has come."""
+
+    def __init__(
+        self, command: StartWorker, autofill: AutoFill, curves: Curves, duration_s: Duration
+    ) -> None:
+        super().__init__(command)
+        self._autofill = autofill
+        self._curves = curves
+        self._duration_s = duration_s
+        self._converter = Converter()
+        self._next_checkpoint = command.next_checkpoint
+        self._curve: Iterator[Any] = iter(())
+        self._metrics: dict[str, Any] = {}
+        self._elapsed_s = 0.0
+        self._result: dict[str, Any] = {}
+        if checkpoint := command.checkpoint:
+            autofill.restore(checkpoint.iteration, checkpoint.time_total_s, checkpoint.counters)
+
+    def begin(self) -> None:
+        """Run the curve up to the iteration to continue from."""
+        self._curve = iter(self._curves(copy.deepcopy(dict(self.command.config))))
+        iteration = 0
+        while iteration < self._autofill.iteration:
+            value = as_metrics(next(self._curve, {}))
+            iteration = next_iteration(value if isinstance(value, Mapping) else {}, iteration)
+
+    def duration_s(self) -> float:
+        """Return what was given, or what the function says that was given."""
+        duration_s = self._duration_s
+        if callable(duration_s):
+            duration_s = duration_s(dict(self.command.config), self._autofill.iteration + 1)
+        if not 0 <= duration_s < math.inf:
+            raise ValueError(
+                f"duration_s must be a finite number of at least 0, got {duration_s!r}"
+            )
+        return duration_s
+
+    def advance(self, elapsed_s: float) -> bool:
+        """Compute the next iteration; return whether there is one."""
+        for value in self._curve:
+            self._metrics = self._converter.convert(as_metrics(value))
+            self._elapsed_s = elapsed_s
+            return True
+        return False
+
+    def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
+        """Return the result of the iteration computed last."""
+        self._result = self._autofill.fill(self._metrics, self._elapsed_s)
+        self._autofill.count(self._result)
+        return self._result, None
+
+    def save(self) -> CheckpointRecord:
+        """Return a record of a checkpoint at the latest result."""
+        index = self._next_checkpoint
+        self._next_checkpoint += 1
+        return CheckpointRecord(
+            index, self._autofill.iteration, self._autofill.time_total_s, counters_of(self._result)
+        )
+
+    def end(self) -> None:
+        """Let go of the curve."""
+        super().end()
+        close = getattr(self._curve, "close", None)
+        if close:
+            with contextlib.suppress(
+                Exception
+            ):  # the clean-up of a generator is the user's code, and nobody waits for it any more
+                close()
+        self._curve = iter(())
+
+
+@functools.lru_cache(maxsize=4096)
+def _utc_date(timestamp: int) -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.gmtime(timestamp))
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One result of a trial, as it was reported.
+
+    Attributes:
+        metrics: The result, nested as reported, with the keys that the engine adds.
+        took_s: Seconds from the answer to the one before it, or from the start of the training code, to this one.
+        has_checkpoint: Whether the training code reported a checkpoint with it.
+    """
+
+    metrics: Mapping[str, Any]
+    took_s: float
+    has_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """All that a trial went through, as far as it counts.
+
+    Attributes:
+        points: Its results, with ascending ``training_iteration``.
+        start_s: Seconds from the start of its first worker until the training code ran.
+        exit_s: Seconds from its last result, or from the start of the training code where it has none, to its own end.
+        failure: With what it ended; None where it did not fail.
+    """
+
+    points: Sequence[CurvePoint]
+    start_s: float = 0.0
+    exit_s: float = 0.0
+    failure: Failure | None = None
+
+
+@final
+class ReplayExecutor(VirtualExecutor):
+    """Lets recorded trials run once more in virtual time, without processes, files or chance.
+
+    A trial that is stopped or paused takes `leave_s` to be gone, and `save_s` more where it has to save for that; one that is resumed
+    takes `restart_s` to start, and goes on behind its checkpoint.
+
+    Args:
+        curves: What each trial reports, by its id.
+        capacity: Total resources, e.g. ``{"cpu": 4.0}``.
+        restart_s: Seconds from the start of a trial's second or later worker until the training code runs.
+        leave_s: Seconds from the word that tells a trial to leave until it is gone.
+        save_s: Seconds that it needs to save before that, where it is asked to.
+
+    Example:
+        >>> from tuner.core.commands import StartWorker
+        >>> points = [CurvePoint({"loss": 0.5, "training_iteration": 1}, took_s=60.0)]
+        >>> executor = ReplayExecutor({"t00000": Curve(points, start_s=2.0)}, capacity={"cpu": 1.0})
+        >>> executor.carry_out([StartWorker("t00000", 1, {}, {"cpu": 1.0}, (), None, 0)])
+        >>> [[type(event).__name__ for event in executor.wait(None)], [event.metrics["loss"] for event in executor.wait(None)]]
+        [['WorkerStarted'], [0.5]]
+        >>> executor.clock()
+        62.0
+    """
+
+    def __init__(
+        self,
+        curves: Mapping[str, Curve],
+        *,
+        capacity: Mapping[str, float],
+        restart_s: float = 0.0,
+        leave_s: float = 0.0,
+        save_s: float = 0.0,
+    ) -> None:
+        super().__init__(capacity)
+        self._curves = curves
+        self._restart_s = restart_s
+        self._leave_s = leave_s
+        self._save_s = save_s
+
+    def _new_worker(self, command: StartWorker) -> VirtualWorker:
+        curve = self._curves[command.trial_id]
+        return _ReplayWorker(
+            command,
+            curve,
+            curve.start_s if command.attempt == 1 else self._restart_s,
+            self._leave_s,
+            self._save_s,
+        )
+
+
+@final
+class _ReplayWorker(VirtualWorker):
+    """One attempt: a curve, and how far along it the attempt has come."""
+
+    def __init__(
+        self, command: StartWorker, curve: Curve, start_s: float, leave_s: float, save_s: float
+    ) -> None:
+        super().__init__(command)
+        self._curve = curve
+        self._start_s = start_s
+        self._leave_s = leave_s
+        self._save_s = save_s
+        self._next_checkpoint = command.next_checkpoint
+        self._position = self._resumed_iteration = 0
+        self._time_before_s = 0.0
+
+    @property
+    def start_s(self) -> float:
+        """Return what was given."""
+        return self._start_s
+
+    @property
+    def exit_s(self) -> float:
+        """Return what the end took."""
+        return self._curve.exit_s
+
+    def leave_s(self, *, has_saved: bool) -> float:
+        """Return what was given."""
+        return self._leave_s + (self._save_s if has_saved else 0.0)
+
+    def begin(self) -> None:
+        """Go to where the checkpoint was saved."""
+        if checkpoint := self.command.checkpoint:
+            done = bisect_right(self._curve.points, checkpoint.iteration, key=_iteration_of)
+            self._position, self._resumed_iteration = done, checkpoint.iteration
+            self._time_before_s = checkpoint.time_total_s
+
+    def duration_s(self) -> float:
+        """Return what was recorded."""
+        return (
+            self._curve.points[self._position].took_s
+            if self._position < len(self._curve.points)
+            else self._curve.exit_s
+        )
+
+    def advance(self, elapsed_s: float) -> bool:
+        """Go to the next result, or to the failure behind the last one."""
+        self._position += 1
+        if self._position <= len(self._curve.points):
+            return True
+        self.failure = self._curve.failure
+        return self.failure is not None
+
+    def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
+        """Return the result as it was, with what is counted from the last start counted anew."""
+        point = self._curve.points[self._position - 1]
+        result = dict(point.metrics)
+        if key.TIME_TOTAL_S in result:
+            result[key.TIME_SINCE_RESTORE] = result[key.TIME_TOTAL_S] - self._time_before_s
+        result[key.ITERATIONS_SINCE_RESTORE] = (
+            _iteration_of_metrics(result) - self._resumed_iteration
+        )
+        return result, self.save() if point.has_checkpoint else None
+
+    def save(self) -> CheckpointRecord:
+        """Return a record of a checkpoint at the latest result."""
+        index = self._next_checkpoint
+        self._next_checkpoint += 1
+        metrics = self._curve.points[self._position - 1].metrics
+        return CheckpointRecord(
+            index,
+            _iteration_of_metrics(metrics),
+            float(metrics.get(key.TIME_TOTAL_S, 0.0)),
+            counters_of(metrics),
+        )
+
+
+def _iteration_of(point: CurvePoint) -> int:
+    return _iteration_of_metrics(point.metrics)
+
+
+def _iteration_of_metrics(metrics: Mapping[str, Any]) -> int:
+    return int(metrics[key.TRAINING_ITERATION])

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.core.result import flatten
 from tuner.execution.attempt import current_attempt
-from tuner.execution.secrets import conceal
+from tuner.execution.secrets import redact
 from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION
 from tuner.storage.reading import SMALL_BYTES, read_file
@@ -54,4 +54,4 @@ def flat_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | None) else conceal(str(value))
+    return value if isinstance(value, bool | int | float | None) else redact(str(value))

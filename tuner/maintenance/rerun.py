@@ -16,8 +16,7 @@ from tuner.analysis.open_experiment import read_stored
 from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
 from tuner.core.trial import Status, TerminationReason, Trial
-from tuner.execution.resource_requests import resources_for, with_resources
-from tuner.execution.trainable import is_class_trainable
+from tuner.execution.trainable import is_class_trainable, resources_for, with_resources
 from tuner.journal.rows import JournalRows, Row, histories_of
 from tuner.spec import argument_codec, environment, fingerprint
 from tuner.spec.argument_codec import Absent

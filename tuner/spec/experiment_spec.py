@@ -21,12 +21,13 @@ from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
 from tuner.execution.pickling import check_portable
-from tuner.execution.registry import get_trainable
-from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
 from tuner.execution.trainable import (
+    DEFAULT_REQUEST,
     can_be_saved,
     check_trainable,
+    get_trainable,
     is_class_trainable,
+    resources_for,
     trainable_name,
 )
 from tuner.storage.config_codec import check_keys

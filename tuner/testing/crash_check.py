@@ -23,7 +23,7 @@ from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.simulated import SimulatedExecutor
+from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.reader import read, recover
 from tuner.journal.segments import START

@@ -25,8 +25,8 @@ from tuner.core.events import (
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, ReportReply
 from tuner.execution.executor import Executor
-from tuner.execution.messages import Assignment
 from tuner.execution.trainable import Trainable
+from tuner.execution.worker_protocol import Assignment
 
 Assign = Callable[[StartWorker], Assignment]
 """Completes a `StartWorker` to what a worker with files needs to know."""
@@ -71,7 +71,7 @@ class ExecutorContract(ABC):
     """Inherit, name your class ``Test...``, say how to make your executor, and pytest runs the contract on it.
 
     Example:
-        >>> from tuner.execution.simulated import SimulatedExecutor
+        >>> from tuner.execution.virtual import SimulatedExecutor
         >>> class TestSimulated(ExecutorContract):
         ...     def make_executor(self, trainable, assign):
         ...         return SimulatedExecutor(counting, capacity={"cpu": 2.0})

@@ -19,8 +19,8 @@ from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.simulated import Curves, Duration, SimulatedExecutor
 from tuner.execution.trainable import is_class_trainable
+from tuner.execution.virtual import Curves, Duration, SimulatedExecutor
 from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.restore.search_adapter import Proposer
 from tuner.spec.config import RunConfig, TuneConfig

@@ -23,7 +23,7 @@ from tuner.core.resources import ResourcePool
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
-from tuner.execution.replay_executor import Curve, CurvePoint
+from tuner.execution.virtual import Curve, CurvePoint
 from tuner.journal.reader import read
 from tuner.journal.records import RESULT, ROUTINE_END
 from tuner.journal.rows import Row

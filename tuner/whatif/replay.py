@@ -32,7 +32,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.driver import Driver
-from tuner.execution.replay_executor import Curve, RecordedExecutor
+from tuner.execution.virtual import Curve, ReplayExecutor
 
 from .recording import RecordedTrial, Recording
 
@@ -285,7 +285,7 @@ def replay(
         ValueError: If it gives a trial another configuration, or other resources.
     """
     timing = recording.timing
-    executor = RecordedExecutor(
+    executor = ReplayExecutor(
         {trial.trial_id: trial.curve for trial in recording.trials},
         capacity=slots.capacity,
         restart_s=timing.start_s,
@@ -460,7 +460,7 @@ def cannot_be_replayed(scheduler: Scheduler) -> str:
 class _ReplayObserver:
     """Hears all notices and writes down what matters of them."""
 
-    def __init__(self, executor: RecordedExecutor, metric: str, begin_s: float) -> None:
+    def __init__(self, executor: ReplayExecutor, metric: str, begin_s: float) -> None:
         self._executor = executor
         self._metric = metric
         self._begin_s = begin_s

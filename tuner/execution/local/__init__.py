@@ -1,5 +1,5 @@
-"""Trials in processes of this machine.
+"""Executor for one machine: every attempt of a trial runs in a process of its own.
 
-One zygote loads the trainable and forks a clean worker for each attempt; here are its protocols, process groups, and the diagnosis of
-exits. What training code itself sees, trainables and the session, is in `tuner.execution`.
+`executor` is the driver's side. It starts a `zygote`, which loads the trainable once and forks a
+`worker` for each attempt. What training code sees is in `tuner.execution`.
 """

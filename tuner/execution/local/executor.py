@@ -1,10 +1,15 @@
-"""The executor for one machine: a fresh process for each attempt of a trial.
+"""Executor for one machine: a process for each attempt of a trial.
 
-The processes are born by the zygote (see `zygote`), which also buries them; the driver speaks with each over a socket pair of its own,
-and with the zygote over another. All are selected on together, so the driver never waits for one of them.
+The zygote starts and reaps the processes (see `zygote`). The driver communicates with each worker
+over a socket pair of its own, and with the zygote over another. It selects on all of them together
+and never waits for one.
 
-A worker's exit has two halves: its own last message, which says how the training code ended, and the zygote's report that the
-process is gone with all its descendants. The event comes after both, or after the second alone, since a process may die at any moment.
+A worker's exit has two parts: its own exit message, which says how the training code ended, and the
+zygote's report that the process group is gone. The event follows both, or the report alone, because
+a process may die at any moment.
+
+Training over several processes would fit in here: a `RemoteWorker` is one process of one attempt,
+and the core would see one exit when all processes of the attempt are gone.
 """
 
 from __future__ import annotations
@@ -25,26 +30,24 @@ from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCom
 from tuner.core.events import Event, Outcome, WorkerExited
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
-from tuner.execution.devices import machine_capacity
-from tuner.execution.messages import Assignment
-from tuner.execution.pickling import ship
+from tuner.execution.pickling import pickle_trainable
+from tuner.execution.resources import machine_capacity
+from tuner.execution.worker_protocol import Assignment
 from tuner.storage.layout import STDERR
 
-from .exit_diagnosis import Remains
+from .exit_diagnosis import ExitInfo
 from .launcher import Launcher
-from .remote_worker import RemoteWorker
-from .reusable_workers import StayingWorkers
-from .start_retry import PostponedStarts, is_scarcity
-from .trainable_blob import Parcel
-from .wakeup_pipe import Bell
-from .wire import Birth, DriverEnd
-from .worker_bootstrap import birth_of
+from .remote_worker import RemoteWorker, ReusableWorkers
+from .start_retry import StartRetryQueue, is_shortage
+from .trainable_blob import TrainableBlob
+from .wakeup_pipe import WakeupPipe
+from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
 
 StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _MAX_ZYGOTE_DEATHS: Final = 3
-"""Deaths of a zygote in a row, with no trial ending in between, after which the executor gives up."""
+"""After this many deaths in a row, with no trial ending in between, the executor gives up."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +56,9 @@ _log = logging.getLogger(__name__)
 class ProcessExecutor:
     """Runs each attempt of a trial in a process of its own.
 
-    The trainable is loaded once, in the zygote, and shared with the workers by forking. Where that is unsafe, because loading it starts
-    threads or initializes a device, or the system is not Linux, workers are spawned ahead of their time and load it themselves; a
-    warning says so.
+    The trainable is loaded once, in the zygote, which forks the workers. If loading it starts
+    threads or initializes a device, or the system is not Linux, a process cannot be forked safely:
+    workers are then spawned in advance and load the trainable themselves, after a warning.
     """
 
     def __init__(
@@ -73,32 +76,36 @@ class ProcessExecutor:
 
         Args:
             trainable: A function or class, see `session`.
-            assign: Adds to a `StartWorker` what the worker has to know besides.
-            capacity: Resources to offer in place of those found on the machine, e.g. ``{"gpu": 2}``.
-            kill_grace_s: How many seconds a worker that has said its last word may take to end before it is killed, and a killed one to
-                vanish before its resources count as free.
-            start_method: ``"zygote"`` forks workers from a process that has loaded the trainable, ``"spawn"`` starts each
-                afresh; None takes the former on Linux.
-            environ: Variables that all processes of trials are to have.
+            assign: Returns the assignment for a `StartWorker`.
+            capacity: Resources to offer instead of those found on the machine, e.g. ``{"gpu": 2}``.
+            kill_grace_s: Seconds that a worker may take to exit after its exit message, before it
+                is killed, and a killed one to vanish, before its resources count as free.
+            start_method: ``"zygote"`` forks workers from a process that has loaded the trainable,
+                ``"spawn"`` starts a fresh interpreter for each; None is ``"zygote"`` on Linux and
+                ``"spawn"`` elsewhere.
+            environ: Environment variables to add, for all processes of trials.
             on_packages: Called with the versions of packages that a worker has imported.
 
         Raises:
             NotImplementedError: On Windows.
-            TrainableNotPicklable: If the trainable cannot be carried to another process.
+            TrainableNotPicklable: If the trainable cannot be pickled.
+            ValueError: If an argument is out of range.
         """
         if sys.platform == "win32":
             raise NotImplementedError(
-                "trials in processes of their own need Linux or macOS; use InlineExecutor, or run under WSL"
+                "trials in processes of their own need Linux or macOS; "
+                "use InlineExecutor, or run under WSL"
             )
         if start_method not in ("zygote", "spawn", None):
             raise ValueError(
-                f"start_method must be 'zygote', 'spawn' or None, got {start_method!r}; None picks what the system allows"
+                f"start_method must be 'zygote', 'spawn' or None, got {start_method!r}; "
+                "None picks what the system allows"
             )
         if kill_grace_s <= 0:
             raise ValueError(
                 f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds"
             )
-        self._parcel = Parcel.pack(ship(trainable), kill_grace_s=kill_grace_s)
+        self._blob = TrainableBlob.pack(pickle_trainable(trainable), kill_grace_s=kill_grace_s)
         self._assign = assign
         self._directory = str(Path.cwd())
         self._capacity = capacity
@@ -107,23 +114,23 @@ class ProcessExecutor:
         self._numbers = itertools.count(1)
         self._workers: dict[int, RemoteWorker] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
-        self._staying = StayingWorkers()
+        self._reusable = ReusableWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
         self._on_packages = on_packages
-        self._overdue: list[tuple[float, int]] = []
-        self._postponed = PostponedStarts()
+        self._exit_deadlines: list[tuple[float, int]] = []
+        self._start_retries = StartRetryQueue()
         self._zygote_deaths = 0
         self._is_woken = self._is_closed = False
         self._selector = selectors.DefaultSelector()
-        self._bell = Bell()
-        self._selector.register(self._bell, selectors.EVENT_READ, self._on_wake)
+        self._wakeup_pipe = WakeupPipe()
+        self._selector.register(self._wakeup_pipe, selectors.EVENT_READ, self._on_wake)
         self._launcher = self._launch()
 
     # The Executor protocol.
 
     def capacity(self) -> Mapping[str, float]:
-        """See `Executor`; the machine is asked unless the caller has said it all."""
+        """See `Executor`; what the caller has not given is found on the machine."""
         return machine_capacity(self._capacity)
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
@@ -140,34 +147,34 @@ class ProcessExecutor:
                     self._kill(command)
                 case _:
                     assert_never(command)
-        # Who was to stay for a start that has not come holds what now belongs to others.
-        for worker in self._staying.take_overdue():
+        # The resources of a kept worker that was not started again belong to other trials now.
+        for worker in self._reusable.take_unclaimed():
             self._dismiss(worker)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """See `Executor`.
 
         Raises:
-            TunerError: If the process that starts workers dies again and again.
+            TunerError: If the process that starts workers dies repeatedly.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not (self._events or self._is_woken or self._is_closed):
-            for command in self._postponed.take_due():
+            for command in self._start_retries.take_due():
                 self._start(command)
-            patience = 0.0 if self._events else self._patience(deadline)
-            for key, mask in self._selector.select(patience):
+            timeout_s = 0.0 if self._events else self._select_timeout_s(deadline)
+            for key, mask in self._selector.select(timeout_s):
                 key.data(mask)
-            self._end_overdue()
+            self._enforce_exit_deadlines()
             if deadline is not None and time.monotonic() >= deadline:
                 break
         self._is_woken = False
         events, self._events = self._events, []
-        self._staying.tell()
+        self._reusable.mark_delivered()
         return events
 
     def wake(self) -> None:
         """See `Executor`."""
-        self._bell.ring()
+        self._wakeup_pipe.wake()
 
     def clock(self) -> float:
         """See `Executor`."""
@@ -183,42 +190,44 @@ class ProcessExecutor:
             worker.end.close()
         self._workers.clear()
         self._by_attempt.clear()
-        self._staying.clear()
-        for resource in (self._selector, self._parcel, self._bell):
+        self._reusable.clear()
+        for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
 
     # Commands.
 
     def _start(self, command: StartWorker) -> None:
         try:
-            birth = birth_of(self._assign(command), self._directory)
-            worker = self._staying.take(command, birth) or self._conceive(command, birth)
-        except Exception as error:  # noqa: BLE001  (the configuration's reduction methods may raise anything)
-            self._refuse(command, error)
+            bootstrap = bootstrap_for(self._assign(command), self._directory)
+            worker = self._reusable.take(command, bootstrap) or self._start_process(
+                command, bootstrap
+            )
+        except Exception as error:  # noqa: BLE001  (pickling runs code of the configuration's own)
+            self._on_start_error(command, error)
         else:
-            self._postponed.note_start()
+            self._start_retries.note_start()
             self._by_attempt[worker.trial_id, worker.attempt] = worker
             self._watch(worker)
 
-    def _conceive(self, command: StartWorker, birth: Birth) -> RemoteWorker:
+    def _start_process(self, command: StartWorker, bootstrap: Bootstrap) -> RemoteWorker:
         ours, theirs = socket.socketpair()
         worker = RemoteWorker(
-            next(self._numbers), command, DriverEnd(ours), Path(birth.trial_dir, STDERR)
+            next(self._numbers), command, DriverEnd(ours), Path(bootstrap.trial_dir, STDERR)
         )
-        worker.end.send_birth(birth)
+        worker.end.send_bootstrap(bootstrap)
         self._workers[worker.number] = worker
         self._launcher.start(worker.number, theirs)
         self._watch_launcher()
         return worker
 
     def _dismiss(self, worker: RemoteWorker) -> None:
-        """End the process of a worker whose attempt is over and told."""
-        worker.is_told = True
+        """End the process of a worker whose attempt has ended for the driver."""
+        worker.is_exit_delivered = True
         self._send_kill(worker)
 
-    def _refuse(self, command: StartWorker, error: Exception) -> None:
-        if is_scarcity(error):
-            self._postponed.add(command, error)
+    def _on_start_error(self, command: StartWorker, error: Exception) -> None:
+        if is_shortage(error):
+            self._start_retries.add(command, error)
             return
         failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
         self._events.append(
@@ -233,17 +242,17 @@ class ProcessExecutor:
 
     def _kill(self, command: KillWorker) -> None:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
-            worker.condemn(command.reason)
+            worker.mark_killed(command.reason)
             if not self._launcher.is_ready and not worker.is_orphaned:
-                # The zygote that was to start it is still loading, and will read start and kill together.
+                # The zygote is still loading the trainable; it will read start and kill together.
                 self._send_kill(worker)
-                self._conclude(worker, None)
+                self._finish_worker(worker, None)
             elif command.term_grace_s > 0:
-                self._send_kill(worker, is_gentle=True)
-                self._expect_end(worker, command.term_grace_s)
+                self._send_kill(worker, is_graceful=True)
+                self._set_exit_deadline(worker, command.term_grace_s)
             else:
                 self._send_kill(worker)
-        elif self._postponed.withdraw(command):
+        elif self._start_retries.withdraw(command):
             self._events.append(
                 WorkerExited(
                     command.trial_id,
@@ -253,20 +262,20 @@ class ProcessExecutor:
                 )
             )
 
-    def _send_kill(self, worker: RemoteWorker, *, is_gentle: bool = False) -> None:
-        self._launcher.kill(worker.number, is_gentle=is_gentle)
+    def _send_kill(self, worker: RemoteWorker, *, is_graceful: bool = False) -> None:
+        self._launcher.kill(worker.number, is_graceful=is_graceful)
         self._watch_launcher()
 
-    def _expect_end(self, worker: RemoteWorker, within_s: float) -> None:
-        heapq.heappush(self._overdue, (time.monotonic() + within_s, worker.number))
+    def _set_exit_deadline(self, worker: RemoteWorker, within_s: float) -> None:
+        heapq.heappush(self._exit_deadlines, (time.monotonic() + within_s, worker.number))
 
-    def _patience(self, deadline: float | None) -> float | None:
+    def _select_timeout_s(self, deadline: float | None) -> float | None:
         """Return how long to wait, None for ever."""
         moments = [] if deadline is None else [deadline]
-        if self._overdue:
-            moments.append(self._overdue[0][0])
-        if self._postponed.retry_at is not None:
-            moments.append(self._postponed.retry_at)
+        if self._exit_deadlines:
+            moments.append(self._exit_deadlines[0][0])
+        if self._start_retries.retry_at is not None:
+            moments.append(self._start_retries.retry_at)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _watch(self, worker: RemoteWorker) -> None:
@@ -292,7 +301,7 @@ class ProcessExecutor:
             self._selector.modify(self._launcher.control, mask, self._on_launcher)
 
     def _on_wake(self, _mask: int) -> None:
-        self._bell.silence()
+        self._wakeup_pipe.clear()
         self._is_woken = True
 
     def _on_worker(self, worker: RemoteWorker, mask: int) -> None:
@@ -302,7 +311,7 @@ class ProcessExecutor:
             worker.end.flush()
             self._watch(worker)
         if mask & _READ:
-            self._hear(worker)
+            self._read_worker(worker)
 
     def _on_launcher(self, mask: int) -> None:
         if mask & _WRITE:
@@ -313,11 +322,11 @@ class ProcessExecutor:
             if reports is None:
                 self._replace_launcher()
             for report in reports or ():
-                self._note(report)
+                self._on_report(report)
 
     # Workers.
 
-    def _hear(self, worker: RemoteWorker) -> None:
+    def _read_worker(self, worker: RemoteWorker) -> None:
         try:
             events = worker.receive()
         except ValueError:
@@ -327,27 +336,27 @@ class ProcessExecutor:
         if events is None:
             self._unwatch(worker)
             if worker.is_orphaned:
-                self._conclude(worker, None)
+                self._finish_worker(worker, None)
             return
         self._events += events
         if worker.is_unfit:
             self._replace_unfit(worker)
-        elif worker.farewell and worker.stays:
-            self._keep(worker, worker.farewell)
-        elif worker.farewell:
-            self._expect_end(worker, self._grace_s)
+        elif worker.exit_message and worker.is_reusable:
+            self._keep_for_reuse(worker, worker.exit_message)
+        elif worker.exit_message:
+            self._set_exit_deadline(worker, self._grace_s)
         if worker.late_imports:
-            self._launcher.learn(worker.late_imports)
+            self._launcher.preload(worker.late_imports)
             self._watch_launcher()
         if worker.packages and self._on_packages:
             self._on_packages(worker.packages)
             worker.packages = {}
 
-    def _keep(self, worker: RemoteWorker, farewell: WorkerExited) -> None:
-        """Tell the end of an attempt whose process waits for the next one."""
+    def _keep_for_reuse(self, worker: RemoteWorker, exit_message: WorkerExited) -> None:
+        """Report the end of an attempt whose process waits for the next one."""
         del self._by_attempt[worker.trial_id, worker.attempt]
-        self._staying.add(worker)
-        self._events.append(farewell)
+        self._reusable.add(worker)
+        self._events.append(exit_message)
 
     def _replace_unfit(self, worker: RemoteWorker) -> None:
         """Start a new process for an attempt for which the old one could not be reset."""
@@ -355,44 +364,44 @@ class ProcessExecutor:
         self._dismiss(worker)
         self._start(worker.command)
 
-    def _conclude(self, worker: RemoteWorker, remains: Remains | None) -> None:
-        """Tell how a worker ended that is gone with its group; whatever it has said lies in the connection."""
+    def _finish_worker(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
+        """Report how a worker ended whose process group is gone; None if the zygote died."""
         self._unwatch(worker)
-        if not (self._staying.discard(worker) or worker.is_told):
+        if not (self._reusable.discard(worker) or worker.is_exit_delivered):
             self._events += worker.drain()
             del self._by_attempt[worker.trial_id, worker.attempt]
-            if worker.is_unfit and remains:  # it was gone before its refusal was read
+            if worker.is_unfit and exit_info:  # its ``unfit`` was read only now
                 self._start(worker.command)
             else:
-                self._events.append(worker.exit_event(remains))
+                self._events.append(worker.exit_event(exit_info))
         worker.end.close()
         del self._workers[worker.number]
 
-    def _end_overdue(self) -> None:
-        """Kill workers that have had time to leave and have not; give up on orphans that cannot be seen to die."""
-        while self._overdue and self._overdue[0][0] <= time.monotonic():
-            worker = self._workers.get(heapq.heappop(self._overdue)[1])
+    def _enforce_exit_deadlines(self) -> None:
+        """Kill workers that have not exited in time; stop waiting for orphaned ones."""
+        while self._exit_deadlines and self._exit_deadlines[0][0] <= time.monotonic():
+            worker = self._workers.get(heapq.heappop(self._exit_deadlines)[1])
             if worker is None:
                 continue
             if worker.is_orphaned:
-                self._conclude(worker, None)
+                self._finish_worker(worker, None)
             else:
                 self._send_kill(worker)
 
     # The zygote.
 
     def _launch(self) -> Launcher:
-        launcher = Launcher(self._parcel, self._method, self._environ)
+        launcher = Launcher(self._blob, self._method, self._environ)
         self._selector.register(launcher.control, _READ, self._on_launcher)
         return launcher
 
-    def _note(self, report: dict[str, Any]) -> None:
+    def _on_report(self, report: dict[str, Any]) -> None:
         match report["kind"]:
             case "gone":
                 self._zygote_deaths = 0
                 if worker := self._workers.get(report["worker"]):
-                    self._conclude(
-                        worker, Remains(report["code"], report["peak_bytes"], report["is_oom"])
+                    self._finish_worker(
+                        worker, ExitInfo(report["code"], report["peak_bytes"], report["is_oom"])
                     )
             case "ready":
                 self._launcher.is_ready = True
@@ -405,7 +414,8 @@ class ProcessExecutor:
         if self._method == "fork":
             self._method = "spawn"
             _log.warning(
-                "each trial loads the trainable anew, which takes longer, because a process cannot be forked with it: %s",
+                "each trial loads the trainable anew, which takes longer, "
+                "because a process cannot be forked with it: %s",
                 reason,
             )
 
@@ -415,7 +425,8 @@ class ProcessExecutor:
         code = self._launcher.close()
         self._zygote_deaths += 1
         _log.warning(
-            "the process that starts the trials died (exit code %d); running trials are lost, another is started",
+            "the process that starts the trials died (exit code %d); "
+            "running trials are lost, another is started",
             code,
         )
         if not was_ready:
@@ -425,14 +436,15 @@ class ProcessExecutor:
         if self._zygote_deaths >= _MAX_ZYGOTE_DEATHS:
             self.shutdown(0.0)
             raise TunerError(
-                f"the process that starts the trials died {self._zygote_deaths} times in a row, at last with exit code {code}"
+                f"the process that starts the trials died {self._zygote_deaths} times in a row, "
+                f"at last with exit code {code}"
             )
         self._launcher = self._launch()
 
     def _orphan(self, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker whose zygote is gone: the kernel is killing it, and then its connection ends."""
+        """Wait until the kernel has killed a worker of a dead zygote, which closes its connection."""
         worker.is_orphaned = True
         if worker.mask:
-            self._expect_end(worker, self._grace_s)
+            self._set_exit_deadline(worker, self._grace_s)
         else:
-            self._conclude(worker, None)
+            self._finish_worker(worker, None)

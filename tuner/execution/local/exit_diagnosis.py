@@ -1,28 +1,35 @@
-"""How a worker died that could not say it itself."""
+"""Why a worker process ended when it could not report it: exit code, signal, out of memory."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 from tuner.core.trial import Failure
 from tuner.storage.reading import open_file
 
 _TAIL_BYTES: Final = 1 << 13
-_ANONYMOUS: Final = "a signal ended the process that nobody here had sent"
+_UNKNOWN_SENDER: Final = "a signal that tuner did not send ended the process"
+
+_OOM_KILL_COUNT: Final = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+_CGROUPS: Final = Path("/proc/self/cgroup")
+_CGROUP_MOUNT: Final = Path("/sys/fs/cgroup")
+_VMSTAT: Final = Path("/proc/vmstat")
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
-    """What is known of a worker whose process group is gone.
+class ExitInfo:
+    """What the zygote found out about a worker whose process group is gone.
 
     Attributes:
-        code: Its exit code, or minus the signal that killed it.
-        peak_bytes: How much memory it, or one of its children, has used at most; 0 if that is not known.
-        is_oom: Whether the kernel killed it because memory ran out; None if the kernel does not tell.
+        code: Exit code, or minus the number of the signal that killed it.
+        peak_bytes: Peak resident memory of it or one of its children; 0 if unknown.
+        is_oom: Whether the kernel killed it because memory ran out; None if the kernel does not say.
     """
 
     code: int
@@ -30,38 +37,45 @@ class Remains:
     is_oom: bool | None = None
 
 
-def cause_of_death(remains: Remains, stderr: Path, start: int) -> Failure:
-    """Return what is known about a process that ended without saying how.
+def diagnose_exit(exit_info: ExitInfo, stderr: Path, start: int) -> Failure:
+    """Return the failure of a worker that ended without reporting how.
 
     Args:
-        remains: What the zygote has found.
+        exit_info: What the zygote found out.
         stderr: File with its standard error.
-        start: Where in that file its own part begins.
+        start: Offset in that file at which this attempt's part begins.
     """
-    if remains.code >= 0:
-        return Failure(
-            f"exited with code {remains.code}",
-            "the process ended before the training code did",
-            last_lines(stderr, start),
-        )
-    message = _killing(remains.is_oom) if -remains.code == signal.SIGKILL else _ANONYMOUS
-    if remains.peak_bytes:
-        message += f"; it had used {remains.peak_bytes / 2**20:,.0f} MiB of memory at most"
-    return Failure(f"killed by {_signal_name(-remains.code)}", message, last_lines(stderr, start))
+    code, lines = exit_info.code, last_lines(stderr, start)
+    if code >= 0:
+        message = "the process ended before the training code did"
+        return Failure(f"exited with code {code}", message, lines)
+    message = _sigkill_message(exit_info.is_oom) if -code == signal.SIGKILL else _UNKNOWN_SENDER
+    if exit_info.peak_bytes:
+        message += f"; its peak memory was {exit_info.peak_bytes / 2**20:,.0f} MiB"
+    return Failure(f"killed by {_signal_name(-code)}", message, lines)
 
 
-def _killing(is_oom: bool | None) -> str:
+def _sigkill_message(is_oom: bool | None) -> str:
     match is_oom:
         case True:
-            return "the kernel ended the process because memory ran out; run fewer trials at once, or smaller ones"
+            return (
+                "the kernel ended the process because memory ran out; "
+                "run fewer trials at once, or smaller ones"
+            )
         case False:
-            return f"{_ANONYMOUS}, nor the kernel for lack of memory; some other guard of the machine's memory may have"
+            return (
+                f"{_UNKNOWN_SENDER}, and the kernel reports no lack of memory; "
+                "another guard of the machine's memory may have sent it"
+            )
         case None:
-            return f"{_ANONYMOUS}; the kernel does that when memory runs out"
+            return f"{_UNKNOWN_SENDER}; the kernel sends it when memory runs out"
 
 
 def last_lines(path: Path, start: int, num_lines: int = 20) -> str:
-    """Return the end of a text file from `start` on, at most so many lines and 8 KiB; empty if it cannot be read."""
+    """Return the last lines of a text file, from `start` on and at most 8 KiB.
+
+    Empty if the file cannot be read.
+    """
     try:
         with open_file(path) as file:
             file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -72,7 +86,7 @@ def last_lines(path: Path, start: int, num_lines: int = 20) -> str:
 
 
 def size(path: Path) -> int:
-    """Return a file's size in bytes, 0 if there is none."""
+    """Return a file's size in bytes, 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -84,3 +98,53 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+@final
+class OomKillCounter:
+    """The kernel's count of processes killed for lack of memory, and how many are accounted for.
+
+    Args:
+        files: Where to look for a line ``oom_kill <count>``; the first file that has one is used.
+            None looks at the control group of this process, then at the whole machine.
+    """
+
+    def __init__(self, files: Sequence[Path] | None = None) -> None:
+        self._files = _counter_files() if files is None else files
+        self._num_claimed = self._count()
+
+    def claim(self) -> bool | None:
+        """Account for one killed process; return whether the kernel has counted one more.
+
+        None if the kernel does not say.
+        """
+        count = self._count()
+        if count is None or self._num_claimed is None:
+            return None
+        has_another = count > self._num_claimed
+        self._num_claimed += has_another
+        return has_another
+
+    def _count(self) -> int | None:
+        for file in self._files:
+            try:
+                found = _OOM_KILL_COUNT.search(file.read_bytes())
+            except OSError:
+                continue
+            if found:
+                return int(found[1])
+        return None
+
+
+def _counter_files() -> list[Path]:
+    try:
+        memberships = [line.split(":", 2) for line in _CGROUPS.read_text().splitlines()]
+    except OSError:
+        return [_VMSTAT]
+    groups = {controllers: path.lstrip("/") for _, controllers, path in memberships}
+    files = []
+    if "" in groups:  # cgroup v2; inside a container its own group may be mounted at the root
+        files += [_CGROUP_MOUNT / groups[""] / "memory.events", _CGROUP_MOUNT / "memory.events"]
+    if "memory" in groups:  # cgroup v1
+        files.append(_CGROUP_MOUNT / "memory" / groups["memory"] / "memory.oom_control")
+    return [*files, _VMSTAT]

@@ -1,4 +1,4 @@
-"""The driver's side of the zygote: its process, the requests to it, its reports."""
+"""The driver's side of the zygote: its process, requests to it, and its reports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tuner.execution import preload
-from tuner.execution.devices import loading_environment
+from tuner.execution.resources import loading_environment
 
-from .standard_streams import inherited_output
-from .trainable_blob import Parcel, command
-from .zygote_protocol import Kill, Learn, Request, Start, send_request
+from .process_setup import inherited_output
+from .trainable_blob import TrainableBlob, command
+from .zygote_protocol import Kill, Preload, Request, Start, send_request
 
 _READ_BYTES: Final = 1 << 16
 _EXIT_S: Final = 2.0
-"""How long a zygote may take to leave when the interpreter ends without a shutdown."""
+"""How long a zygote may take to exit when the interpreter ends without a shutdown."""
 
 
 class Launcher:
@@ -29,26 +29,26 @@ class Launcher:
 
     Attributes:
         control: The driver's end of the control socket, to be selected on.
-        is_ready: Whether it has loaded what it has to.
+        is_ready: Whether the zygote has loaded the trainable, or knows that workers have to.
     """
 
-    def __init__(self, parcel: Parcel, method: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, blob: TrainableBlob, method: str, environ: Mapping[str, str]) -> None:
         """Start the process.
 
         Args:
-            parcel: What it inherits.
-            method: ``fork`` or ``spawn``, how it starts workers.
-            environ: Variables that it, and all it starts, has besides its own.
+            blob: The trainable.
+            method: ``fork`` or ``spawn``: how the zygote starts workers.
+            environ: Environment variables to add, for the zygote and all processes it starts.
         """
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
         self.is_ready = False
         self._partial = b""
         self._requests: deque[Request] = deque()
-        self._learnt: set[str] = set()
-        knell, holder = os.pipe()
+        self._preloaded: set[str] = set()
+        liveness, self._liveness_writer = os.pipe()
         out, err = inherited_output()
-        inherited = (theirs.fileno(), knell, parcel.descriptor)
+        inherited = (theirs.fileno(), liveness, blob.descriptor)
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                 command("tuner.execution.local.zygote", method, *inherited),
@@ -61,14 +61,15 @@ class Launcher:
             )
         except OSError:
             self.control.close()
-            os.close(holder)
+            os.close(self._liveness_writer)
             raise
         finally:
             theirs.close()
-            os.close(knell)
-        self._end = weakref.finalize(self, _end, self._process, self.control, holder, os.getpid())
+            os.close(liveness)
+        self._finalizer = weakref.finalize(
+            self, _end, self._process, self.control, self._liveness_writer, os.getpid()
+        )
         _launchers.add(self)
-        self._holder = holder
 
     @property
     def has_backlog(self) -> bool:
@@ -76,21 +77,24 @@ class Launcher:
         return bool(self._requests)
 
     def start(self, worker: int, end: socket.socket) -> None:
-        """Have a worker started that speaks through the socket, which becomes the zygote's."""
+        """Request a worker that communicates over the socket, which the launcher takes over."""
         self._requests.append(Start(worker, end.detach()))
         self.flush()
 
-    def kill(self, worker: int, *, is_gentle: bool = False) -> None:
-        """Have a worker killed with its group, `is_gentle` asked to end; nothing happens if it is gone."""
-        self._requests.append(Kill(worker, is_gentle))
+    def kill(self, worker: int, *, is_graceful: bool = False) -> None:
+        """Request the end of a worker and its group: by SIGTERM if `is_graceful`, else by SIGKILL.
+
+        Has no effect if the worker is gone.
+        """
+        self._requests.append(Kill(worker, is_graceful))
         self.flush()
 
-    def learn(self, modules: Iterable[str]) -> None:
-        """Have modules imported before the next worker is forked, each once; see `preload`."""
+    def preload(self, modules: Iterable[str]) -> None:
+        """Request each module's import before the next worker is forked; see `preload`."""
         for name in modules:
-            if name in preload.MODULES and name not in self._learnt:
-                self._learnt.add(name)
-                self._requests.append(Learn(preload.MODULES.index(name)))
+            if name in preload.MODULES and name not in self._preloaded:
+                self._preloaded.add(name)
+                self._requests.append(Preload(preload.MODULES.index(name)))
         self.flush()
 
     def flush(self) -> None:
@@ -101,7 +105,7 @@ class Launcher:
                 send_request(self.control, request)
             except BlockingIOError:
                 return
-            except OSError:  # the zygote is gone; its end of file will say so
+            except OSError:  # the zygote is gone, which the end of file will show
                 pass
             self._requests.popleft()
             _close(request)
@@ -120,12 +124,19 @@ class Launcher:
         return [json.loads(line) for line in lines]
 
     def close(self, deadline_s: float = _EXIT_S) -> int:
-        """End the zygote and all workers; return its exit code."""
+        """End the zygote and all workers; return the zygote's exit code."""
         while self._requests:
             _close(self._requests.popleft())
-        if self._end.detach():
-            _end(self._process, self.control, self._holder, os.getpid(), deadline_s)
+        if self._finalizer.detach():
+            _end(self._process, self.control, self._liveness_writer, os.getpid(), deadline_s)
         return self._process.returncode or 0
+
+    def release(self) -> None:
+        """Close the connections without ending the zygote, in a fork of the driver."""
+        if self._finalizer.detach():
+            self.control.close()
+            with contextlib.suppress(OSError):
+                os.close(self._liveness_writer)
 
 
 def _close(request: Request) -> None:
@@ -136,14 +147,14 @@ def _close(request: Request) -> None:
 def _end(
     process: subprocess.Popen[bytes],
     control: socket.socket,
-    holder: int,
+    liveness_writer: int,
     owner: int,
     deadline_s: float = _EXIT_S,
 ) -> None:
     if os.getpid() != owner:
-        return  # a fork of the driver's, which has no say in it
+        return  # in a fork of the driver, whose exit must not end the experiment
     control.close()
-    os.close(holder)
+    os.close(liveness_writer)
     try:
         process.wait(deadline_s)
     except subprocess.TimeoutExpired:
@@ -154,15 +165,13 @@ def _end(
 _launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
 
 
-def _let_go() -> None:
-    """In a fork of the driver: hold nothing that would keep the workers alive after the driver's death."""
+def _release_in_fork() -> None:
+    # A fork that outlives the driver would otherwise keep the liveness pipe open, and the workers
+    # alive.
     for launcher in list(_launchers):
-        if launcher._end.detach():  # noqa: SLF001  (same module)
-            launcher.control.close()
-            with contextlib.suppress(OSError):
-                os.close(launcher._holder)  # noqa: SLF001  (same module)
+        launcher.release()
     _launchers.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_in_fork)

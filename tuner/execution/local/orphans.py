@@ -1,9 +1,9 @@
-"""What a driver has left behind that died together with its zygote.
+"""Find and kill processes that a dead driver and its zygote have left running.
 
-All processes of an experiment die with either of the two, but for one kind: a process that training code has started and that has begun
-a session of its own, where driver and zygote are killed at the same moment. So the driver's name is written into the environment of
-the zygote, from which all processes of trials have it, and which the system shows. Whatever carries the name of a driver that is dead
-is left over, and whoever takes up the experiment next ends it.
+All processes of an experiment die with the driver or the zygote, with one exception: a process that
+training code has started in a session of its own, if driver and zygote are killed at the same
+moment. So the zygote's environment, which all processes of trials inherit, identifies the driver.
+The next driver of the experiment kills every process whose environment names a dead driver.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Final, Self, final
 VARIABLE: Final = "TUNER_DRIVER"
 _PROC: Final = Path("/proc")
 _START_TIME: Final = 19
-"""Place of the start time among the fields of ``/proc/<pid>/stat`` that follow the program's name."""
+"""Index of the start time among the fields of ``/proc/<pid>/stat`` after the program's name."""
 _ENTRY: Final = VARIABLE.encode() + b"="
 _NUM_PARTS: Final = 4
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class DriverName:
-    """What tells a driver from every other process on the machine, and what it drives.
+class DriverIdentity:
+    """Identifies a driver among all processes of the machine, and its experiment.
 
     Attributes:
         pid: Its process id.
-        started: When it was started, in the kernel's ticks since boot: process ids are used again.
-        device: Device of the experiment's directory; it and `inode` stay the same where the directory is moved.
-        inode: Number of the directory on that device.
+        started: Start time in the kernel's ticks since boot, because process ids are reused.
+        device: Device of the experiment's directory.
+        inode: Inode of the directory; unlike its path it stays the same if the directory is moved.
     """
 
     pid: int
@@ -44,14 +44,14 @@ class DriverName:
     inode: int
 
     @classmethod
-    def mine(cls, experiment: str | os.PathLike[str]) -> Self:
-        """Return the name of this process as the driver of an experiment whose directory exists."""
+    def current(cls, experiment: str | os.PathLike[str]) -> Self:
+        """Return the identity of this process as the driver of an experiment that exists."""
         status = Path(experiment).stat()
         return cls(os.getpid(), _started(os.getpid()) or 0, status.st_dev, status.st_ino)
 
     @classmethod
     def parse(cls, text: bytes) -> Self | None:
-        """Return what ``str`` has written; None if it is something else."""
+        """Return the identity that ``str`` has written; None if the text is anything else."""
         parts = text.split(b":")
         return (
             cls(*map(int, parts))
@@ -60,21 +60,21 @@ class DriverName:
         )
 
     def __str__(self) -> str:
-        """Return it as the value of an environment variable."""
+        """Return the identity as the value of an environment variable."""
         return f"{self.pid}:{self.started}:{self.device}:{self.inode}"
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver lives."""
+        """Whether the driver is running."""
         return _started(self.pid) == self.started
 
-    def drives_the_same(self, other: DriverName) -> bool:
+    def has_same_experiment(self, other: DriverIdentity) -> bool:
         """Return whether both drive, or drove, the same experiment."""
         return (self.device, self.inode) == (other.device, other.inode)
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class OrphanProcess:
     """A process that has outlived its driver.
 
     Attributes:
@@ -86,49 +86,49 @@ class Leftover:
     command: str
 
     def __str__(self) -> str:
-        """Return both in one phrase."""
+        """Return a description for messages."""
         return f"process {self.pid} ({self.command})"
 
 
-def end_leftovers(experiment: str | os.PathLike[str], within_s: float = 2.0) -> list[Leftover]:
-    """Kill what dead drivers of an experiment have left running, and wait until it is gone.
+def kill_orphans(experiment: str | os.PathLike[str], within_s: float = 2.0) -> list[OrphanProcess]:
+    """Kill the processes that dead drivers of an experiment have left running, and wait for the end.
 
-    To be called by whoever holds the experiment's lock. Finds nothing where there is no ``/proc``.
+    The caller must hold the experiment's lock. Without ``/proc`` nothing is found.
 
     Args:
-        experiment: Its directory.
-        within_s: How long to wait at most.
+        experiment: The experiment's directory.
+        within_s: How many seconds to wait at most.
 
     Returns:
-        What was found.
+        The processes that were killed.
     """
-    me = DriverName.mine(experiment)
+    me = DriverIdentity.current(experiment)
     ended = []
     with contextlib.ExitStack() as stack:
         for pid in _pids():
-            if pid != me.pid and _is_left_over(pid, me) and (handle := _handle(pid)) is not None:
+            if pid != me.pid and _is_orphan(pid, me) and (handle := _handle(pid)) is not None:
                 stack.callback(os.close, handle)
-                # With the handle in hand the process cannot turn into another; it was the right one before, and is it still?
-                if _is_left_over(pid, me):
-                    ended.append((handle, Leftover(pid, _command(pid))))
+                # Check again: the id may have been reused before the handle was opened.
+                if _is_orphan(pid, me):
+                    ended.append((handle, OrphanProcess(pid, _command(pid))))
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
         _await_end([handle for handle, _ in ended], within_s)
-    return [leftover for _, leftover in ended]
+    return [orphan for _, orphan in ended]
 
 
-def _is_left_over(pid: int, me: DriverName) -> bool:
-    name = _driver_of(pid)
-    return name is not None and name.drives_the_same(me) and not name.is_alive
+def _is_orphan(pid: int, me: DriverIdentity) -> bool:
+    driver = _driver_of(pid)
+    return driver is not None and driver.has_same_experiment(me) and not driver.is_alive
 
 
-def _driver_of(pid: int) -> DriverName | None:
+def _driver_of(pid: int) -> DriverIdentity | None:
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or of another user
         return None
     for entry in environment.split(b"\0") if _ENTRY in environment else ():
         if entry.startswith(_ENTRY):
-            return DriverName.parse(entry.removeprefix(_ENTRY))
+            return DriverIdentity.parse(entry.removeprefix(_ENTRY))
     return None
 
 
@@ -137,7 +137,7 @@ def _pids() -> Iterator[int]:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process was started; None if it is gone or dead and not yet reaped, or the system does not tell."""
+    """Return the start time of a process; None if it is gone, a zombie, or there is no ``/proc``."""
     try:
         status = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:

@@ -1,13 +1,16 @@
-"""How no process outlives its owner, however the owner dies.
+"""Process groups that die with their owner, however the owner dies, and are killed and reaped whole.
 
-There are three bells, since each alone fails somewhere:
+Every worker leads a session and a process group of its own. Three mechanisms end it with its owners
+(the driver and the zygote), because each alone has a gap:
 
-1. *Knells.* A knell is a pipe on which nothing is ever written; its owner alone holds the writing end. Whoever wants to die with the
-   owner opens the reading end anew and asks the kernel to kill its whole process group when the pipe is hung up. No code of ours has
-   to run, so a trial stuck in C cannot escape, and its loader processes go with it. Linux only.
-2. *Parent-death signal.* Follows the parent, not the owner, and reaches one process, not its group. Linux only.
-3. *The life line.* The zygote sees the end of file of its socket to the driver, kills all of its descendants, those included that
-   have left their group, and leaves. Works everywhere, but needs the zygote alive.
+1. *Liveness pipes.* Nothing is ever written to them, and only the owner holds the write end. The
+   kernel kills a worker's whole process group when the pipe hangs up. No code of ours has to run,
+   so a trial that is stuck in C is ended as well, with its data loader processes. Linux only.
+2. *Parent-death signal.* Follows the parent, not the owner, and reaches one process, not its group.
+   Linux only.
+3. *End of file at the zygote.* When the zygote's connections to the driver close, it kills all its
+   descendants, those that have left their group included, and exits. Works everywhere, but only
+   while the zygote is alive.
 """
 
 from __future__ import annotations
@@ -24,73 +27,83 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
+# Of two pending signals the kernel delivers the lower number first. SIGTERM has to come first: while
+# the main thread waits for a lock, only a signal that Python handles ends the wait, and the handler
+# that faulthandler installs is not one of those.
+DUMP_STACK_SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGQUIT)
+"""Makes a worker write its stack to its standard error."""
 _libc = ctypes.CDLL(None, use_errno=True)
-WHERE_ARE_YOU = getattr(signal, "SIGRTMAX", signal.SIGQUIT)
-"""Has a worker write its stack to the standard error. Of two signals the kernel delivers the lower first, and only if that is SIGTERM does
-a handler of the user's get its turn where the main thread waits for a lock: what `faulthandler` installs does not end such waits."""
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
-"""Unit in which the system tells how much memory a process has used."""
+"""Unit of ``ru_maxrss``."""
 _READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int, *, is_signalled: bool = True) -> None:
-    """Be killed at once if the parent process is no longer `parent`, and, if `is_signalled`, when it dies."""
+    """Kill this process now if its parent is no longer `parent`, and later when the parent dies.
+
+    Args:
+        parent: Process id of the expected parent.
+        is_signalled: Whether to have the kernel signal the parent's death.
+    """
     if IS_LINUX and is_signalled:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have died before the line above: compare only afterwards.
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parent dies, so that they can be found, killed and reaped."""
+    """Become the parent of descendants whose own parent dies, so that they can be killed and reaped."""
     if IS_LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_owner(knell: int) -> int:
-    """Let the kernel kill the caller's process group when the knell's writing end is closed.
+def die_with_pipe(liveness: int) -> int:
+    """Have the kernel kill the caller's process group when a liveness pipe hangs up.
 
     Args:
-        knell: Descriptor of the reading end. It may be shared with other processes: the setting belongs to an open file, so the pipe
-            is opened anew.
+        liveness: Descriptor of the read end, which other processes may share.
 
     Returns:
-        The descriptor that carries the setting; as long as it is open, the knell can ring.
+        The descriptor that carries the setting and has to stay open; `liveness` itself where the
+        system cannot do it.
     """
     if not IS_LINUX:
-        return knell
+        return liveness
+    # Owner and signal belong to the open file description, which is shared between processes: only
+    # one that is opened anew is this process's own.
     try:
-        own = os.open(f"/proc/self/fd/{knell}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:  # no /proc: the other bells have to do
-        return knell
-    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-    if is_hung_up(own):
+        armed = os.open(f"/proc/self/fd/{liveness}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # no /proc: the other two mechanisms have to do
+        return liveness
+    fcntl.fcntl(armed, fcntl.F_SETOWN, -os.getpgrp())  # negative: a process group
+    fcntl.fcntl(armed, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(armed, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    # No signal is sent for a hang-up that came before O_ASYNC was set.
+    if is_hung_up(armed):
         os.killpg(os.getpgrp(), signal.SIGKILL)
-    return own
+    return armed
 
 
-def is_hung_up(knell: int) -> bool:
-    """Return whether nobody holds the knell's writing end any more."""
+def is_hung_up(liveness: int) -> bool:
+    """Return whether no process holds the write end of a pipe any more."""
     poll = select.poll()
-    poll.register(knell, select.POLLIN)
+    poll.register(liveness, select.POLLIN)
     return any(mask & select.POLLHUP for _, mask in poll.poll(0))
 
 
 def children() -> set[int]:
-    """Return the process ids of the caller's children, dead ones not yet reaped included; empty where the system cannot tell."""
+    """Return the process ids of the caller's children, zombies included; empty without ``/proc``."""
     try:
         file = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return set()
+    # A file object would write to many more of the pages that a forked process shares.
     try:
         parts = []
-        while part := os.read(
-            file, _READ_BYTES
-        ):  # a file object would touch many more of the pages that a forked process still shares
+        while part := os.read(file, _READ_BYTES):
             parts.append(part)
     finally:
         os.close(file)
@@ -98,7 +111,7 @@ def children() -> set[int]:
 
 
 def kill_descendants() -> None:
-    """Kill the caller's children with their groups, and whatever those leave to the caller, until nobody is left."""
+    """Kill the caller's children with their groups, and all that those leave to the caller."""
     while alive := children():
         for pid in alive:
             kill_child_and_group(pid)
@@ -108,21 +121,22 @@ def kill_descendants() -> None:
 
 
 def kill_child_and_group(pid: int) -> None:
-    """Kill a child that has not been reaped, and the group that it leads, if it has come to that."""
+    """Kill a child that has not been reaped, and the group that it leads."""
+    # A child that was just forked may not lead a group yet.
     for kill in (os.kill, os.killpg):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
-def ask_child_and_group(pid: int) -> None:
-    """Ask a child that has not been reaped, and the group that it leads, to end; if it is a worker it also writes down where it is."""
-    for tell, number in ((os.killpg, signal.SIGTERM), (os.kill, WHERE_ARE_YOU)):
+def terminate_child_and_group(pid: int) -> None:
+    """Send SIGTERM to a child that has not been reaped and to its group; have a worker dump its stack."""
+    for send, number in ((os.killpg, signal.SIGTERM), (os.kill, DUMP_STACK_SIGNAL)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            tell(pid, number)
+            send(pid, number)
 
 
 def is_group_alive(leader: int) -> bool:
-    """Return whether the process group has members, dead ones not yet reaped included."""
+    """Return whether the process group has members, zombies included."""
     try:
         os.killpg(leader, 0)
     except ProcessLookupError:
@@ -133,13 +147,13 @@ def is_group_alive(leader: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class ReapedChild:
     """A child that has been reaped.
 
     Attributes:
         pid: Its process id.
-        code: Its exit code, or minus the signal that killed it.
-        peak_bytes: How much memory it, or one of its own children, has used at most.
+        code: Its exit code, or minus the number of the signal that killed it.
+        peak_bytes: Peak resident memory of it or one of its own children.
     """
 
     pid: int
@@ -147,26 +161,30 @@ class Dead:
     peak_bytes: int
 
 
-def reap(leaders: Container[int]) -> Dead | None:
-    """Reap a dead child and return it; if it is one of the leaders, kill what is left of its group first. None if no child is dead."""
+def reap(leaders: Container[int]) -> ReapedChild | None:
+    """Reap one dead child and return it, None if no child is dead.
+
+    Args:
+        leaders: Children that lead process groups; what is left of a reaped leader's group is
+            killed.
+    """
     try:
         pid = _dead_child()
         if pid in leaders:
-            kill_child_and_group(pid)  # until it is reaped, its number cannot name another group
+            # Before it is reaped: until then its number cannot become that of another group.
+            kill_child_and_group(pid)
         if pid == 0:
             return None
         pid, status, usage = os.wait4(pid, os.WNOHANG)
     except ChildProcessError:
         return None
-    return (
-        Dead(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * _MAXRSS_BYTES)
-        if pid
-        else None
-    )
+    if not pid:
+        return None
+    return ReapedChild(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * _MAXRSS_BYTES)
 
 
 def _dead_child() -> int:
-    """Return a child that can be reaped, 0 if there is none, and -1, which stands for any, where the system cannot tell."""
+    """Return a child that can be reaped, 0 if there is none, -1 (any) if the system cannot tell."""
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return -1
     info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -174,7 +192,7 @@ def _dead_child() -> int:
 
 
 def num_threads() -> int:
-    """Return how many threads the process has, those included that Python does not know; 1 where the system cannot tell."""
+    """Return the number of threads of this process, those outside Python included; 1 if unknown."""
     try:
         return len(list(Path("/proc/self/task").iterdir()))
     except OSError:

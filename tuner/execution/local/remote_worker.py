@@ -1,4 +1,4 @@
-"""The driver's picture of one worker: what it may say next, and how it ended."""
+"""The driver's view of worker processes: one attempt, and workers kept for reuse."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final, final
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply
-from tuner.execution.translate import to_event
+from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
-from .exit_diagnosis import Remains, cause_of_death, last_lines, size
-from .wire import DriverEnd
+from .exit_diagnosis import ExitInfo, diagnose_exit, last_lines, size
+from .worker_connection import Bootstrap, DriverEnd
 
 _ANSWERS: Final = {
     (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n"
@@ -27,44 +27,46 @@ _STAY: Final = {
 
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
-"""How many of its last lines a killed worker is quoted with: it has written there where it was."""
+"""Length of the quoted standard error of a killed worker, which ends with its stack."""
 _MAX_PACKAGES: Final = 1_000
 _MAX_VERSION_LENGTH: Final = 100
 
 
 @final
 class RemoteWorker:
-    """One attempt, from its start to the end of its process group.
+    """One attempt, from its start until its process group is gone.
 
     Attributes:
         number: Unique among all workers of the executor.
-        trial_id: Whose.
-        attempt: Which.
+        trial_id: The trial.
+        attempt: Number of the attempt.
         end: The driver's end of the connection.
-        command: What it was started for.
-        farewell: What the worker itself has said last about how it ended.
-        stays: Whether it has said so and waits for the next attempt of its trial.
-        is_unfit: Whether it could not be reset for that, so that another process has to take its place.
-        late_imports: Modules that it has had to import, and that the zygote had not.
-        packages: Versions of packages that it has imported.
-        is_told: Whether the end of its attempt has been told, so that nobody is to hear of the end of its process.
-        is_orphaned: Whether the zygote that had started it is dead.
+        command: The command that started the attempt.
+        exit_message: How the attempt ended according to the worker itself; None until it says so.
+        is_reusable: Whether the process waits for the next attempt of its trial.
+        is_unfit: Whether the trainable could not be reset for that; another process is needed.
+        late_imports: Preloadable modules that the worker has imported and the zygote had not.
+        packages: Versions of packages that the worker has imported.
+        is_exit_delivered: Whether the driver has been given the end of the attempt, so that the
+            end of the process is not another event.
+        is_orphaned: Whether the zygote that started it is dead.
         mask: What the selector watches its connection for, 0 for nothing.
     """
 
     __slots__ = (
-        "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "command", "end", "farewell", "is_orphaned",
-        "is_told", "is_unfit", "late_imports", "mask", "number", "packages", "stays", "trial_id",
+        "_is_waiting", "_kill_reason", "_protocol_failure", "_stderr", "_stderr_start", "attempt",
+        "command", "end", "exit_message", "is_exit_delivered", "is_orphaned", "is_reusable",
+        "is_unfit", "late_imports", "mask", "number", "packages", "trial_id",
     )  # fmt: skip
 
     def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
         """Expect the worker's first message.
 
         Args:
-            number: See above.
-            command: What it was started for.
-            end: See above.
-            stderr: File that takes its standard error, after that of earlier attempts.
+            number: Unique among all workers of the executor.
+            command: The command that starts the attempt.
+            end: The driver's end of the connection.
+            stderr: File that its standard error is appended to.
         """
         self.number = number
         self.trial_id = command.trial_id
@@ -74,16 +76,16 @@ class RemoteWorker:
         self.packages: dict[str, str] = {}
         self.mask = 0
         self._stderr = stderr
-        self.take_on(command)
+        self.begin_attempt(command)
 
-    def take_on(self, command: StartWorker) -> None:
+    def begin_attempt(self, command: StartWorker) -> None:
         """Expect the first message of an attempt."""
         self.command = command
         self.attempt = command.attempt
-        self.farewell: WorkerExited | None = None
-        self.stays = self.is_unfit = self.is_told = False
+        self.exit_message: WorkerExited | None = None
+        self.is_reusable = self.is_unfit = self.is_exit_delivered = False
         self._stderr_start = size(self._stderr)
-        self._complaint: Failure | None = None
+        self._protocol_failure: Failure | None = None
         self._kill_reason: str | None = None
         self._is_waiting = False
 
@@ -91,23 +93,24 @@ class RemoteWorker:
         """Return the events that one read completes, None at the end of the connection.
 
         Raises:
-            ValueError: If the worker does not keep to the protocol; it has to be killed, and `exit_event` will tell.
+            ValueError: If the worker violates the protocol. It has to be killed; `exit_event` then
+                returns the violation.
         """
         try:
             messages = self.end.receive()
             return None if messages is None else self._events(messages)
         except ValueError as error:
-            self._complain(error)
+            self._note_violation(error)
             raise
 
     def drain(self) -> list[Event]:
-        """Return the events in what a worker that is gone has left in the connection."""
-        if self._complaint:
+        """Return the events that a worker that is gone has left in the connection."""
+        if self._protocol_failure:
             return []
         try:
             return self._events(self.end.drain())
         except ValueError as error:
-            self._complain(error)
+            self._note_violation(error)
             return []
 
     def answer(self, command: AnswerReport) -> None:
@@ -117,46 +120,44 @@ class RemoteWorker:
             _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
         )
 
-    def condemn(self, reason: str) -> None:
-        """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
+    def mark_killed(self, reason: str) -> None:
+        """Note that the core has the worker killed; an exit message that comes later is ignored."""
         self._kill_reason = self._kill_reason or reason
 
-    def exit_event(self, remains: Remains | None) -> WorkerExited:
+    def exit_event(self, exit_info: ExitInfo | None) -> WorkerExited:
         """Return how the worker ended.
 
         Args:
-            remains: What was found of it; None if it went with its zygote.
+            exit_info: What the zygote found out; None if the zygote died.
         """
-        if self.farewell:
-            return self.farewell
-        if self._complaint:
-            return self._exited(Outcome.FAILED, self._complaint)
+        if self.exit_message:
+            return self.exit_message
+        if self._protocol_failure:
+            return self._exited(Outcome.FAILED, self._protocol_failure)
         if self._kill_reason is not None:
             where = last_lines(self._stderr, self._stderr_start, _STACK_LINES)
             return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason, where))
-        if remains is None:
+        if exit_info is None:
             return self._exited(
                 Outcome.LOST,
-                Failure(
-                    "lost", "the process that had started it died, through no fault of the trial's"
-                ),
+                Failure("lost", "the process that started it died; the trial is not at fault"),
             )
         return self._exited(
-            Outcome.FAILED, cause_of_death(remains, self._stderr, self._stderr_start)
+            Outcome.FAILED, diagnose_exit(exit_info, self._stderr, self._stderr_start)
         )
 
     def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
         return WorkerExited(self.trial_id, self.attempt, outcome, failure)
 
-    def _complain(self, error: ValueError) -> None:
-        self._complaint = Failure(
+    def _note_violation(self, error: ValueError) -> None:
+        self._protocol_failure = Failure(
             "malformed message", f"{error}; nothing but report may write to a worker's connection"
         )
 
     def _events(self, messages: list[Any]) -> list[Event]:
         events: list[Event] = []
         for message in messages:
-            if message == _UNFIT and not self.farewell:
+            if message == _UNFIT and not self.exit_message:
                 self.is_unfit = self._kill_reason is None
                 continue
             event = to_event(self.trial_id, self.attempt, message)
@@ -164,8 +165,8 @@ class RemoteWorker:
             if not isinstance(event, WorkerExited):
                 events.append(event)
             elif self._kill_reason is None:
-                self.farewell = event
-                self.stays = message.get("stays") is True
+                self.exit_message = event
+                self.is_reusable = message.get("stays") is True
                 self.late_imports = [
                     name for name in message.get("late_imports") or () if isinstance(name, str)
                 ]
@@ -173,7 +174,7 @@ class RemoteWorker:
         return events
 
     def _check(self, event: Event) -> None:
-        if self.farewell:
+        if self.exit_message:
             raise ValueError("a message came after the last one")
         if isinstance(event, ResultReported):
             if self._is_waiting:
@@ -181,9 +182,64 @@ class RemoteWorker:
             self._is_waiting = True
 
 
-def _versions(told: Any) -> dict[str, str]:
-    """Return what a worker says about packages as far as it is of the right kind."""
-    pairs = list(told.items())[:_MAX_PACKAGES] if isinstance(told, dict) else []
+def _versions(packages: Any) -> dict[str, str]:
+    """Return the versions of packages that a worker has sent, as far as they are well-formed."""
+    pairs = list(packages.items())[:_MAX_PACKAGES] if isinstance(packages, dict) else []
     return {
         name: version[:_MAX_VERSION_LENGTH] for name, version in pairs if isinstance(version, str)
     }
+
+
+@final
+class ReusableWorkers:
+    """Workers whose attempt has ended and that wait for the next one of the same trial.
+
+    A worker is kept only until the driver has answered the end of the attempt: its resources count
+    as free from then on, so it has to be started again at once or dismissed.
+    """
+
+    def __init__(self) -> None:
+        self._by_trial: dict[str, RemoteWorker] = {}
+
+    def add(self, worker: RemoteWorker) -> None:
+        """Keep a worker."""
+        self._by_trial[worker.trial_id] = worker
+
+    def mark_delivered(self) -> None:
+        """Note that the driver is being given the events up to now."""
+        for worker in self._by_trial.values():
+            worker.is_exit_delivered = True
+
+    def take(self, command: StartWorker, bootstrap: Bootstrap) -> RemoteWorker | None:
+        """Give an attempt to the worker kept for its trial and return the worker.
+
+        None if there is no such worker, or if it was started with other resources.
+        """
+        worker = self._by_trial.get(command.trial_id)
+        if worker is None or (command.resources, command.gpu_ids) != (
+            worker.command.resources,
+            worker.command.gpu_ids,
+        ):
+            return None
+        del self._by_trial[command.trial_id]
+        worker.begin_attempt(command)
+        worker.end.send_bootstrap(bootstrap)
+        return worker
+
+    def take_unclaimed(self) -> list[RemoteWorker]:
+        """Remove and return the workers that the driver knows of and has not started again."""
+        unclaimed = [worker for worker in self._by_trial.values() if worker.is_exit_delivered]
+        for worker in unclaimed:
+            self.discard(worker)
+        return unclaimed
+
+    def discard(self, worker: RemoteWorker) -> bool:
+        """Remove a worker; return whether it was kept."""
+        is_kept = self._by_trial.get(worker.trial_id) is worker
+        if is_kept:
+            del self._by_trial[worker.trial_id]
+        return is_kept
+
+    def clear(self) -> None:
+        """Remove all workers."""
+        self._by_trial.clear()

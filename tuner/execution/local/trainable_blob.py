@@ -1,8 +1,8 @@
-"""Starting a Python process of ours, and what it inherits: the parcel.
+"""The pickled trainable in anonymous memory, and the command line of processes that inherit it.
 
-The parcel is an anonymous file in memory with the pickled trainable and what it needs to be loaded as in the driver. It is inherited as
-a descriptor, so that nothing of it ever lies on a disk or in a list of processes, no size blocks the driver, and many processes
-share one copy.
+The blob also holds the driver's module path and arguments. It is inherited as a descriptor: nothing
+of it is written to a disk or shown in a list of processes, no size can block the driver, and all
+processes share one copy.
 """
 
 from __future__ import annotations
@@ -27,49 +27,46 @@ _CODE: Final = (
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Return the command line that calls the module's ``main`` with the arguments, as strings, in a fresh interpreter.
+    """Return the command line that calls the module's ``main`` with the arguments, as strings.
 
-    It imports nothing from the working directory, which may be anybody's.
+    ``-P`` keeps the working directory out of the module path: its files must not shadow ours.
     """
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001  (multiprocessing uses it, too)
+    # multiprocessing passes the interpreter's flags on with the same private function
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return [sys.executable, *flags, "-P", "-c", _CODE, _ROOT, module, *map(str, arguments)]
 
 
-class Parcel:
-    """A trainable on its way."""
+class TrainableBlob:
+    """A pickled trainable with the driver's module path, arguments, and settings."""
 
     def __init__(self, descriptor: int) -> None:
-        """Open a parcel that was inherited; the descriptor is now the parcel's."""
+        """Map an inherited blob; the object owns the descriptor."""
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         (length,) = _LENGTH.unpack_from(self._memory)
-        self._body = _LENGTH.size + length
-        self._surroundings: dict[str, Any] = json.loads(self._memory[_LENGTH.size : self._body])
+        self._body_start = _LENGTH.size + length
+        self._header: dict[str, Any] = json.loads(self._memory[_LENGTH.size : self._body_start])
 
     @classmethod
     def pack(cls, trainable: bytes, **settings: float) -> Self:
-        """Pack a pickled trainable, the driver's module path and arguments, and settings for the process that unpacks it."""
-        surroundings = {
-            "path": [os.fspath(entry) for entry in sys.path],
-            "argv": sys.argv,
-            **settings,
-        }
-        head = json.dumps(surroundings).encode()
+        """Return a new blob with a pickled trainable and settings for the process that loads it."""
+        path = [os.fspath(entry) for entry in sys.path]
+        header = json.dumps({"path": path, "argv": sys.argv, **settings}).encode()
         descriptor = _anonymous_file()
         with open(descriptor, "wb", closefd=False) as file:
-            file.write(_LENGTH.pack(len(head)) + head)
+            file.write(_LENGTH.pack(len(header)) + header)
             file.write(trainable)
         return cls(descriptor)
 
     def __getitem__(self, setting: str) -> float:
         """Return a setting."""
-        return float(self._surroundings[setting])
+        return float(self._header[setting])
 
     def load(self) -> Any:
-        """Return the trainable, imported and unpickled amid the driver's module path and arguments."""
-        sys.path[:] = self._surroundings["path"]
-        sys.argv[:] = self._surroundings["argv"]
-        with memoryview(self._memory) as memory, memory[self._body :] as body:
+        """Take over the driver's module path and arguments; return the unpickled trainable."""
+        sys.path[:] = self._header["path"]
+        sys.argv[:] = self._header["argv"]
+        with memoryview(self._memory) as memory, memory[self._body_start :] as body:
             return pickle.loads(body)  # noqa: S301  (from the driver, which also gave us our code)
 
     def close(self) -> None:

@@ -1,15 +1,12 @@
-"""The life of a worker process: one attempt of one trial.
+"""A worker process: runs attempts of one trial and exits.
 
-A worker leads a session and a process group of its own, so that a Ctrl-C in the terminal does not reach it and all that it starts
-can be killed with it. It dies with the zygote and with the driver. Its standard output and error go to files in the trial's directory;
-its working directory is the driver's, unless the experiment asks for the trial's own.
+Its standard output and error go to files in the trial's directory. Its working directory is the
+driver's, unless the experiment asks for the trial's directory.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import faulthandler
 import importlib
 import io
 import logging
@@ -22,22 +19,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tuner.execution.devices import limit_threads
 from tuner.execution.failures import as_message, describe
+from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
 from tuner.execution.session import run_again, run_attempt
-from tuner.execution.trainable_call import with_config
+from tuner.execution.trainable import with_config
 from tuner.storage import strict_json
 from tuner.storage.directories import make_folder
 from tuner.storage.disk import FILE_MODE
 from tuner.storage.layout import STDERR, STDOUT
 
-from . import process_groups, termination_signals
-from .standard_streams import open_standard_descriptors
-from .wire import Birth, WorkerEnd
-
-_OOM_SCORE: Final = b"300"
-"""Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
+from . import process_groups
+from .process_setup import open_standard_descriptors
+from .worker_connection import Bootstrap, WorkerEnd
 
 _USED_IN_TRIALS: Final = (
     "Checkpoint",
@@ -47,49 +41,13 @@ _USED_IN_TRIALS: Final = (
     "get_context",
     "report",
 )
-"""Names of the face that training code uses; the face looks each of them up when it is first used."""
+"""Names that training code takes from the package `tuner`, which imports each when it is first used."""
 
 _STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
 
 
-def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
-    """Become a process group that dies with its owners.
-
-    The worker adopts what its descendants leave behind, so that nothing of it reaches the zygote before the worker itself is dead.
-
-    Args:
-        zygote: Process id of the parent.
-        knells: Reading ends of the owners' knells; they are closed.
-    """
-    os.setsid()
-    termination_signals.hear_again_in_children()
-    process_groups.adopt_orphans()
-    alarms = tuple(process_groups.die_with_owner(knell) for knell in knells)
-    for knell, alarm in zip(knells, alarms, strict=True):
-        if alarm != knell:
-            os.close(knell)
-    # The signal of a dying parent kills the worker alone, and with the worker the knells fall silent. It may come before they have rung for
-    # the whole group, since a worker that is just being forked holds the zygote's for a moment. So it is for where there are none.
-    process_groups.die_with_parent(zygote, is_signalled=alarms == knells)
-    _volunteer_for_oom()
-
-
-def write_stack_when_killed() -> None:
-    """Have the process, and those that it forks, write where it is to the standard error when it crashes or is about to be killed."""
-    faulthandler.enable()
-    faulthandler.register(process_groups.WHERE_ARE_YOU, all_threads=False)
-
-
-def _volunteer_for_oom() -> None:
-    with contextlib.suppress(OSError):
-        # A text file object would cost more here than all the rest of a worker's start: it touches pages that are still shared.
-        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(file, _OOM_SCORE)
-        os.close(file)
-
-
 def warm_up(trainable: Any) -> None:
-    """Do once, after the trainable is loaded, what each worker would otherwise do for itself."""
+    """Do once, in the process that workers are forked from, what each would otherwise do itself."""
     host()
     with_config(trainable, {}, {})
     strict_json.dumps({})
@@ -97,80 +55,86 @@ def warm_up(trainable: Any) -> None:
         getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")
-    open_standard_descriptors()  # the user's modules may have closed them, and the sockets of workers would get their descriptors
+    # The user's modules may have closed or removed any of the standard streams.
+    open_standard_descriptors()
     for name, (descriptor, _) in _STREAMS.items():
         stream = getattr(sys, name)
-        if stream is None:  # the user's modules have removed it
-            setattr(sys, name, stream := open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115  (open for life)
+        if stream is None:
+            stream = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
         stream.flush()
 
 
-def live(descriptor: int, load: Callable[[], Any]) -> NoReturn:
-    """Run one attempt and end the process.
+def run_worker(descriptor: int, load: Callable[[], Any]) -> NoReturn:
+    """Run the attempts that the driver assigns, and end the process.
 
     Args:
         descriptor: This worker's end of the socket pair to the driver.
         load: Returns the trainable, or raises what kept it from being loaded.
     """
     code = 1
-    # What the zygote's modules have registered is not to be done once for each worker, but closing the log files is.
+    # What the zygote's modules have registered must not run in every worker; closing the log files
+    # must.
     atexit._clear()  # noqa: SLF001  (multiprocessing does the same in its children)
     atexit.register(logging.shutdown)
     try:
         channel = WorkerEnd(descriptor)
         _run(channel, load)
         code = 0
-    except BaseException:  # noqa: BLE001  (the driver cannot be told any more: its end of the socket is closed)
+    except BaseException:  # noqa: BLE001  (the driver cannot be told: its end is closed)
         traceback.print_exc()
     finally:
-        _leave(code)
+        _exit(code)
 
 
 def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
-    birth = channel.receive_birth()
+    bootstrap = channel.receive_bootstrap()
     try:
-        _settle(birth)
+        _prepare_process(bootstrap)
         trainable = load()
-        assignment = pickle.loads(birth.assignment)  # noqa: S301  (from the driver, which also gave us our code)
+        assignment = pickle.loads(bootstrap.assignment)  # noqa: S301  (from the driver)
     except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
-        channel.send(
-            {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))}
-        )
+        failure = as_message(describe(error))
+        channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
         return
     if assignment.works_in_trial_dir:
-        _enter(assignment.trial_dir)
-    left = run_attempt(trainable, assignment, channel)
-    while left is not None:
-        left = run_again(left, pickle.loads(channel.receive_birth().assignment), channel)  # noqa: S301  (as above)
+        _change_directory(assignment.trial_dir)
+    reusable = run_attempt(trainable, assignment, channel)
+    while reusable is not None:
+        next_assignment = channel.receive_bootstrap().assignment
+        reusable = run_again(reusable, pickle.loads(next_assignment), channel)  # noqa: S301  (as above)
 
 
-def _settle(birth: Birth) -> None:
-    """Make the process the trial's own."""
-    for name, value in birth.environ.items():
-        if os.environ.get(name) != value:  # setting one copies pages that are still shared
+def _prepare_process(bootstrap: Bootstrap) -> None:
+    """Set environment, output files, random seeds and threads for the trial."""
+    for name, value in bootstrap.environ.items():
+        # Setting a variable copies pages that are still shared.
+        if os.environ.get(name) != value:
             os.environ[name] = value
     for descriptor, name in _STREAMS.values():
-        _append_to_file(descriptor, f"{birth.trial_dir}/{name}")
-    random.seed(birth.seed)  # noqa: TID251  (the training code's, not ours)
+        _append_to_file(descriptor, f"{bootstrap.trial_dir}/{name}")
+    random.seed(bootstrap.seed)  # noqa: TID251  (for the training code)
     if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(birth.seed % 2**32)
-    limit_threads(birth.environ)
+        sys.modules["numpy.random"].seed(bootstrap.seed % 2**32)
+    limit_threads(bootstrap.environ)
 
 
-def _enter(trial_dir: str | os.PathLike[str]) -> None:
+def _change_directory(trial_dir: str | os.PathLike[str]) -> None:
     """Make the trial's directory the working directory; modules are still found where they were."""
-    sys.path[:] = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  (an empty entry stands for the directory that is left)
+    # An empty entry of sys.path stands for the working directory, which Path.resolve would not give.
+    sys.path[:] = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
     os.chdir(trial_dir)
 
 
 def _append_to_file(descriptor: int, path: str) -> None:
-    """Have a file take what this process and its children write to the descriptor.
+    """Redirect a descriptor to the end of a file, for this process and its children.
 
-    The stream objects stay as they are: logging handlers may hold them since the trainable was loaded.
+    The stream objects stay as they are: logging handlers may have held them since the trainable
+    was loaded.
     """
-    # Without O_NONBLOCK, to open a FIFO waits for its reader.
+    # O_NONBLOCK: opening a FIFO would otherwise wait for a reader.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         file = os.open(path, flags, FILE_MODE)
@@ -182,15 +146,16 @@ def _append_to_file(descriptor: int, path: str) -> None:
     os.close(file)
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process without waiting for its threads or undoing what the zygote did before it was born."""
+def _exit(code: int) -> NoReturn:
+    """End the process without waiting for threads or running the zygote's exit handlers."""
     try:
-        atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave out those that the training code has registered)
+        # os._exit would not run what the training code has registered.
+        atexit._run_exitfuncs()  # noqa: SLF001
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
     finally:
-        # The zygote would do it as well, but might die together with the driver before it comes to that; the knells ring for groups whose
-        # leader is alive.
+        # The zygote would do it, too, but it may die together with the driver before that; and the
+        # liveness pipes kill only groups whose leader is alive.
         process_groups.kill_descendants()
         os._exit(code)

@@ -1,16 +1,19 @@
-"""The zygote: one single-threaded process per experiment that loads the trainable once and gives birth to the workers.
+"""The zygote: a single-threaded process that loads the trainable once and forks the workers.
 
-It is a fresh interpreter, never a fork of the user's own process. Because torch and the user's modules are imported and data bound with
-``with_parameters`` is loaded *before* it forks, a worker costs one fork, and what has been loaded is shared until it is written to. It
-executes none of the training code, so there is nothing in it that could hang.
+There is one per experiment. It is a fresh interpreter, never a fork of the user's process. Because
+torch, the user's modules and the data bound with ``with_parameters`` are loaded *before* it forks, a
+worker costs one fork, and what has been loaded is shared until it is written to. The zygote runs no
+training code, so nothing in it can hang.
 
-It is also the undertaker. As *child subreaper* it inherits what a dead worker leaves behind: it kills the rest of the worker's group,
-and whatever of its descendants has left the group, and reports the worker gone when all of the group are buried. When its life line to
-the driver ends it buries everybody and leaves.
+It also reaps the workers. As *child subreaper* it becomes the parent of what a dead worker leaves
+behind. It kills the rest of the worker's process group and all descendants that have left the
+group, and reports the worker gone when the whole group is. When its connections to the driver
+close, it kills all its descendants and exits.
 
-A process with threads cannot be forked safely: a lock that another thread holds stays locked in the child for ever. Nor can one that
-has initialized an accelerator. If loading the trainable led to that, or failed, the zygote says so, replaces itself by a fresh
-interpreter that loads nothing, and has the workers spawned (`spawning`), where each loads the trainable for itself.
+A process with threads cannot be forked safely: a lock that another thread holds stays locked in the
+child for ever. Nor can one that has initialized an accelerator. If loading the trainable did either
+or failed, the zygote reports ``spawning``, replaces itself with a fresh interpreter that loads
+nothing, and spawns workers, each of which loads the trainable itself.
 """
 
 from __future__ import annotations
@@ -25,150 +28,124 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 from tuner.execution import preload
-from tuner.execution.devices import device_in_use
+from tuner.execution.resources import device_in_use
 
-from . import process_groups, termination_signals, worker
-from .fork_pool import ForkedWorkers
-from .oom_counter import OutOfMemoryKills
-from .spawn_pool import SpareWorkers
-from .standby_workers import await_trial
-from .trainable_blob import Parcel, command
-from .zygote_protocol import Kill, Learn, Start, encoded, receive_request
+from . import process_groups, process_setup, worker
+from .exit_diagnosis import OomKillCounter
+from .trainable_blob import TrainableBlob, command
+from .wakeup_pipe import WakeupPipe
+from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
+from .zygote_protocol import Kill, Preload, Start, encoded, receive_request
 
 _POLL_S: Final = 0.005
-"""How often a group that takes its time to die is looked at."""
+"""How often to check whether a killed process group is gone."""
 _RETRY_S: Final = 1.0
-"""How long to wait after the system has refused another process."""
-_LAST_RITES_S: Final = 1.0
-
-
-class Starter(Protocol):
-    """A way to bring workers into the world: ahead of their time, so that a trial finds one that is ready."""
-
-    def start(self, descriptor: int) -> int | None:
-        """Give a ready worker a trial's descriptor and return its process id; None if none is ready.
-
-        Raises:
-            OSError: If the system has no process to spare.
-        """
-
-    def prepare(self, num_running: int) -> socket.socket | None:
-        """Make workers ready; return None here and, in one that was forked, the socket through which its trial's descriptor will come.
-
-        Raises:
-            OSError: If the system has no process to spare.
-        """
-
-    @property
-    def spares(self) -> AbstractSet[int]:
-        """Children that are no workers yet."""
-
-    def bury(self, pid: int) -> None:
-        """Forget a spare that has died."""
-
-    def learn(self, module: str) -> None:
-        """Have a module ready for workers to come, where they share what is loaded here."""
+"""How long to wait after the system has refused to start a process."""
+_SHUTDOWN_S: Final = 1.0
+"""How long to keep killing descendants before the zygote exits."""
 
 
 @dataclass(slots=True)
-class _Dying:
-    worker: int
-    body: process_groups.Dead
+class _ExitedWorker:
+    """A reaped worker whose process group may still have members."""
+
+    number: int
+    process: process_groups.ReapedChild
     is_oom: bool | None
     deadline: float
 
 
 @final
 class Zygote:
-    """The loop: requests in, workers out, reports of their deaths back."""
+    """The loop that starts, kills and reaps workers."""
 
     def __init__(
-        self, control: socket.socket, knell: int, starter: Starter, grace_s: float
+        self, control: socket.socket, liveness: int, pool: WorkerPool, grace_s: float
     ) -> None:
-        """Watch the sockets and the children.
+        """Watch the connections to the driver, and the children.
 
         Args:
             control: The socket to the driver.
-            knell: Its writing end's only holder is the driver.
-            starter: How workers are started.
-            grace_s: How long a killed group may take to vanish before its worker is reported gone nevertheless.
+            liveness: Read end of the driver's liveness pipe.
+            pool: Starts workers.
+            grace_s: How long to wait for a killed group to vanish before its worker is reported
+                gone all the same.
         """
         self._control = control
-        self._knell = knell
-        self._starter = starter
+        self._liveness = liveness
+        self._pool = pool
         self._grace_s = grace_s
-        self._pids: dict[int, int] = {}
-        self._workers: dict[int, int] = {}
-        self._dying: dict[int, _Dying] = {}
-        self._memory = OutOfMemoryKills()
-        self._unborn: deque[Start] = deque()
+        self._pids: dict[int, int] = {}  # by the driver's number
+        self._workers: dict[int, int] = {}  # the driver's numbers by process id
+        self._exited: dict[int, _ExitedWorker] = {}  # by process id
+        self._oom_kills = OomKillCounter()
+        self._pending_starts: deque[Start] = deque()
         self._retry_at = 0.0
-        # Helpers that the user's modules have started while they were imported belong to all workers.
-        self._household = process_groups.children()
-        self._bell, self._clapper = (
-            os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
-        )
-        signal.set_wakeup_fd(self._clapper, warn_on_full_buffer=False)
+        # Helper processes that the user's modules start on import serve all workers: not strays.
+        self._helper_pids = process_groups.children()
+        self._wakeup_pipe = WakeupPipe()
+        signal.set_wakeup_fd(self._wakeup_pipe.write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         self._selector = selectors.DefaultSelector()
-        for descriptor in (control, knell, self._bell):
-            self._selector.register(descriptor, selectors.EVENT_READ)
+        for source in (control, liveness, self._wakeup_pipe):
+            self._selector.register(source, selectors.EVENT_READ)
 
     def serve(self) -> socket.socket | None:
-        """Serve the driver until it is gone: then return None, in the zygote. Return in each forked worker, with its hatch."""
+        """Serve the driver until it is gone.
+
+        Returns:
+            None in the zygote; in each forked worker, its end of the standby socket.
+        """
         while True:
-            ready = {key.fd for key, _ in self._selector.select(self._patience())}
-            if self._knell in ready or (
-                self._control.fileno() in ready and not self._take_requests()
-            ):
-                self._bury_everybody()
+            ready = {key.fd for key, _ in self._selector.select(self._select_timeout_s())}
+            is_requested = self._control.fileno() in ready
+            if self._liveness in ready or (is_requested and not self._take_requests()):
+                self._kill_all()
                 return None
-            if self._bell in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._bell, 4096)
+            if self._wakeup_pipe.fileno() in ready:
+                self._wakeup_pipe.clear()
                 self._reap()
-            hatch = self._start_unborn()
-            if hatch is not None:
-                self._forget()
-                return hatch
+            standby_end = self._start_pending()
+            if standby_end is not None:
+                self._release_in_child()
+                return standby_end
             self._report_gone()
 
-    def _patience(self) -> float | None:
-        if self._dying:
+    def _select_timeout_s(self) -> float | None:
+        if self._exited:
             return _POLL_S
-        return max(0.0, self._retry_at - time.monotonic()) if self._unborn else None
+        return max(0.0, self._retry_at - time.monotonic()) if self._pending_starts else None
 
     def _take_requests(self) -> bool:
-        """Take what the driver wants; return False if it is gone."""
+        """Carry out what the driver requests; return False if it is gone."""
         with contextlib.suppress(BlockingIOError):
             while request := receive_request(self._control):
                 match request:
                     case Start():
-                        self._unborn.append(request)
-                    case Kill(number, is_gentle):
-                        self._kill(number, is_gentle=is_gentle)
-                    case Learn(place):
-                        self._starter.learn(preload.MODULES[place])
+                        self._pending_starts.append(request)
+                    case Kill(number, is_graceful):
+                        self._kill(number, is_graceful=is_graceful)
+                    case Preload(index):
+                        self._pool.preload_module(preload.MODULES[index])
             return False
         return True
 
-    def _kill(self, number: int, *, is_gentle: bool) -> None:
+    def _kill(self, number: int, *, is_graceful: bool) -> None:
         if number in self._pids:
             end = (
-                process_groups.ask_child_and_group
-                if is_gentle
+                process_groups.terminate_child_and_group
+                if is_graceful
                 else process_groups.kill_child_and_group
             )
             end(self._pids[number])
             return
-        for request in [request for request in self._unborn if request.worker == number]:
-            self._unborn.remove(request)
-            os.close(request.descriptor)
+        for start in [start for start in self._pending_starts if start.worker == number]:
+            self._pending_starts.remove(start)
+            os.close(start.descriptor)
             self._report(
                 {
                     "kind": "gone",
@@ -179,181 +156,163 @@ class Zygote:
                 }
             )
 
-    def _start_unborn(self) -> socket.socket | None:
-        """Start the workers asked for; return None here and, in a forked worker, its hatch."""
-        while self._unborn and time.monotonic() >= self._retry_at:
-            request = self._unborn[0]
+    def _start_pending(self) -> socket.socket | None:
+        """Start requested workers; return as `serve` does."""
+        while self._pending_starts and time.monotonic() >= self._retry_at:
+            start = self._pending_starts[0]
             try:
-                pid = self._starter.start(request.descriptor)
-                if pid is None and (hatch := self._starter.prepare(len(self._pids) + 1)):
-                    return hatch
+                pid = self._pool.start(start.descriptor)
+                if pid is None and (standby_end := self._pool.prepare(len(self._pids) + 1)):
+                    return standby_end
             except OSError as error:
                 self._retry_at = time.monotonic() + _RETRY_S
-                self._report(
-                    {
-                        "kind": "warning",
-                        "text": f"no process can be started for a trial ({error}); trying again",
-                    }
-                )
+                self._warn(f"no process can be started for a trial ({error}); trying again")
                 return None
             if pid is None:
                 continue
-            self._unborn.popleft()
-            os.close(request.descriptor)
-            self._pids[request.worker] = pid
-            self._workers[pid] = request.worker
+            self._pending_starts.popleft()
+            os.close(start.descriptor)
+            self._pids[start.worker] = pid
+            self._workers[pid] = start.worker
             with contextlib.suppress(OSError):
-                if hatch := self._starter.prepare(len(self._pids)):
-                    return hatch
+                if standby_end := self._pool.prepare(len(self._pids)):
+                    return standby_end
         return None
 
-    def _forget(self) -> None:
-        """Let a newborn worker have nothing of the zygote's."""
+    def _release_in_child(self) -> None:
+        """Close all that a forked worker has inherited from the zygote."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
         self._control.close()
-        os.close(self._bell)
-        os.close(self._clapper)
-        for request in self._unborn:
-            os.close(request.descriptor)
+        self._wakeup_pipe.close()
+        for start in self._pending_starts:
+            os.close(start.descriptor)
 
     def _reap(self) -> None:
-        while dead := process_groups.reap(leaders=self._workers):
-            self._starter.bury(dead.pid)
-            self._household.discard(dead.pid)
-            if dead.pid in self._workers:
-                number = self._workers.pop(dead.pid)
+        while child := process_groups.reap(leaders=self._workers):
+            self._pool.forget(child.pid)
+            self._helper_pids.discard(child.pid)
+            if child.pid in self._workers:
+                number = self._workers.pop(child.pid)
                 del self._pids[number]
-                is_oom = self._memory.claim() if dead.code == -signal.SIGKILL else False
-                self._dying[dead.pid] = _Dying(
-                    number, dead, is_oom, time.monotonic() + self._grace_s
-                )
+                is_oom = self._oom_kills.claim() if child.code == -signal.SIGKILL else False
+                deadline = time.monotonic() + self._grace_s
+                self._exited[child.pid] = _ExitedWorker(number, child, is_oom, deadline)
         self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill descendants of dead workers that have left the group: those of living ones are these workers' children."""
-        for pid in (
-            process_groups.children()
-            - self._workers.keys()
-            - self._starter.spares
-            - self._household
-        ):
+        """Kill descendants of dead workers that have left the group.
+
+        Those of living workers are children of these workers, not of the zygote.
+        """
+        known = self._workers.keys() | self._pool.standby_pids | self._helper_pids
+        for pid in process_groups.children() - known:
             process_groups.kill_child_and_group(pid)
 
     def _report_gone(self) -> None:
-        for pid, dying in list(self._dying.items()):
-            is_late = time.monotonic() > dying.deadline
+        for pid, exited in list(self._exited.items()):
+            is_late = time.monotonic() > exited.deadline
             if process_groups.is_group_alive(pid) and not is_late:
                 continue
             if is_late:
-                self._report(
-                    {
-                        "kind": "warning",
-                        "text": f"process group {pid} of a dead trial cannot be killed; it may hold memory",
-                    }
+                self._warn(
+                    f"process group {pid} of a dead trial cannot be killed; it may hold memory"
                 )
-            del self._dying[pid]
-            body, number = dying.body, dying.worker
+            del self._exited[pid]
             self._report(
                 {
                     "kind": "gone",
-                    "worker": number,
-                    "code": body.code,
-                    "peak_bytes": body.peak_bytes,
-                    "is_oom": dying.is_oom,
+                    "worker": exited.number,
+                    "code": exited.process.code,
+                    "peak_bytes": exited.process.peak_bytes,
+                    "is_oom": exited.is_oom,
                 }
             )
 
+    def _warn(self, text: str) -> None:
+        self._report({"kind": "warning", "text": text})
+
     def _report(self, report: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the driver is gone; the life line will say so
+        with contextlib.suppress(OSError):  # the driver is gone, which the liveness pipe will show
             self._control.sendall(encoded(report))
 
-    def _bury_everybody(self) -> None:
-        deadline = time.monotonic() + _LAST_RITES_S
-        everybody = {*self._workers, *self._starter.spares}
+    def _kill_all(self) -> None:
+        deadline = time.monotonic() + _SHUTDOWN_S
+        pids = {*self._workers, *self._pool.standby_pids}
         while time.monotonic() < deadline:
-            for pid in everybody | process_groups.children():
+            for pid in pids | process_groups.children():
                 process_groups.kill_child_and_group(pid)
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            everybody.discard(pid)
+            pids.discard(pid)
             if pid == 0:
                 time.sleep(_POLL_S)
 
 
-def main(method: str, control: str, knell: str, parcel: str) -> None:
-    """Be the zygote, and in the end one of its workers.
+def main(method: str, control: str, liveness: str, blob: str) -> None:
+    """Run the zygote, and in its forks the workers.
 
     Args:
         method: ``fork`` or ``spawn``.
-        control: Descriptor of the socket to the driver, like the following.
-        knell: Reading end of the driver's knell.
-        parcel: The parcel with the trainable.
+        control: Descriptor of the socket to the driver.
+        liveness: Descriptor of the read end of the driver's liveness pipe.
+        blob: Descriptor of the blob with the trainable.
     """
-    inherited = [int(control), int(knell), int(parcel)]
+    inherited = [int(control), int(liveness), int(blob)]
     for descriptor in inherited:
         os.set_inheritable(descriptor, False)
-    termination_signals.let_pass()
-    worker.write_stack_when_killed()
+    process_setup.ignore_termination_signals()
+    process_setup.dump_stack_when_killed()
     process_groups.adopt_orphans()
-    _give_way()
+    process_setup.use_batch_scheduling()
     channel = socket.socket(fileno=inherited[0])
     if method == "fork":
-        _fork_workers(channel, inherited[1], Parcel(inherited[2]), inherited)
+        _fork_workers(channel, inherited[1], TrainableBlob(inherited[2]), inherited)
     else:
-        _spawn_workers(channel, inherited[1], Parcel(inherited[2]))
+        _spawn_workers(channel, inherited[1], TrainableBlob(inherited[2]))
 
 
-def _give_way() -> None:
-    """Have the kernel take this process, and all that come from it, for batch work, which training is.
-
-    What is batch work waits until whatever runs has come to an end of its own or of its time. Otherwise a trial that gets its answer
-    interrupts the driver in the middle of the turn for which all other trials wait; every other turn was. Where the driver has been given
-    another policy, that one holds for all.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited: list[int]) -> None:
-    # While user code is being imported nobody looks at the life line.
-    alarm = process_groups.die_with_owner(knell)
-    trainable, obstacle = _load(parcel)
+def _fork_workers(
+    control: socket.socket, liveness: int, blob: TrainableBlob, inherited: list[int]
+) -> None:
+    # The loop does not run yet while user code is imported, so the kernel has to watch the pipe.
+    armed = process_groups.die_with_pipe(liveness)
+    trainable, obstacle = _load(blob)
     if obstacle:
         control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
-        os.execv(sys.executable, command("tuner.execution.local.zygote", "spawn", *inherited))  # noqa: S606  (our own interpreter)
-    if alarm != knell:
-        os.close(alarm)
-    grace_s = parcel["kill_grace_s"]
-    parcel.close()
+        arguments = command("tuner.execution.local.zygote", "spawn", *inherited)
+        os.execv(sys.executable, arguments)  # noqa: S606  (our own interpreter)
+    if armed != liveness:
+        os.close(armed)
+    grace_s = blob["kill_grace_s"]
+    blob.close()
+    # A garbage collection in a worker would write to every object, and so copy every shared page.
     gc.collect()
     gc.freeze()
-    own_knell, holder = os.pipe()
-    zygote = Zygote(control, knell, ForkedWorkers(), grace_s)
+    own_liveness, liveness_writer = os.pipe()
+    zygote = Zygote(control, liveness, ForkPool(), grace_s)
     control.sendall(encoded({"kind": "ready"}))
-    me = os.getpid()
-    hatch = zygote.serve()
-    if hatch is None:
+    zygote_pid = os.getpid()
+    standby_end = zygote.serve()
+    if standby_end is None:
         os._exit(0)
-    os.close(holder)
-    worker.enter_life(me, (knell, own_knell))
-    connection = await_trial(hatch)
+    os.close(liveness_writer)
+    process_setup.setup_process(zygote_pid, (liveness, own_liveness))
+    connection = await_trial(standby_end)
     if connection is None:
         os._exit(0)
-    worker.live(connection, lambda: trainable)
+    worker.run_worker(connection, lambda: trainable)
 
 
-def _load(parcel: Parcel) -> tuple[Any, str | None]:
-    """Return the trainable, and what keeps this process from being forked with it."""
+def _load(blob: TrainableBlob) -> tuple[Any, str | None]:
+    """Return the trainable, and the reason why this process cannot be forked with it, if any."""
     try:
-        trainable = parcel.load()
+        trainable = blob.load()
         worker.warm_up(trainable)
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
@@ -361,9 +320,8 @@ def _load(parcel: Parcel) -> tuple[Any, str | None]:
 
 
 def _why_not_fork() -> str | None:
-    names = [
-        thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
-    ]
+    main_thread = threading.main_thread()
+    names = [thread.name for thread in threading.enumerate() if thread is not main_thread]
     if names:
         return f"loading it starts threads ({', '.join(names)})"
     if process_groups.num_threads() > 1:
@@ -372,18 +330,11 @@ def _why_not_fork() -> str | None:
     return f"loading it initializes a device ({device})" if device else None
 
 
-def _spawn_workers(control: socket.socket, knell: int, parcel: Parcel) -> None:
-    own_knell, _holder = os.pipe()
-    starter = SpareWorkers((knell, own_knell), parcel.descriptor)
-    zygote = Zygote(control, knell, starter, parcel["kill_grace_s"])
+def _spawn_workers(control: socket.socket, liveness: int, blob: TrainableBlob) -> None:
+    own_liveness, _liveness_writer = os.pipe()
+    pool = SpawnPool((liveness, own_liveness), blob.descriptor)
+    zygote = Zygote(control, liveness, pool, blob["kill_grace_s"])
     control.sendall(encoded({"kind": "ready"}))
-    starter.prepare(0)
+    pool.prepare(0)
     zygote.serve()
     os._exit(0)
-
-
-def _pipe() -> tuple[int, int]:
-    ends = os.pipe()
-    for end in ends:
-        os.set_blocking(end, False)
-    return ends

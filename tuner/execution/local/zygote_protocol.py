@@ -1,15 +1,15 @@
-"""What driver and zygote say to each other over the socket pair that the zygote inherits.
+"""Messages between the driver and the zygote, over a socket pair that the zygote inherits.
 
-To the zygote go requests of fixed size; one to start a worker carries the descriptor of the worker's end of its own socket pair.
-From the zygote come lines of JSON::
+The driver sends requests of fixed size; the one that starts a worker carries the descriptor of the
+worker's end of its own socket pair. The zygote sends lines of JSON::
 
-    {"kind": "ready"}                              the trainable is loaded, or will be in each worker
-    {"kind": "spawning", "reason": "..."}          workers cannot be forked, for this reason
+    {"kind": "ready"}                          the trainable is loaded, or workers will load it
+    {"kind": "spawning", "reason": "..."}      workers cannot be forked, for this reason
     {"kind": "warning", "text": "..."}
     {"kind": "gone", "worker": 17, "code": -9, "peak_bytes": 50000000, "is_oom": false}
 
-The last tells that a worker's group is gone: its exit code, or minus the signal that killed it; how much memory it, or one of its
-children, has used at most; and whether the kernel has killed it for lack of memory (see `post_mortem.Remains`).
+``gone`` says that a worker's whole process group is gone; for its other fields see
+`exit_diagnosis.ExitInfo`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 
 _REQUEST = struct.Struct("!cQ")
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-"""A plain number: combining flags of the enumeration runs Python code."""
-_START, _KILL, _ASK, _LEARN = b"s", b"k", b"a", b"l"
+"""A plain number: combining members of the enumeration runs Python code."""
+_START, _KILL, _TERMINATE, _PRELOAD = b"s", b"k", b"t", b"p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Start:
     """Start a worker.
 
     Attributes:
-        worker: A number that the driver knows it by.
-        descriptor: The worker's end of its socket pair; belongs to whoever holds the request.
+        worker: Number that the driver has given it.
+        descriptor: The worker's end of its socket pair, to be closed by the holder of the request.
     """
 
     worker: int
@@ -43,45 +43,45 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill a worker and its group.
+    """Kill a worker and its process group.
 
     Attributes:
-        worker: Which.
-        is_gentle: Ask them to end instead, and have the worker write down where it is.
+        worker: Number of the worker.
+        is_graceful: Send SIGTERM instead of SIGKILL, and have the worker dump its stack.
     """
 
     worker: int
-    is_gentle: bool = False
+    is_graceful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Learn:
-    """Import a module that workers have had to import; see `late_imports`.
+class Preload:
+    """Import a module that a worker has had to import; see `preload`.
 
     Attributes:
-        module: Its place among ``late_imports.MODULES``.
+        module: Index in ``preload.MODULES``.
     """
 
     module: int
 
 
-Request = Start | Kill | Learn
+Request = Start | Kill | Preload
 
 
 def send_request(control: socket.socket, request: Request) -> None:
     """Send a request; its descriptor stays open on this side.
 
     Raises:
-        BlockingIOError: If the socket takes nothing now; nothing has been sent then.
+        BlockingIOError: If the socket's buffer is full; nothing has been sent then.
         OSError: If the zygote is gone.
     """
     match request:
         case Start(worker, descriptor):
             socket.send_fds(control, [_REQUEST.pack(_START, worker)], [descriptor])
-        case Kill(worker, is_gentle):
-            control.send(_REQUEST.pack(_ASK if is_gentle else _KILL, worker))
-        case Learn(module):
-            control.send(_REQUEST.pack(_LEARN, module))
+        case Kill(worker, is_graceful):
+            control.send(_REQUEST.pack(_TERMINATE if is_graceful else _KILL, worker))
+        case Preload(module):
+            control.send(_REQUEST.pack(_PRELOAD, module))
 
 
 def receive_request(control: socket.socket) -> Request | None:
@@ -89,6 +89,7 @@ def receive_request(control: socket.socket) -> Request | None:
 
     Raises:
         BlockingIOError: If there is none.
+        OSError: If a descriptor was sent and this process can hold no more of them.
     """
     try:
         data, descriptor = receive_with_descriptor(control, _REQUEST.size, socket.MSG_DONTWAIT)
@@ -96,20 +97,23 @@ def receive_request(control: socket.socket) -> Request | None:
         return None
     if not data:
         return None
-    operation, worker = _REQUEST.unpack(data)
-    if operation == _LEARN:
-        return Learn(worker)
+    operation, number = _REQUEST.unpack(data)
+    if operation == _PRELOAD:
+        return Preload(number)
     if operation != _START:
-        return Kill(worker, is_gentle=operation == _ASK)
+        return Kill(number, is_graceful=operation == _TERMINATE)
     if descriptor is None:
         raise OSError(errno.EMFILE, "no descriptor is left for another worker's connection")
-    return Start(worker, descriptor)
+    return Start(number, descriptor)
 
 
 def receive_with_descriptor(
     end: socket.socket, num_bytes: int, flags: int = 0
 ) -> tuple[bytes, int | None]:
-    """Return bytes and the descriptor that came with them, closed on exec; `socket.recv_fds` knows neither that nor flags."""
+    """Return bytes and the descriptor that came with them, which is closed on exec.
+
+    `socket.recv_fds` can neither set that nor take flags.
+    """
     size = array.array("i").itemsize
     data, ancillary, _, _ = end.recvmsg(num_bytes, socket.CMSG_SPACE(size), flags | _CLOEXEC)
     for level, kind, content in ancillary:
@@ -120,5 +124,5 @@ def receive_with_descriptor(
 
 
 def encoded(report: dict[str, Any]) -> bytes:
-    """Return a report of the zygote's as one line."""
+    """Return a message of the zygote as one line."""
     return json.dumps(report).encode() + b"\n"

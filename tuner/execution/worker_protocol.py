@@ -1,13 +1,42 @@
-"""From what a worker says to what the core hears.
+"""Messages between a worker and its executor, and their translation into events of the core.
 
-Workers may run any code, so nothing in a message is believed before it is looked at; only the identity of the speaker is
-certain, because it comes from the connection and not from the message.
+A worker sends JSON objects with the key ``kind``::
+
+    {"kind": "started", "pid": 4711}
+    {"kind": "result", "metrics": {...},
+     "checkpoint": null | {"index", "iteration", "time_total_s", "counters"},
+     "replaced": ["pid", ...]}
+    {"kind": "saving"}
+    {"kind": "saved", "checkpoint": {...}}
+    {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
+    {"kind": "exited", "outcome": "completed" | "stopped" | "failed" | "unsaved",
+     "failure": null | {...}, "stays": bool, "late_imports": [...],
+     "packages": {"torch": "2.9.0"}}
+    {"kind": "unfit"}
+
+The executor sends an `Assignment` first, then one answer for each ``result``:
+``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``.
+
+- A worker sends ``saving`` before it stores a checkpoint, whether it was told to save or reports a
+  checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
+- A worker that is told to save sends ``saved`` before it goes on or exits. It sends ``save_failed``
+  if the storage was at fault, and exits with the outcome ``unsaved`` if its own code was.
+- An answer with ``stay`` permits the worker to wait for the next attempt of its trial. If it does,
+  it says ``stays`` in ``exited`` and waits for another `Assignment`, which it answers like the
+  first, or with ``unfit`` if the trainable cannot be reset; then it ends.
+- ``replaced`` lists reported names that the engine fills in, each once per attempt.
+- ``late_imports`` and ``packages``: see `preload`.
+
+Workers may run any code, so `to_event` checks every field. Which trial and attempt a message
+belongs to follows from the connection, never from the message.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.events import (
@@ -24,6 +53,50 @@ from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure
 
 from .failures import with_notebook_source
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All that a worker needs to know to run one attempt of a trial.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: Number of this start, from 1.
+        config: The hyperparameters.
+        experiment_name: Name of the experiment.
+        trial_dir: The trial's directory, absolute.
+        experiment_tag: See `Trial.experiment_tag`.
+        resources: What the worker may use.
+        gpu_ids: Devices assigned to it.
+        checkpoint_dir: Directory to continue from, None for the beginning.
+        iteration: ``training_iteration`` reached at that checkpoint, else 0; `time_total_s` and `counters` likewise.
+        next_checkpoint: Index of the first checkpoint of this attempt.
+        seed: Seed of the trial's own chance (``get_context().get_seed()``), the same in every attempt.
+        sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
+        works_in_trial_dir: Whether `trial_dir` becomes the working directory.
+    """
+
+    trial_id: str
+    attempt: int
+    config: Mapping[str, Any]
+    experiment_name: str
+    trial_dir: str | os.PathLike[str]
+    experiment_tag: str
+    resources: Mapping[str, float]
+    gpu_ids: tuple[int, ...]
+    checkpoint_dir: str | None
+    iteration: int
+    time_total_s: float
+    counters: Mapping[str, int]
+    next_checkpoint: int
+    seed: int
+    sync_checkpoints: bool = True
+    works_in_trial_dir: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be unpickled by the constructor: what dataclasses do instead runs ten times the code, which a forked worker pays for in pages."""
+        return type(self), tuple(getattr(self, field) for field in self.__slots__)
+
 
 _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.UNSAVED)
 

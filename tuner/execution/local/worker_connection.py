@@ -1,8 +1,10 @@
-"""The two ends of the socket pair between the driver and one worker.
+"""The socket pair between the driver and one worker.
 
-The driver first sends a `Birth` (its length and a pickle: the driver is trusted), then one line of strict JSON for each answer. The
-worker only ever sends lines of strict JSON, and not more than `MAX_FRAME_BYTES` each: the driver unpickles nothing that comes from
-code it does not know.
+The driver first sends a `Bootstrap` (its length and a pickle; the worker trusts the driver), then
+one line of JSON per answer. The worker sends lines of JSON only, at most `MAX_FRAME_BYTES` each:
+the driver unpickles nothing that comes from user code. Non-finite floats travel as
+``{"$float": "NaN" | "Infinity" | "-Infinity"}``. For the messages see
+`tuner.execution.worker_protocol`.
 """
 
 from __future__ import annotations
@@ -16,24 +18,25 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
-from tuner.execution.messages import Assignment
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
+from tuner.execution.resources import worker_environment
+from tuner.execution.worker_protocol import Assignment
 from tuner.storage import strict_json
 
 MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
-"""Longest line that the driver takes from a worker, a result with all that is said beside it; also bounds what it holds of one line."""
+"""Longest line that the driver accepts; also limits the memory for an incomplete line."""
 _READ_BYTES: Final = 1 << 16
 _RESULT_START: Final = b'{"kind":"result","metrics":'
 _RESULT_END: Final = b',"checkpoint":null}'
 _LENGTH: Final = struct.Struct("!Q")
 
 
-class Birth(NamedTuple):
-    """What a worker is told before anything of the user's is unpickled.
+class Bootstrap(NamedTuple):
+    """A worker's first message, which it can read before any user code is unpickled.
 
     Attributes:
-        trial_dir: Directory that takes its standard output and error.
-        environ: Variables to set.
+        trial_dir: Directory for the files with its standard output and error.
+        environ: Environment variables to set.
         seed: Seed of the global random generators.
         assignment: The pickled `Assignment`.
     """
@@ -45,12 +48,12 @@ class Birth(NamedTuple):
 
 
 def pickled(assignment: Assignment) -> bytes:
-    """Return the assignment pickled, by value where it holds something that the user's script defines."""
+    """Return the pickled assignment; what the user's script defines is pickled by value."""
     try:
         data = pickle.dumps(assignment, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  (reduction methods may raise anything; cloudpickle has the last word)
+    except Exception:  # noqa: BLE001  (reduction methods may raise anything; cloudpickle may do better)
         return bytes(cloudpickle.dumps(assignment))
-    # A reference to the script's own names would pickle well and fail to load: there, __main__ is another module.
+    # A reference to __main__ would pickle but not load: in the worker that is another module.
     return bytes(cloudpickle.dumps(assignment)) if b"__main__" in data else data
 
 
@@ -71,9 +74,9 @@ class DriverEnd:
         """Whether bytes wait until the worker has read earlier ones."""
         return bool(self._outgoing)
 
-    def send_birth(self, birth: Birth) -> None:
+    def send_bootstrap(self, bootstrap: Bootstrap) -> None:
         """Begin to send the first message."""
-        body = pickle.dumps(tuple(birth), protocol=pickle.HIGHEST_PROTOCOL)
+        body = pickle.dumps(tuple(bootstrap), protocol=pickle.HIGHEST_PROTOCOL)
         self.send(_LENGTH.pack(len(body)) + body)
 
     def send(self, data: bytes) -> None:
@@ -157,7 +160,7 @@ class WorkerEnd:
         self._descriptor = descriptor
         self._unread = b""
 
-    def receive_birth(self) -> Birth:
+    def receive_bootstrap(self) -> Bootstrap:
         """Return the first message.
 
         Raises:
@@ -170,7 +173,7 @@ class WorkerEnd:
         while len(body) < length:
             body += self._read()
         self._unread = b""  # there is no answer yet
-        return Birth(*pickle.loads(body))  # noqa: S301  (from the driver, which also gave us our code)
+        return Bootstrap(*pickle.loads(body))  # noqa: S301  (from the driver, which also gave us our code)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
@@ -227,3 +230,22 @@ def _as_result(line: bytes) -> dict[str, Any] | None:
         }
     except ValueError:
         return None
+
+
+def bootstrap_for(assignment: Assignment, working_directory: str) -> Bootstrap:
+    """Return the first message to a worker.
+
+    Args:
+        assignment: What it is started for.
+        working_directory: The driver's; training code finds it in ``TUNE_ORIG_WORKING_DIR``.
+
+    Raises:
+        Exception: Whatever the reduction methods of what the configuration holds may raise.
+    """
+    directory = os.fspath(assignment.trial_dir)
+    environ = worker_environment(assignment.resources, assignment.gpu_ids) | {
+        "TUNER_TRIAL_ID": assignment.trial_id,
+        "TUNER_TRIAL_DIR": directory,
+        "TUNE_ORIG_WORKING_DIR": working_directory,
+    }
+    return Bootstrap(directory, environ, assignment.seed, pickled(assignment))

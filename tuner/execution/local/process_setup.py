@@ -1,0 +1,162 @@
+"""Set up the processes of trials: signals, standard streams, ownership and scheduling.
+
+Many batch systems, and service managers like systemd, send termination signals to every process of
+a job. They are meant for the driver, which then has the trials save and stop. A worker that died of
+the signal could not save, and a zygote would take all workers with it, so both handle the signals
+by doing nothing. They do not ignore them, because programs started by training code would inherit
+that and could not be terminated; children that training code forks get the default handlers back.
+
+Daemons and cron jobs may start with closed standard streams. The system gives a closed descriptor
+0, 1 or 2 to the next file or socket that is opened, which would then receive what is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from . import process_groups
+
+_MAX_STANDARD_DESCRIPTOR: Final = 2
+_OOM_SCORE: Final = b"300"
+"""Out of 1000: when memory runs out, the kernel is to kill a worker, not the driver or the zygote."""
+
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+TERMINATION_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in _NAMES if hasattr(signal, name)
+)
+"""Ctrl-C, ``kill``, a closed terminal, and what batch systems send some time before they kill."""
+
+
+def setup_process(zygote: int, liveness_pipes: tuple[int, ...]) -> None:
+    """Make a worker the leader of a session and process group that dies with its owners.
+
+    Args:
+        zygote: Process id of the parent.
+        liveness_pipes: Read ends of the owners' liveness pipes; they are closed.
+    """
+    os.setsid()
+    restore_signals_in_children()
+    # Orphans among the worker's descendants must not reach the zygote before the worker is dead.
+    process_groups.adopt_orphans()
+    armed_pipes = tuple(process_groups.die_with_pipe(liveness) for liveness in liveness_pipes)
+    for liveness, armed in zip(liveness_pipes, armed_pipes, strict=True):
+        if armed != liveness:
+            os.close(liveness)
+    # The parent-death signal kills the worker alone, and its armed pipes are closed with it. It may
+    # come before a pipe has hung up and killed the whole group: another worker that is just being
+    # forked holds the zygote's write end for a moment. So it is used only where pipes cannot be.
+    process_groups.die_with_parent(zygote, is_signalled=armed_pipes == liveness_pipes)
+    _raise_oom_score()
+
+
+def _raise_oom_score() -> None:
+    with contextlib.suppress(OSError):
+        # A text file object would write to shared pages, at more cost than the rest of the start.
+        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, _OOM_SCORE)
+        os.close(file)
+
+
+def dump_stack_when_killed() -> None:
+    """Make this process, and those it forks, dump the stack to stderr on a crash or before a kill."""
+    faulthandler.enable()
+    faulthandler.register(process_groups.DUMP_STACK_SIGNAL, all_threads=False)
+
+
+def use_batch_scheduling() -> None:
+    """Have the kernel schedule this process and its descendants as batch work.
+
+    Otherwise, in every other driver step, a trial that gets its answer preempts the driver in the
+    middle of the step for which all other trials wait. A scheduling policy that the user has chosen
+    for the driver is kept.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+# Signals.
+
+
+def ignore_termination_signals() -> None:
+    """Make termination signals have no effect on this process and those it forks."""
+    for number in TERMINATION_SIGNALS:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else _do_nothing)
+
+
+def restore_signals_in_children() -> None:
+    """Let termination signals end what is forked from now on, as libraries expect of their children.
+
+    A signal that arrives during the fork stays pending until the child has its handlers back.
+    """
+    os.register_at_fork(
+        before=_block_signals,
+        after_in_parent=_unblock_signals,
+        after_in_child=_restore_handlers,
+    )
+
+
+_forking = threading.local()
+"""The forking thread's signal mask before the fork."""
+
+
+def _block_signals() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _restore_handlers() -> None:
+    for number in TERMINATION_SIGNALS:
+        if signal.getsignal(number) is _do_nothing:
+            signal.signal(number, signal.SIG_DFL)
+    _unblock_signals()
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+# Standard streams.
+
+
+def open_standard_descriptors() -> None:
+    """Open the null device for each standard descriptor that is closed."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)  # always the lowest number that is free
+        if descriptor > _MAX_STANDARD_DESCRIPTOR:
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)
+
+
+def open_standard_streams() -> None:
+    """Open the null device for closed standard descriptors and for missing ``sys.std…`` streams."""
+    open_standard_descriptors()
+    # On a new descriptor, not on 0 to 2: if those were closed when Python started, a file of the
+    # user's may have got the number since.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  (never closed)
+            setattr(sys, name, stream)
+
+
+def inherited_output() -> tuple[int | None, int | None]:
+    """Return `subprocess.Popen`'s ``stdout`` and ``stderr`` for a child: ours if they are open."""
+    out, err = (
+        None if stream is not None else subprocess.DEVNULL
+        for stream in (sys.__stdout__, sys.__stderr__)
+    )
+    return out, err
