@@ -1,4 +1,4 @@
-"""Every callback fulfils the contract of callbacks."""
+"""Contract tests of the callbacks."""
 
 import itertools
 

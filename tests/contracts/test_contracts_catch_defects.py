@@ -1,4 +1,4 @@
-"""The contracts themselves: each test of theirs fails for something that breaks its rule."""
+"""Each contract test fails for a plug-in that violates it."""
 
 import itertools
 

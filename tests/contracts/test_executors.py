@@ -1,4 +1,4 @@
-"""Every executor fulfils the contract of executors."""
+"""Contract tests of the executors."""
 
 import itertools
 

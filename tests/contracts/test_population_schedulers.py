@@ -1,4 +1,4 @@
-"""Every scheduler that trains a population, or replays what one has found, fulfils the contract of schedulers."""
+"""Contract tests of the population-based schedulers and their replay."""
 
 from schedulers.population.mf_pbt import MFPopulationBasedTraining
 from schedulers.population.pb2 import PB2
@@ -60,7 +60,8 @@ class TestMFPBTInGenerations(SchedulerContract):
 
 class TestPB2(SchedulerContract):
     def make_scheduler(self):
-        # A long interval: a model is fitted for every clone, and the contract plays many experiments.
+        # A long interval: a model is fitted for every clone, and the contract plays many
+        # experiments.
         return PB2(
             time_attr="training_iteration",
             perturbation_interval=9,

@@ -1,4 +1,4 @@
-"""The schedulers that promote, and their kin, fulfil the contract of schedulers."""
+"""Contract tests of ASHA and its variants."""
 
 from schedulers.halving.asha import ASHAScheduler
 from schedulers.halving.moasha import MOASHAScheduler

@@ -1,4 +1,4 @@
-"""Every scheduler fulfils the contract of schedulers."""
+"""Contract tests of FIFO and custom schedulers, and tests of `Rehearsal`."""
 
 from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, Resume, Scheduler
 from tuner.testing.rehearsal import Rehearsal

@@ -1,4 +1,4 @@
-"""Every searcher fulfils the contract of searchers."""
+"""Contract tests of the searchers."""
 
 import warnings
 

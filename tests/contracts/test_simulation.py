@@ -1,4 +1,4 @@
-"""Whole experiments in virtual time."""
+"""Experiments in virtual time."""
 
 import itertools
 

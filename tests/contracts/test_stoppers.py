@@ -1,4 +1,4 @@
-"""Every stopper fulfils the contract of stoppers."""
+"""Contract tests of the stoppers."""
 
 from tuner.core.stoppers import (
     CombinedStopper,

@@ -1,4 +1,4 @@
-"""Schedulers that make trials wait, compare them by age or change what they occupy fulfil the contract of schedulers."""
+"""Contract tests of HyperBand, the median stopping rule and resource-changing schedulers."""
 
 from schedulers import ASHAScheduler
 from schedulers.halving.hyperband import HyperBandScheduler

@@ -1,4 +1,4 @@
-"""What every callback must do, as tests to inherit."""
+"""Contract tests for callbacks."""
 # ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}
 
 
 class CallbackContract(ABC):
-    """Inherit, name your class ``Test...``, say how to make your callback, and pytest runs the contract on it.
+    """Tests that every callback has to pass; name a subclass ``Test...``.
 
-    Each hook is called as the engine calls it: with keyword arguments, and with one more than is documented, as a later version may do.
-    A hook that raises fails the test.
+    Each hook is called as the engine calls it: with keyword arguments, and with one more than is
+    documented, as a later version may do. A hook that raises fails the test.
 
     Example:
         >>> class TestCallback(CallbackContract):
@@ -40,55 +40,55 @@ class CallbackContract(ABC):
         """Return a new callback."""
 
     @contextlib.contextmanager
-    def _story(self) -> Iterator[_Story]:
+    def _experiment(self) -> Iterator[_Experiment]:
         with tempfile.TemporaryDirectory() as directory:
-            story = _Story(self.make_callback(), Path(directory))
-            story.begin()
-            yield story
-            story.end()
+            experiment = _Experiment(self.make_callback(), Path(directory))
+            experiment.begin()
+            yield experiment
+            experiment.end()
 
     def test_it_lives_through_an_experiment(self) -> None:
-        """Take every hook in the order in which the engine calls them."""
-        with self._story() as story:
+        """Accept every hook in the order in which the engine calls them."""
+        with self._experiment() as experiment:
             for number in range(3):
-                trial = story.add(number)
-                story.start(trial)
+                trial = experiment.add(number)
+                experiment.start(trial)
                 for time in range(1, 4):
-                    story.report(trial, time, loss=1.0 / time)
-                    story.save(trial, time)
-                story.complete(trial)
+                    experiment.report(trial, time, loss=1.0 / time)
+                    experiment.save(trial, time)
+                experiment.complete(trial)
 
     def test_it_lives_through_failures(self) -> None:
-        """Take a failed attempt, its repeated results, a failure for good, and trials that never report."""
-        with self._story() as story:
-            trial, silent, hopeless = story.add(0), story.add(1), story.add(2)
-            story.start(trial)
-            story.report(trial, 1, loss=0.5)
-            story.save(trial, 1)
-            story.report(trial, 2, loss=0.4)
-            story.recover(trial)
-            story.start(trial)
-            story.report(trial, 2, loss=0.4)
-            story.fail(trial)
-            story.start(silent)
-            story.complete(silent)
-            story.fail(hopeless)
+        """Accept retries with repeated results, final failures, and trials that never report."""
+        with self._experiment() as experiment:
+            trial, silent, hopeless = experiment.add(0), experiment.add(1), experiment.add(2)
+            experiment.start(trial)
+            experiment.report(trial, 1, loss=0.5)
+            experiment.save(trial, 1)
+            experiment.report(trial, 2, loss=0.4)
+            experiment.recover(trial)
+            experiment.start(trial)
+            experiment.report(trial, 2, loss=0.4)
+            experiment.fail(trial)
+            experiment.start(silent)
+            experiment.complete(silent)
+            experiment.fail(hopeless)
 
     def test_it_lives_through_pauses(self) -> None:
-        """Take a trial that starts again without having failed."""
-        with self._story() as story:
-            trial = story.add(0)
+        """Accept a trial that starts again without having failed."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
             for time in range(1, 4):
-                story.start(trial)
-                story.report(trial, time, loss=1.0 / time)
-                story.save(trial, time)
-            story.complete(trial)
+                experiment.start(trial)
+                experiment.report(trial, time, loss=1.0 / time)
+                experiment.save(trial, time)
+            experiment.complete(trial)
 
     def test_it_lives_through_odd_results(self) -> None:
-        """Take values that are not finite, no numbers, nested, and names that come and go."""
-        with self._story() as story:
-            trial = story.add(0)
-            story.start(trial)
+        """Accept values that are not finite or not numbers, nested metrics, and changing names."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
+            experiment.start(trial)
             for time, value in enumerate(
                 (
                     math.nan,
@@ -103,32 +103,34 @@ class CallbackContract(ABC):
                 ),
                 1,
             ):
-                story.report(trial, time, odd=value)
+                experiment.report(trial, time, odd=value)
             many: dict[str, Any] = {f"new/{number}": number for number in range(30)}
-            story.report(trial, 10, **many)
-            story.complete(trial)
+            experiment.report(trial, 10, **many)
+            experiment.complete(trial)
 
     def test_it_lives_through_an_experiment_in_which_nothing_happens(self) -> None:
-        """Take an end right after the beginning."""
-        with self._story() as story:
-            story.turn()
+        """Accept an experiment without trials."""
+        with self._experiment() as experiment:
+            experiment.turn()
 
     def test_it_leaves_the_trial_as_it_is(self) -> None:
-        """Change nothing of the trial, which belongs to the engine."""
-        with self._story() as story:
-            trial = story.add(0)
-            story.start(trial)
+        """Do not change the trial, which belongs to the engine."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
+            experiment.start(trial)
             before = _described(trial)
-            told = story.report(trial, 1, loss=0.5)
+            result = experiment.report(trial, 1, loss=0.5)
             assert _described(trial) == before, "a callback must not change the trial"
-            assert trial.last_result is told, "a callback must not replace the trial's last result"
+            assert trial.last_result is result, (
+                "a callback must not replace the trial's last result"
+            )
 
     def test_it_keeps_what_is_in_a_result(self) -> None:
-        """Leave to those behind it what the trial has reported; more may be added."""
-        with self._story() as story:
-            trial = story.add(0)
-            story.start(trial)
-            result = story.report(trial, 1, loss=0.5, nested={"acc": 0.9})
+        """Keep the reported metrics for later callbacks; metrics may be added."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
+            experiment.start(trial)
+            result = experiment.report(trial, 1, loss=0.5, nested={"acc": 0.9})
             assert (result["loss"], result["nested"], result[CONFIG]) == (
                 0.5,
                 {"acc": 0.9},
@@ -136,20 +138,20 @@ class CallbackContract(ABC):
             )
 
     def test_its_state_is_json_and_can_be_given_back(self) -> None:
-        """Return from `get_state` None or JSON values that `set_state` of a new callback takes."""
-        with self._story() as story:
-            trial = story.add(0)
-            story.start(trial)
-            story.report(trial, 1, loss=0.5)
-            state = story.callback.get_state()
+        """Return from `get_state` None or JSON values that `set_state` accepts."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
+            experiment.start(trial)
+            experiment.report(trial, 1, loss=0.5)
+            state = experiment.callback.get_state()
             if state is not None:
                 self.make_callback().set_state(json.loads(json.dumps(state)))
-            story.complete(trial)
+            experiment.complete(trial)
 
 
 @final
-class _Story:
-    """An experiment as a callback hears of it."""
+class _Experiment:
+    """An experiment that calls the hooks of a callback."""
 
     def __init__(self, callback: Callback, directory: Path) -> None:
         self.callback = callback
@@ -158,7 +160,7 @@ class _Story:
         self._turn = 0
 
     def begin(self) -> None:
-        """Let the experiment begin."""
+        """Begin the experiment."""
         self.callback.setup(
             stop={"training_iteration": 3},
             num_samples=3,
@@ -171,11 +173,11 @@ class _Story:
         )
 
     def end(self) -> None:
-        """Let the experiment end."""
+        """End the experiment."""
         self.callback.on_experiment_end(trials=self.trials, added_in_a_later_version=1)
 
     def turn(self) -> None:
-        """Let the driver take a turn in which nothing else happens."""
+        """Take a turn of the driver without events."""
         self._turn += 1
         info: dict[str, Any] = {
             "iteration": self._turn,
@@ -186,7 +188,7 @@ class _Story:
         self.callback.on_step_end(**info)
 
     def add(self, number: int) -> Trial:
-        """Make a trial, of which callbacks are not told yet."""
+        """Add a trial; callbacks are not notified yet."""
         trial = Trial(f"t{number:05d}", copy.deepcopy(_CONFIG), {"cpu": 1.0}, f"{number}_lr=0.1")
         locate(trial, self._directory / trial.trial_id, "train")
         Path(trial.local_path).mkdir()
@@ -194,7 +196,7 @@ class _Story:
         return trial
 
     def start(self, trial: Trial) -> None:
-        """Let an attempt start, from the latest checkpoint if there is one."""
+        """Start an attempt, from the latest checkpoint if there is one."""
         trial.move_to(Status.RUNNING)
         trial.attempt += 1
         trial.go_back_to_source()
@@ -203,7 +205,7 @@ class _Story:
             self.callback.on_trial_restore(**self._info(trial))
 
     def report(self, trial: Trial, time: int, **metrics: Any) -> dict[str, Any]:
-        """Let a trial report; return the result after everybody has seen it."""
+        """Report a result; return it as the callback has left it."""
         result = {
             **metrics,
             "training_iteration": time,
@@ -217,7 +219,7 @@ class _Story:
         return result
 
     def save(self, trial: Trial, time: int) -> None:
-        """Let a trial commit a checkpoint."""
+        """Commit a checkpoint."""
         record = CheckpointRecord(trial.next_checkpoint, time)
         trial.next_checkpoint += 1
         trial.checkpoints.append(record)
@@ -227,20 +229,20 @@ class _Story:
         self.callback.on_trial_save(**self._info(trial))
 
     def recover(self, trial: Trial) -> None:
-        """Let an attempt fail that is going to be tried again."""
+        """Fail an attempt that will be retried."""
         self._note_failure(trial)
         trial.move_to(Status.PENDING)
         self.callback.on_trial_recover(**self._info(trial))
 
     def fail(self, trial: Trial) -> None:
-        """Let a trial fail for good."""
+        """Fail a trial without retries left."""
         self._note_failure(trial)
         trial.move_to(Status.ERROR)
         trial.ending = TerminationReason.FAILED
         self.callback.on_trial_error(**self._info(trial))
 
     def complete(self, trial: Trial) -> None:
-        """Let a trial end well."""
+        """Complete a trial."""
         trial.move_to(Status.TERMINATED)
         trial.ending, trial.reason = (
             TerminationReason.STOPPED_EARLY,
@@ -266,7 +268,7 @@ class _Story:
 
 
 def _described(trial: Trial) -> Mapping[str, str]:
-    """Return all of a trial but its last result, to which a callback may add."""
+    """Return a trial's fields but its last result, to which a callback may add."""
     return {
         name: repr(getattr(trial, name))
         for name in Trial.__slots__

@@ -1,4 +1,4 @@
-"""Crash-and-replay check for schedulers: experiments whose driver is killed and whose workers fail."""
+"""Crash-and-replay check for schedulers: drivers are killed and restored, workers fail."""
 
 from __future__ import annotations
 
@@ -399,7 +399,7 @@ class _CrashingExperiment:
         return True
 
     def _rebuild(self) -> Rebuilt:
-        """Return the experiment as its directory tells it, with a new scheduler."""
+        """Restore the experiment from its directory, with a new scheduler."""
         plan = make_plan(
             self._train,
             {"x": uniform(0.1, 1.0)},
@@ -470,7 +470,7 @@ class _CrashingExperiment:
         _require(
             num_deviations == 0,
             f"the scheduler decided otherwise in {num_deviations} places when the journal was "
-            "replayed; its decisions must follow from what it is told and from its seed",
+            "replayed; its decisions must depend on its calls and its seed only",
         )
         if self._before is None:
             return

@@ -1,4 +1,4 @@
-"""What every executor must do, as tests to inherit."""
+"""Contract tests for executors."""
 # ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tuner.execution.trainable import Trainable
 from tuner.execution.worker_protocol import Assignment
 
 Assign = Callable[[StartWorker], Assignment]
-"""Completes a `StartWorker` to what a worker with files needs to know."""
+"""Completes a `StartWorker` with what a worker with files needs."""
 
 _DEADLINE_S = 60.0
-"""Long enough for a machine under load; who needs it has failed."""
+"""Long enough for a machine under load."""
 
 
 def counting(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield ``{"value": 1}``, ``{"value": 2}`` and so on; raise at ``fails_at``, end after ``num_results``, or never."""
+    """Yield ``{"value": 1}`` and so on; raise at ``fails_at``, end after ``num_results``."""
     value = 0
     while value != config.get("num_results"):
         value += 1
@@ -47,7 +47,7 @@ def counting(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Counting(Trainable):
-    """Reports the same as `counting`, and saves when it is asked to."""
+    """Reports the same as `counting`, and saves on demand."""
 
     def setup(self, config: dict[str, Any], **parameters: Any) -> None:
         """Begin before the first value."""
@@ -63,12 +63,12 @@ class Counting(Trainable):
         return {"value": self.value}
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from the value reached."""
+        """Continue from the value reached."""
         self.value = checkpoint["value"]
 
 
 class ExecutorContract(ABC):
-    """Inherit, name your class ``Test...``, say how to make your executor, and pytest runs the contract on it.
+    """Tests that every executor has to pass; name a subclass ``Test...``.
 
     Example:
         >>> from tuner.execution.virtual import SimulatedExecutor
@@ -83,9 +83,10 @@ class ExecutorContract(ABC):
         """Return a new executor with at least two CPUs.
 
         Args:
-            trainable: What its trials run: `counting` or `Counting`. Executors that run neither have to make up trials that report
-                the same.
-            assign: Tells what a started worker has to know; its directory exists as long as the executor is in use.
+            trainable: What its trials run: `counting` or `Counting`. Executors that run neither
+                have to make up trials that report the same.
+            assign: Tells what a started worker has to know; its directory exists as long as the
+                executor is in use.
         """
 
     @contextlib.contextmanager
@@ -100,7 +101,7 @@ class ExecutorContract(ABC):
                 executor.shutdown(10.0)
 
     def test_a_trial_starts_reports_and_exits(self) -> None:
-        """Tell of each attempt that it started, what it reported, and that it ended, in this order and nothing after it."""
+        """Emit for each attempt its start, its results and its exit, in this order."""
         with self._playing() as play:
             play.start("t00000", num_results=3)
             play.finish("t00000")
@@ -113,7 +114,7 @@ class ExecutorContract(ABC):
             assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
 
     def test_exactly_one_exit_follows_each_start(self) -> None:
-        """End each attempt with one exit, however it ends, and say nothing of it after that."""
+        """End each attempt with one exit event, after which there are no others."""
         with self._playing() as play:
             play.start("t00000", num_results=2)
             play.start("t00001", fails_at=2)
@@ -132,7 +133,7 @@ class ExecutorContract(ABC):
                 assert exits[-1], f"an exit must come last, got {play.of(trial_id)}"
 
     def test_a_trial_that_raises_has_failed_and_tells_why(self) -> None:
-        """Turn an exception of the training code into a failed exit, with its type and message as text."""
+        """Turn an exception of the training code into a failed exit with type and message."""
         with self._playing() as play:
             play.start("t00000", fails_at=2)
             play.finish("t00000")
@@ -143,7 +144,7 @@ class ExecutorContract(ABC):
             assert play.values("t00000") == [1]
 
     def test_nothing_is_reported_before_the_answer(self) -> None:
-        """Let a trial that has reported wait for its answer."""
+        """Block a trial that has reported until it is answered."""
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
@@ -151,11 +152,11 @@ class ExecutorContract(ABC):
             assert play.values("t00000") == [1], "a trial must wait for the answer to its report"
 
     def test_a_trial_obeys_a_stop(self) -> None:
-        """End a trial that is told to stop as STOPPED, without another report."""
+        """Exit as STOPPED after a stop, without another report."""
         self._check_leaves(ReportReply.STOP)
 
     def test_a_trial_obeys_a_pause(self) -> None:
-        """End a trial that is told to pause as STOPPED, without another report."""
+        """Exit as STOPPED after a pause, without another report."""
         self._check_leaves(ReportReply.PAUSE)
 
     def _check_leaves(self, verdict: ReportReply) -> None:
@@ -170,7 +171,7 @@ class ExecutorContract(ABC):
             assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
 
     def test_a_trial_saves_before_it_goes_on_or_leaves(self) -> None:
-        """Tell of the checkpoint before the next report, or before the exit; count its index on."""
+        """Announce the checkpoint before the next report or the exit; number checkpoints on."""
         with self._playing(Counting) as play:
             play.start("t00000", next_checkpoint=4)
             play.next("t00000", ResultReported)
@@ -224,7 +225,7 @@ class ExecutorContract(ABC):
             assert play.values("t00000") == [1]
 
     def test_a_trial_can_be_killed_while_it_trains(self) -> None:
-        """Kill a trial that has just been told to go on."""
+        """Kill a trial that has just been told to continue."""
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
@@ -235,7 +236,7 @@ class ExecutorContract(ABC):
             assert play.exit_of("t00000").outcome is Outcome.KILLED
 
     def test_a_trial_can_be_killed_before_it_has_begun(self) -> None:
-        """Kill a trial in the same breath in which it is started."""
+        """Kill a trial in the same call in which it is started."""
         with self._playing() as play:
             play.executor.carry_out([_start("t00000"), KillWorker("t00000", 1, "test")])
             play.finish("t00000", answers=False)
@@ -244,7 +245,7 @@ class ExecutorContract(ABC):
             assert [type(event) for event in play.of("t00000")].count(WorkerExited) == 1
 
     def test_commands_for_attempts_that_are_not_there_are_ignored(self) -> None:
-        """Take commands for trials that are unknown, of another attempt or gone, and do nothing about them."""
+        """Ignore commands for trials that are unknown or gone, and for other attempts."""
         with self._playing() as play:
             play.start("t00000", num_results=1)
             play.finish("t00000")
@@ -264,7 +265,7 @@ class ExecutorContract(ABC):
             assert {event.trial_id for event in play.events} == {"t00000", "t00001"}
 
     def test_several_trials_keep_their_own_order(self) -> None:
-        """Run trials at the same time without mixing up their stories."""
+        """Run trials at the same time without mixing up their events."""
         with self._playing() as play:
             play.start("t00000", num_results=4)
             play.start("t00001", num_results=3)
@@ -276,7 +277,7 @@ class ExecutorContract(ABC):
                 assert isinstance(play.of(trial_id)[-1], WorkerExited)
 
     def test_what_training_does_to_its_configuration_stays_with_it(self) -> None:
-        """Give training code a configuration of its own."""
+        """Give each attempt its own copy of the configuration."""
         with self._playing() as play:
             command = _start("t00000", num_results=2, nested={"untouched": True})
             play.executor.carry_out([command])
@@ -299,7 +300,7 @@ class ExecutorContract(ABC):
             assert play.values("t00000") == [1]
 
     def test_time_never_runs_backwards(self) -> None:
-        """Let the clock stand or go on."""
+        """Have a clock that never goes back."""
         with self._playing() as play:
             times = [play.executor.clock()]
             play.start("t00000", num_results=2)
@@ -310,14 +311,14 @@ class ExecutorContract(ABC):
             assert times == sorted(times)
 
     def test_the_capacity_is_known_from_the_start(self) -> None:
-        """Say how much there is, in positive numbers."""
+        """Return the capacity in positive numbers."""
         with self._playing() as play:
             capacity = play.executor.capacity()
             assert capacity["cpu"] >= 2, "make_executor must give at least two CPUs"  # noqa: PLR2004  (its docstring)
             assert all(amount >= 0 for amount in capacity.values())
 
     def test_it_can_be_shut_down_more_than_once_and_with_trials_under_way(self) -> None:
-        """Kill what still runs, release everything, and do not mind being asked again."""
+        """Kill what still runs and release everything; a second call does nothing."""
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
@@ -326,14 +327,14 @@ class ExecutorContract(ABC):
             play.executor.shutdown(10.0)
 
     def test_it_can_be_shut_down_before_anything_was_started(self) -> None:
-        """Release what was made for nothing."""
+        """Release what was prepared for no trial."""
         with self._playing() as play:
             play.executor.shutdown(10.0)
 
 
 @final
 class _Play:
-    """An executor, and what it has said so far."""
+    """An executor and its events so far."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -362,7 +363,7 @@ class _Play:
         self.executor.carry_out([KillWorker(trial_id, 1, reason)])
 
     def next(self, trial_id: str, kind: type[Event]) -> Any:
-        """Wait for the trial's next event of a kind, without answering any report, and return it."""
+        """Wait for the next event of a kind, without answering any report, and return it."""
         seen = len(self.events)
         while True:
             for event in self.events[seen:]:
@@ -372,7 +373,7 @@ class _Play:
             self._hear()
 
     def finish(self, trial_id: str, attempt: int = 1, *, answers: bool = True) -> None:
-        """Wait until the attempt has exited, letting all trials go on that report meanwhile."""
+        """Wait until the attempt has exited; trials that report meanwhile continue."""
         while not any(isinstance(event, WorkerExited) for event in self.of(trial_id, attempt)):
             news = self._hear()
             for event in news:
@@ -380,7 +381,7 @@ class _Play:
                     self.answer(event.trial_id, ReportReply.CONTINUE, event.attempt)
 
     def listen(self) -> None:
-        """Hear what is said without being asked for."""
+        """Collect the events that are already there."""
         self.events += self.executor.wait(0.05)
 
     def of(self, trial_id: str, attempt: int = 1) -> list[Any]:
@@ -410,7 +411,7 @@ class _Play:
         return next(event for event in self.of(trial_id) if isinstance(event, WorkerExited))
 
     def _hear(self) -> list[Any]:
-        """Wait for whatever comes next."""
+        """Wait for the next events."""
         end_s = time.monotonic() + _DEADLINE_S
         while not (news := self.executor.wait(_DEADLINE_S)):
             assert time.monotonic() < end_s, (

@@ -1,4 +1,4 @@
-"""A small engine that plays an experiment to a scheduler: no process, no clock, every callback in its order."""
+"""Rehearsal: a small engine without processes and clock that calls a scheduler in order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from schedulers import Decision, Exploit, Pause, Resize, Resume, Save, Scheduler
 from tuner.core.trial import Status
 
 ResultOf = Callable[[int, int], dict[str, Any]]
-"""Makes the result of trial number `n` (from 0) at its training iteration `t` (from 1)."""
+"""Makes the result of trial number `n` (from 0) at training iteration `t` (from 1)."""
 
 
 @dataclass(slots=True)
 class RehearsedTrial:
-    """A trial that is not there: what a scheduler may see of one, and how far it has come.
+    """A trial without a process, as a scheduler sees it.
 
     Attributes:
         number: Which trial it is, from 0.
         config: Its hyperparameters.
         time: Its training iteration, 0 before the first result.
-        status: Where it stands.
-        resources: What it occupies.
-        checkpoints: Training iterations of its checkpoints, which pauses and saves have left.
-        has_crashed: Whether it has had its crash and been tried again.
+        status: Its status.
+        resources: Its resources.
+        checkpoints: Training iterations of its checkpoints.
+        has_crashed: Whether it has crashed and been retried.
     """
 
     number: int
@@ -38,22 +38,22 @@ class RehearsedTrial:
 
     @property
     def trial_id(self) -> str:
-        """The trial's name, made as the engine makes them."""
+        """The trial's id, as the engine makes it."""
         return f"t{self.number:05d}"
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether it has one."""
+        """Whether there is a checkpoint."""
         return bool(self.checkpoints)
 
     @property
     def checkpoint_index(self) -> int | None:
-        """Index of the latest, None without one."""
+        """Index of the latest checkpoint, None without one."""
         return len(self.checkpoints) - 1 if self.checkpoints else None
 
     @property
     def checkpoint_iteration(self) -> int | None:
-        """Training iteration of the latest, None without one."""
+        """Training iteration of the latest checkpoint, None without one."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
@@ -63,7 +63,7 @@ class RehearsedTrial:
 
 
 def rising(number: int, time: int) -> dict[str, Any]:
-    """Return the result of a trial whose score rises towards a plateau of its own; larger is better."""
+    """Return a result whose score rises towards the trial's plateau; larger is better."""
     plateau = (number * 7 % 11 + 1) / 11
     return {
         "training_iteration": time,
@@ -74,7 +74,7 @@ def rising(number: int, time: int) -> dict[str, Any]:
 
 @final
 class RehearsedExperiment:
-    """What a scheduler may see of the experiment that is played."""
+    """What a scheduler may see of the experiment."""
 
     can_save_on_demand = True
 
@@ -91,24 +91,25 @@ class RehearsedExperiment:
 
 @final
 class Rehearsal:
-    """Runs trials in turns, tells the scheduler what happens and obeys it.
+    """Runs trials in rounds, calls the scheduler and carries out its decisions.
 
-    The story has all that a real one may have: trial 1 fails for good at its third result, trial 2 ends without any result, trial 3
-    crashes at its fifth result and repeats two of them, all others train until the end or until they are stopped.
+    Trial 1 fails at its third result without a retry, trial 2 ends without a result, trial 3
+    crashes at its fifth result and repeats two results, and the others train until the end or
+    until they are stopped.
 
     Args:
-        scheduler: Whom to tell.
-        result_of: What trials report.
+        scheduler: The scheduler.
+        result_of: Makes the results of trials.
         num_trials: How many trials there are.
-        num_results: How many results a trial reports when nobody stops it.
+        num_results: How many results a trial reports unless it is stopped.
         num_slots: How many trials run at once.
         config: The hyperparameters of every trial.
 
     Attributes:
-        after_fact: Called after each fact with the rehearsal, e.g. to exchange the scheduler.
-        repeats_results: Whether every result after which its trial goes on is told twice.
+        after_fact: Called after each fact with the rehearsal, e.g. to replace the scheduler.
+        repeats_results: Whether every result after which its trial continues is repeated.
         facts: What happened and what the scheduler decided, in order, as text that compares.
-        strays: Decisions that named a trial which does not exist or is over.
+        strays: Decisions about trials that do not exist or have ended.
     """
 
     FAILING, SILENT, CRASHING = 1, 2, 3
@@ -138,7 +139,7 @@ class Rehearsal:
 
     @property
     def scheduler(self) -> Scheduler:
-        """Who is told; may be exchanged between two facts, as by a restart of the driver."""
+        """The scheduler; may be replaced between two facts, as by a restart of the driver."""
         return self._scheduler
 
     @scheduler.setter
@@ -148,14 +149,15 @@ class Rehearsal:
 
     @property
     def trials(self) -> Sequence[RehearsedTrial]:
-        """The trials that the scheduler has been told of, oldest first."""
+        """The trials that have been added, oldest first."""
         return tuple(self._trials.values())
 
     def run(self, max_rounds: int = 10_000) -> Rehearsal:
-        """Play until every trial is over.
+        """Run until every trial has ended.
 
         Raises:
-            AssertionError: If that does not happen within `max_rounds` rounds, in each of which every running trial reports.
+            AssertionError: If that does not happen within `max_rounds` rounds, in each of which
+                every running trial reports.
         """
         for _ in range(max_rounds):
             self._fill_slots()
@@ -182,7 +184,7 @@ class Rehearsal:
     def _add(self) -> RehearsedTrial:
         trial = self._waiting.pop(0)
         self._trials[trial.trial_id] = trial
-        self._tell(f"added {trial.trial_id}", self.scheduler.on_trial_add(trial))
+        self._call(f"added {trial.trial_id}", self.scheduler.on_trial_add(trial))
         return trial
 
     def _advance(self, trial: RehearsedTrial) -> None:
@@ -193,19 +195,19 @@ class Rehearsal:
             return
         trial.time += 1
         result = self._result_of(trial.number, trial.time)
-        self._tell(
+        self._call(
             f"result {trial.trial_id} {trial.time}",
             self.scheduler.on_trial_result(trial, dict(result)),
         )
         if self.repeats_results and trial.status is Status.RUNNING:
-            self._obey(self.scheduler.on_trial_result(trial, dict(result)))
+            self._apply(self.scheduler.on_trial_result(trial, dict(result)))
         if trial.status is Status.RUNNING:
-            self._follow_story(trial)
+            self._apply_schedule(trial)
 
-    def _follow_story(self, trial: RehearsedTrial) -> None:
-        if trial.number == self.FAILING and trial.time == 3:  # noqa: PLR2004  (the story, told in the class)
+    def _apply_schedule(self, trial: RehearsedTrial) -> None:
+        if trial.number == self.FAILING and trial.time == 3:  # noqa: PLR2004  (see the docstring of the class)
             trial.status = Status.ERROR
-            self._tell(f"failed {trial.trial_id}", self.scheduler.on_trial_error(trial))
+            self._call(f"failed {trial.trial_id}", self.scheduler.on_trial_error(trial))
         elif trial.number == self.CRASHING and trial.time == 5 and not trial.has_crashed:  # noqa: PLR2004
             trial.has_crashed = True
             trial.time -= 2
@@ -215,13 +217,13 @@ class Rehearsal:
     def _end(self, trial: RehearsedTrial) -> None:
         trial.status = Status.TERMINATED
         result = self._result_of(trial.number, trial.time) if trial.time else None
-        self._tell(f"completed {trial.trial_id}", self.scheduler.on_trial_complete(trial, result))
+        self._call(f"completed {trial.trial_id}", self.scheduler.on_trial_complete(trial, result))
 
     def _resolve_idleness(self) -> None:
         paused: list[TrialView] = [*self._with_status(Status.PAUSED)]
         if not paused or self._with_status(Status.PENDING) or not self._num_free_slots():
             return
-        self._tell("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
+        self._call("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
         if (
             not self._waiting
             and not self._with_status(Status.PENDING)
@@ -235,22 +237,24 @@ class Rehearsal:
         if not trial.is_finished and trial.checkpoint_iteration != trial.time:
             trial.checkpoints.append(trial.time)
 
-    def _tell(self, fact: str, decisions: Sequence[Decision]) -> None:
+    def _call(self, fact: str, decisions: Sequence[Decision]) -> None:
         # The text of a decision compares equal where it holds NaN; the decision itself would not.
         self.facts.append(f"{fact}: {list(decisions)!r}")
-        self._obey(decisions)
+        self._apply(decisions)
         self.after_fact(self)
 
-    def _obey(self, decisions: Sequence[Decision]) -> None:
-        self.strays += [decision for decision in decisions if not self._is_alive(decision.trial_id)]
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        self.strays += [
+            decision for decision in decisions if not self._has_not_ended(decision.trial_id)
+        ]
         for decision in decisions:
-            if self._is_alive(decision.trial_id):
-                self._carry_out(decision, self._trials[decision.trial_id])
+            if self._has_not_ended(decision.trial_id):
+                self._apply_one(decision, self._trials[decision.trial_id])
 
-    def _is_alive(self, trial_id: str) -> bool:
+    def _has_not_ended(self, trial_id: str) -> bool:
         return trial_id in self._trials and not self._trials[trial_id].is_finished
 
-    def _carry_out(self, decision: Decision, trial: RehearsedTrial) -> None:
+    def _apply_one(self, decision: Decision, trial: RehearsedTrial) -> None:
         match decision:
             case Stop():
                 self._end(trial)
@@ -273,4 +277,4 @@ class Rehearsal:
                 self._save(trial)
                 trial.resources = resources
             case _:
-                pass  # A decision that has been overtaken, or one whose effect no scheduler can see here.
+                pass  # The decision is outdated, or has no effect that a scheduler can see here.

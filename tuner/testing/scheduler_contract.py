@@ -1,4 +1,4 @@
-"""What every scheduler must do, as tests to inherit."""
+"""Contract tests for schedulers."""
 # ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from .rehearsal import Rehearsal, ResultOf, rising
 
 
 class SchedulerContract(ABC):
-    """Inherit, name your class ``Test...``, say how to make your scheduler, and pytest runs the contract on it.
+    """Tests that every scheduler has to pass; name a subclass ``Test...``.
 
-    The trials of the contract report ``score`` (larger is better), ``training_iteration`` (1 to 20) and ``time_total_s`` (10 to 200).
+    The trials of the contract report ``score`` (larger is better), ``training_iteration`` (1 to 20)
+    and ``time_total_s`` (10 to 200).
 
     Example:
         >>> from schedulers import FIFOScheduler
@@ -37,7 +38,7 @@ class SchedulerContract(ABC):
 
     @abstractmethod
     def make_scheduler(self) -> Scheduler:
-        """Return a new scheduler without metric and mode, that judges within 20 iterations."""
+        """Return a new scheduler without metric and mode that decides within 20 iterations."""
 
     def _ready(self, seed: int = 0) -> Scheduler:
         scheduler = self.make_scheduler()
@@ -64,41 +65,41 @@ class SchedulerContract(ABC):
     def test_decisions_name_trials_that_exist_and_are_not_over(self) -> None:
         """Name in a decision only trials that were added and are neither TERMINATED nor ERROR."""
         strays = self._rehearsal().run().strays
-        assert not strays, f"decisions must name trials that can still obey, got {strays}"
+        assert not strays, f"decisions must name trials that have not ended, got {strays}"
 
     def test_every_experiment_ends(self) -> None:
-        """Come to an end; `on_idle` must not keep an experiment alive that goes nowhere."""
+        """Let every experiment end; `on_idle` must not keep one running without progress."""
         assert all(trial.is_finished for trial in self._rehearsal().run().trials), (
             "every trial must end"
         )
 
     def test_repeated_results_change_nothing(self) -> None:
-        """Decide the same when each result is told twice, as it is after a crash."""
+        """Decide the same when each result is repeated, as after a crash."""
         once, twice = self._rehearsal(), self._rehearsal()
         twice.repeats_results = True
         assert twice.run().facts == once.run().facts, (
-            "a result that was told before must not be judged again"
+            "a repeated result must not be evaluated again"
         )
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
-        """Draw chance from the seed alone."""
+        """Draw random numbers from the seed alone."""
         assert self._rehearsal(seed=5).run().facts == self._rehearsal(seed=5).run().facts, (
             "decisions must follow from facts and seed"
         )
 
     def test_odd_results_never_raise(self) -> None:
-        """Live with results whose metric or time is missing, None, infinite or no number."""
+        """Accept results whose metric or time is missing, None, infinite or not a number."""
         for odd in (math.nan, math.inf, -math.inf, None, "0.5", [1.0]):
             strays = self._rehearsal(result_of=_spoilt("score", odd)).run().strays
             assert not strays, (
-                f"decisions must name trials that can still obey, got {strays} for score={odd!r}"
+                f"decisions must name trials that have not ended, got {strays} for score={odd!r}"
             )
         for missing in ("score", "training_iteration", "time_total_s"):
             self._rehearsal(result_of=_without(missing)).run()
             self._rehearsal(result_of=_spoilt(missing, None)).run()
 
     def test_the_state_survives_a_restart_at_any_point(self) -> None:
-        """Go on exactly as before from ``load_state_dict(state_dict())``, after any fact."""
+        """Continue exactly as before from ``load_state_dict(state_dict())``, after any fact."""
         facts = self._rehearsal().run().facts
         for cut in range(1, len(facts), 3):
             rehearsal = self._rehearsal()
@@ -117,7 +118,7 @@ class SchedulerContract(ABC):
             )
 
     def test_state_is_a_copy(self) -> None:
-        """Return a state that does not change when the scheduler goes on."""
+        """Return a state that does not change when the scheduler continues."""
         rehearsal = self._rehearsal()
         state = rehearsal.scheduler.state_dict()
         before = json.dumps(state)
@@ -125,7 +126,7 @@ class SchedulerContract(ABC):
         assert json.dumps(state) == before, "a state must not change after it was returned"
 
     def test_paused_trials_it_did_not_pause_never_raise(self) -> None:
-        """Answer `on_idle` for paused trials of any origin."""
+        """Accept in `on_idle` trials that it has not paused."""
         rehearsal = self._rehearsal().run()
         for num_free_slots in (1, 100):
             decisions = self._ready().on_idle(rehearsal.trials, num_free_slots)

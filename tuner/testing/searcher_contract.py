@@ -1,4 +1,4 @@
-"""What every searcher must do, as tests to inherit."""
+"""Contract tests for searchers."""
 # ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from searchers.space.tree import GRID_KEY, Path
 
 
 class SearcherContract(ABC):
-    """Inherit, name your class ``Test...``, say how to make your searcher, and pytest runs the contract on it.
+    """Tests that every searcher has to pass; name a subclass ``Test...``.
 
-    The trials of the contract report ``score`` (larger is better), three of them run at once, and `num_samples` are asked for.
+    The trials of the contract report ``score`` (larger is better), three of them run at once, and
+    `num_samples` are asked for.
 
     Attributes:
-        num_samples: How many suggestions are asked for; fewer for a searcher that takes seconds to think.
+        num_samples: How many suggestions are asked for; fewer for a searcher that takes seconds to
+            think.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -52,7 +54,7 @@ class SearcherContract(ABC):
         """Return a new searcher without space, metric, mode and seed."""
 
     def space(self) -> dict[str, Any]:
-        """Return the search space; override for a searcher that wants another."""
+        """Return the search space; override for a searcher that needs another."""
         return {
             "lr": loguniform(1e-4, 1e-1),
             "layer": {"units": randint(8, 65), "dropout": uniform(0.0, 0.5)},
@@ -61,7 +63,7 @@ class SearcherContract(ABC):
         }
 
     def conditional_space(self) -> dict[str, Any]:
-        """Return a search space of which each configuration has but a part; override for a searcher that wants another."""
+        """Return a conditional search space; override for a searcher that needs another."""
         sgd = {"name": "sgd", "momentum": uniform(0.0, 0.9), "nesterov": choice([True, False])}
         return {
             "lr": loguniform(1e-4, 1.0),
@@ -90,7 +92,7 @@ class SearcherContract(ABC):
             )
 
     def test_a_conditional_space_is_searched_or_refused_with_the_space(self) -> None:
-        """Suggest all that exists and nothing that does not, or raise ValueError in ``set_search_properties``."""
+        """Suggest the active parameters only, or raise ValueError in `set_search_properties`."""
         searcher = self.make_searcher()
         try:
             searcher.set_search_properties(
@@ -110,12 +112,12 @@ class SearcherContract(ABC):
             )
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
-        """Draw chance from the seed alone."""
+        """Draw random numbers from the seed alone."""
         first, second = (_Conversation(self._ready(seed=5)).run(self.num_samples) for _ in range(2))
         assert first == second, "suggestions must follow from the seed"
 
     def test_no_suggestion_shares_anything_with_another(self) -> None:
-        """Give each trial a configuration of its own, which it may change."""
+        """Give each trial its own configuration, which it may change."""
         searcher = self._ready()
         first = searcher.suggest("t00000")
         assert isinstance(first, dict), (
@@ -128,7 +130,7 @@ class SearcherContract(ABC):
         assert first == before, "a configuration must not change when another one does"
 
     def test_finished_stays_finished(self) -> None:
-        """Suggest nothing more after FINISHED, whatever is told."""
+        """Suggest nothing more after FINISHED, whatever happens."""
         searcher = self._ready()
         _Conversation(searcher).run(searcher.num_trials_for(self.num_samples) or self.num_samples)
         has_finished = [
@@ -139,17 +141,17 @@ class SearcherContract(ABC):
         )
 
     def test_failures_and_odd_results_never_raise(self) -> None:
-        """Live with trials that fail, never report, are stopped, or report None, NaN, infinity or no score at all."""
+        """Accept trials that fail, never report, are stopped, or report no finite score."""
         odd = [{"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")]
         for result in (*odd, {}, None):
             for ending in ({}, {"error": True}, {"stopped": True}):
                 conversation = _Conversation(self._ready(), odd_result=result, odd_ending=ending)
                 assert len(conversation.run(self.num_samples)) > 1, (
-                    f"a searcher must go on after trials that ended with {result} {ending}"
+                    f"a searcher must continue after trials that ended with {result} {ending}"
                 )
 
     def test_repeated_results_never_raise(self) -> None:
-        """Live with results that are told again, as after a crash."""
+        """Accept repeated results, as after a crash."""
         searcher = self._ready()
         config = searcher.suggest("t00000")
         assert isinstance(config, dict), (
@@ -160,7 +162,7 @@ class SearcherContract(ABC):
         searcher.on_trial_complete("t00000", {"score": 0.5, "training_iteration": 1})
 
     def test_pauses_never_raise(self) -> None:
-        """Live with trials that are paused, once or more often, with whatever result, and go on, fail or end so; and with unknown ones."""
+        """Accept trials that are paused and then continue, fail or end, and unknown trials."""
         searcher = self._ready()
         for result in (
             {"score": 0.5, "training_iteration": 1},
@@ -184,7 +186,7 @@ class SearcherContract(ABC):
         searcher.on_trial_pause("never suggested", {"score": 0.5})
 
     def test_the_same_metric_and_mode_again_are_no_others(self) -> None:
-        """Accept the metric and mode that are known already, and answer others with False."""
+        """Accept the metric and mode that are already set; return False for others."""
         searcher = self._ready()
         assert not searcher.set_search_properties("other", "max", config=self.space(), seed=0), (
             "another metric must be answered with False"
@@ -209,10 +211,10 @@ class SearcherContract(ABC):
             except NotImplementedError:
                 return
             restored.searcher.restore(path)
-        assert restored.run(self.num_samples), "a restored searcher must go on"
+        assert restored.run(self.num_samples), "a restored searcher must continue"
 
     def test_discarded_suggestions_never_raise(self) -> None:
-        """Live with suggestions that are not run, all of them or each third, and with unknown ones."""
+        """Accept that suggestions are not run, all of them or each third, and unknown trials."""
         searcher = self._ready()
         searcher.on_trial_discard("never suggested")
         num_suggested = 0
@@ -226,10 +228,10 @@ class SearcherContract(ABC):
                     searcher.on_trial_complete(
                         trial_id, {"score": number / 10, "training_iteration": 1}
                     )
-        assert num_suggested > 1, "a searcher must go on after suggestions that are not run"
+        assert num_suggested > 1, "a searcher must continue after suggestions that are not run"
 
     def test_the_state_goes_on_where_it_was(self) -> None:
-        """Suggest from ``load_state_dict(state_dict())`` exactly what would have come next; an empty state owes nothing."""
+        """Suggest the same after ``load_state_dict(state_dict())``, unless the state is empty."""
         original = _Conversation(self._ready())
         original.run(self.num_samples // 2)
         state = json.dumps(original.searcher.state_dict())
@@ -243,7 +245,7 @@ class SearcherContract(ABC):
 
 
 class _Conversation:
-    """Plays an experiment with up to three trials at once to a searcher; each third trial may end oddly."""
+    """Runs an experiment with up to three concurrent trials; each third trial may end oddly."""
 
     NUM_SLOTS = 3
 
@@ -260,7 +262,7 @@ class _Conversation:
         self._num_suggested = 0
 
     def taken_over_by(self, searcher: Searcher) -> _Conversation:
-        """Return a conversation that stands where this one does, with another searcher."""
+        """Return the experiment at the same point, with another searcher."""
         conversation = _Conversation(searcher, self._odd_result, self._odd_ending)
         conversation._running = list(self._running)
         conversation._num_suggested = self._num_suggested
@@ -302,7 +304,7 @@ class _Conversation:
 
 
 def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in words what a configuration has that its space does not allow."""
+    """Yield descriptions of what a configuration has that its space does not allow."""
     if set(config) != set(space):
         yield f"entries must be {sorted(space)}, got {sorted(config)}"
     for path, word in leaves(space):
@@ -316,7 +318,7 @@ def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator
 
 
 def _misfit(space: SearchSpace, config: Mapping[str, Any]) -> str:
-    """Return in words what keeps a configuration from being a complete one of its space, nothing where nothing does."""
+    """Return why a configuration is not a complete one of its space, empty if it is."""
     try:
         whole = space.config_of(space.values_of(config), rng=None)
     except ValueError as refusal:

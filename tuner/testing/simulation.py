@@ -1,4 +1,4 @@
-"""Whole experiments in virtual time: everything is real but the training, which is replaced by learning curves."""
+"""Experiments in virtual time, whose training is replaced by learning curves."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_spec import Plan, make_plan
 
 NOWHERE = Path("simulated")
-"""Stands where the directory of the experiment would be; it is never made."""
+"""Path in place of the experiment's directory; it is never created."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of an experiment's history, as a journal would hold it.
+    """One entry of an experiment's history, as in a journal.
 
     Attributes:
-        event: What happened.
-        at_s: When, in virtual seconds since the start.
+        event: The event.
+        at_s: Its time, in virtual seconds since the start.
         recorded: What scheduler and stop criterion said on it.
     """
 
@@ -54,7 +54,7 @@ class Entry:
 
 @final
 class MemoryLog:
-    """Takes the place of the journal: keeps the history in memory.
+    """Event log in memory.
 
     Attributes:
         history: Everything that happened, in order.
@@ -68,7 +68,7 @@ class MemoryLog:
         self.history.append(Entry(event, at_s, tuple(recorded)))
 
     def flush(self) -> None:
-        """Do nothing: there is nothing to be lost."""
+        """Do nothing."""
 
     def rows(self, trials: Sequence[Trial]) -> MemoryRows:
         """Return what the trials have reported."""
@@ -86,10 +86,10 @@ class MemoryLog:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulated experiment came to.
+    """Results of a simulated experiment.
 
     Attributes:
-        grid: The results of all trials. Paths and checkpoints in it lead nowhere.
+        grid: The results of all trials. Its paths and checkpoints do not exist.
         elapsed_s: How long the experiment took, in virtual seconds.
         history: Everything that happened, in order.
         stall: Why it ended with work left undone; empty where it did not.
@@ -102,7 +102,7 @@ class Simulation:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What scheduler and stop criterion decided about trials, in order, each with its reason."""
+        """Decisions of scheduler and stop criterion, in order, with their reasons."""
         return tuple(decision for entry in self.history for decision in entry.decisions)
 
 
@@ -115,19 +115,23 @@ def simulate(
     num_slots: int = 4,
     duration_s: Duration = 1.0,
 ) -> Simulation:
-    """Run an experiment in virtual time, without processes and files: to try a scheduler, a searcher, a stop criterion or a callback.
+    """Run an experiment in virtual time, without processes and files.
 
-    Scheduler, searcher, stopper and callbacks are the real ones, and are told what they would be told in a real run, in the same order.
+    Scheduler, searcher, stopper and callbacks are called as in a real run, in the same order.
     Trials save whenever they are asked to and resume where they were paused.
 
     Args:
-        curves: Yields, for a configuration, the metrics of one iteration after the other: dictionaries or numbers. One that raises is
-            a failed attempt. Something has to end each trial: the curve, the scheduler, ``RunConfig(stop=...)`` or the time budget.
+        curves: Yields, for a configuration, the metrics of one iteration after the other:
+            dictionaries or numbers. One that raises is a failed attempt. Something has to end each
+            trial: the curve, the scheduler, ``RunConfig(stop=...)`` or the time budget.
         param_space: See `Tuner`.
-        tune_config: See `Tuner`; its time budget is one of virtual seconds. Give a seed to get the same simulation each time.
-        run_config: See `Tuner`; only `stop`, `failure_config`, `checkpoint_config`, `callbacks` and `resources` matter.
+        tune_config: See `Tuner`; its time budget is one of virtual seconds. Give a seed to get the
+            same simulation each time.
+        run_config: See `Tuner`; only `stop`, `failure_config`, `checkpoint_config`, `callbacks` and
+            `resources` matter.
         num_slots: How many CPUs there are, unless `resources` says so.
-        duration_s: How many virtual seconds an iteration takes, at least 0, or a function of configuration and ``training_iteration``.
+        duration_s: How many virtual seconds an iteration takes, at least 0, or a function of
+            configuration and ``training_iteration``.
 
     Raises:
         TypeError: If `curves` is no function of a configuration, or a setting has the wrong type.
@@ -149,7 +153,8 @@ def simulate(
         >>> simulation.grid.get_best_result().config, simulation.elapsed_s
         ({'x': 1.0}, 480.0)
         >>> [str(decision.reason) for decision in simulation.decisions if decision.trial_id == "t00001"]
-        ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, num_kept=1, time=1, bracket=0)']
+        ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, num_kept=1, time=1,
+        bracket=0)']
     """
     plan = make_plan(curves, param_space, tune_config, run_config)
     if is_class_trainable(plan.trainable):
@@ -171,7 +176,7 @@ def simulate(
 
 
 def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentSettings:
-    """Return the settings of the plan for trials that save whenever they are asked to, as simulated ones do."""
+    """Return the plan's settings for trials that save on demand, as simulated ones do."""
     settings = plan.settings(capacity)
     return dataclasses.replace(
         settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True)
@@ -181,7 +186,7 @@ def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentS
 def _drive(
     plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog
 ) -> float:
-    """Run the experiment to its end; return how long it took."""
+    """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
     suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
     observers = EventDispatch(
@@ -222,4 +227,4 @@ def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
 
 
 def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
-    """Stand in for the deletion of a superseded checkpoint."""
+    """Accept the deletion of a superseded checkpoint, of which there are no files."""

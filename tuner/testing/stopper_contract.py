@@ -1,4 +1,4 @@
-"""What every stopper must do, as tests to inherit."""
+"""Contract tests for stoppers."""
 # ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tuner.core.stoppers import Stopper
 
 
 class StopperContract(ABC):
-    """Inherit, name your class ``Test...``, say how to make your stopper, and pytest runs the contract on it.
+    """Tests that every stopper has to pass; name a subclass ``Test...``.
 
     The trials of the contract report ``loss``, nested ``val/loss`` and ``training_iteration``.
 
@@ -29,7 +29,7 @@ class StopperContract(ABC):
         """Return a new stopper."""
 
     def _answers(self, *spoilt: Any) -> list[tuple[bool, bool]]:
-        """Return what a new stopper says to each of a series of results, and whether it then stops all."""
+        """Return a new stopper's answers to a series of results, and whether it then stops all."""
         stopper = self.make_stopper()
         answers = []
         for second, (trial_id, result) in enumerate(_results(*spoilt)):
@@ -39,24 +39,24 @@ class StopperContract(ABC):
         return answers
 
     def test_answers_are_booleans(self) -> None:
-        """Answer with True or False, not with something like it."""
+        """Return True or False, not a value that is merely truthy."""
         for answer in self._answers():
             assert all(type(part) is bool for part in answer), (
                 f"a stopper must answer True or False, got {answer}"
             )
 
     def test_the_same_facts_give_the_same_answers(self) -> None:
-        """Read no clock and draw no chance."""
+        """Read no clock and draw no random numbers."""
         assert self._answers() == self._answers(), (
-            "a stopper's answers must follow from what it was told"
+            "a stopper's answers must follow from its results"
         )
 
     def test_nothing_is_stopped_before_anything_happened(self) -> None:
-        """Let an experiment begin."""
+        """Do not stop an experiment before its first result."""
         assert self.make_stopper().stop_all() is False, "a new stopper must not stop the experiment"
 
     def test_the_end_of_the_experiment_is_final(self) -> None:
-        """Not take back that the experiment is to stop while nothing new is reported."""
+        """Do not revoke a stop of the experiment while nothing new is reported."""
         stopper = self.make_stopper()
         for second, (trial_id, result) in enumerate(_results()):
             stopper(trial_id, result)
@@ -67,13 +67,13 @@ class StopperContract(ABC):
             )
 
     def test_odd_results_never_raise(self) -> None:
-        """Live with values that are missing, None, infinite or no number."""
+        """Accept values that are missing, None, infinite or not numbers."""
         for odd in (math.nan, math.inf, -math.inf, None, "0.5", [1.0]):
             self._answers(odd)
         self.make_stopper()("t00000", {})
 
     def test_results_are_left_as_they_were(self) -> None:
-        """Not change the result, which others read after it."""
+        """Do not change the result, which others read after it."""
         stopper = self.make_stopper()
         for trial_id, result in _results():
             before = copy.deepcopy(result)
@@ -82,7 +82,7 @@ class StopperContract(ABC):
 
 
 def _results(*spoilt: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return results of three trials whose loss falls to a plateau, with odd values in every fourth one if any are given."""
+    """Return results of three trials, with odd values in every fourth one if any are given."""
     results = []
     for time in range(1, 13):
         for number in range(3):
