@@ -1,14 +1,11 @@
 """What the log files are told."""
 
-import math
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tuner.callbacks.files.append import append, remove, replace_file
-from tuner.callbacks.log_records import Begin, End, Row, Segment, begin_of, blocks_of, segments_of
+from tuner.callbacks.log_records import Begin, End, Row, begin_of, segments_of
 
 BEGIN = Begin({}, True, -1, None, 0, 0.0)
 AGAIN = Begin({}, False, 3, None, 0, 1.0)
@@ -36,83 +33,6 @@ def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
         + (not isinstance([*entries, BEGIN][0], Begin)),
         0,
     )
-
-
-@pytest.mark.parametrize(
-    ("result", "has_shape"),
-    [
-        ({"a": 1.5, "b": 2, "c": None, "d": True, "e": "x"}, True),
-        ({"a": 1.5, "config": {"lr": 1}}, True),
-        ({}, True),
-        ({"a": math.nan}, False),
-        ({"a": -math.inf, "b": math.inf}, False),
-        ({"a": {"b": 1}}, False),
-        ({"a": [1]}, False),
-        ({"a": type("Number", (float,), {})(1.0)}, False),
-        ({1: 1.0}, False),
-    ],
-)
-def test_only_plain_values_have_a_shape(result, has_shape):
-    (block,) = blocks_of([Row(result, 0.0)])
-    assert (block.shape is not None) is has_shape
-
-
-def test_rows_with_the_same_names_and_classes_follow_each_other_in_a_block():
-    plain, other, swapped, odd = (
-        {"a": 1.0, "b": 2},
-        {"a": 3.0, "b": 4.0},
-        {"b": 4, "a": 3.0},
-        {"a": math.nan, "b": 2},
-    )
-    results = [plain, {"a": 5.0, "b": 6}, other, swapped, odd, odd, plain]
-    rows = [Row(result, float(number)) for number, result in enumerate(results)]
-    blocks = blocks_of(rows)
-    assert [row for block in blocks for row in block.rows] == rows
-    assert [len(block.rows) for block in blocks] == [2, 1, 1, 2, 1]
-    assert [block.shape and block.shape.names for block in blocks] == [
-        ("a", "b"),
-        ("a", "b"),
-        ("b", "a"),
-        None,
-        ("a", "b"),
-    ]
-    assert blocks[0].shape is blocks[-1].shape is not blocks[1].shape
-    assert [block.values for block in blocks] == [
-        [(1.0, 2), (5.0, 6)],
-        [(3.0, 4.0)],
-        [(4, 3.0)],
-        [],
-        [(1.0, 2)],
-    ]
-    assert blocks_of([]) == []
-
-
-def test_the_blocks_of_a_segment_are_found_once():
-    segment = Segment(rows=[FIRST, SECOND])
-    walked = []
-
-    def pace(rows):
-        return (walked.append(row) or row for row in rows)
-
-    assert segment.blocks(pace) is segment.blocks(pace)
-    assert walked == [FIRST, SECOND]
-
-
-@given(
-    values=st.dictionaries(
-        st.text(max_size=2),
-        st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.none()),
-    ),
-    data=st.data(),
-)
-def test_values_are_picked_by_their_names(values, data):
-    names = tuple(data.draw(st.permutations(sorted(values))))[
-        : data.draw(st.integers(0, len(values)))
-    ]
-    (block,) = blocks_of([Row(values, 0.0)])
-    if block.shape:  # huge floats may have an infinite sum
-        assert block.shape.picked(names)(block.values[0]) == tuple(values[name] for name in names)
-        assert block.shape.num_nones == list(values.values()).count(None)
 
 
 def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):

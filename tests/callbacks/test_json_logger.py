@@ -7,13 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import append
-from tuner.callbacks.files.json_logger import JsonLoggerCallback, _lines_of, encode_json, json_bytes
-from tuner.callbacks.log_records import Row, blocks_of
+from tuner.callbacks.files.json_logger import JsonLoggerCallback, encode_json
 from tuner.core.trial import Failure, Status, TerminationReason
 
 
@@ -270,23 +267,3 @@ def test_trials_that_have_ended_are_forgotten(logger, make_trial):
     logger.log_trial_end(trial, failed=True)
     assert not logger._files
     logger.on_experiment_end(trials=[])
-
-
-texts = st.sampled_from(["", "},{", '"', "\\", "a", "\ud800", "ünï", "null", "}\n{"]) | st.text(
-    max_size=3
-)
-values = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), texts)
-plain = st.dictionaries(st.sampled_from(["a", "b", "},{"]), values, max_size=3)
-
-
-@given(
-    results=st.lists(
-        plain | st.dictionaries(texts, values | st.lists(plain, max_size=2), max_size=3),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_lines_made_together_are_those_made_one_by_one(results):
-    rows = [Row({**result, "training_iteration": 1}, 0.0) for result in results]
-    expected = b"".join(json_bytes(row.result)[:-1] + b',"config":{}}\n' for row in rows)
-    assert _lines_of(blocks_of(rows), b',"config":{}}\n', iter) == expected

@@ -230,7 +230,7 @@ def test_a_row_of_an_attempt_that_is_over_is_not_the_last_result(logger, make_tr
 
 def test_zeros_are_no_records():
     encoder = EventEncoder()
-    whole = list(encoder.scalars(("loss",), [(1.0, step, (1.0,)) for step in (1, 2)]))
+    whole = [encoder.scalars(1.0, step, {"loss": 1.0}) for step in (1, 2)]
     data = b"".join(whole)
     for num_zeros in range(1, len(whole[1])):
         assert records(data[:-num_zeros] + bytes(num_zeros)) == whole[:1]
@@ -239,15 +239,15 @@ def test_zeros_are_no_records():
 
 def test_points_behind_a_restart_take_the_place_of_those_before_it():
     encoder = EventEncoder()
-    first, second, third, again = encoder.scalars(
-        ("loss",), [(1.0, step, (1.0,)) for step in (1, 2, 300, 2)]
+    first, second, third, again = (
+        encoder.scalars(1.0, step, {"loss": 1.0}) for step in (1, 2, 300, 2)
     )
     assert shown([first, second, third, encoder.restart(1.0, 2), again]) == [(1, first), (2, again)]
     assert (
         shown([first, encoder.restart(1.0, 0), encoder.session_start(1.0, {"lr": 1.0}, "loss")])
         == []
     )
-    assert shown(encoder.scalars(("loss",), [(1.0, 0, (1.0,))]))[0][0] == 0
+    assert shown([encoder.scalars(1.0, 0, {"loss": 1.0})])[0][0] == 0
 
 
 def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, report):

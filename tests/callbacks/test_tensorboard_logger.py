@@ -283,7 +283,7 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
 @pytest.mark.parametrize("size", [30, 131, 132, 133, 134, 260, 5000])
 def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
     encoder = EventEncoder()
-    (record,) = encoder.scalars(("x" * size,), [(1.0, 1, (1.0,))])
+    record = encoder.scalars(1.0, 1, {"x" * size: 1.0})
     void = encoder.void(record)
     assert len(void) == len(record)
     event = Event.FromString(void[12:-4])
@@ -304,7 +304,7 @@ def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
 @example(at=1.0, step=127, values={"x" * 118: 1.0, "x" * 119: 1.0})
 @example(at=1.0, step=128, values={"x" * 122: 1e300, "x" * 123: -math.inf})
 def test_a_record_of_curves_is_what_the_message_types_make_of_it(at, step, values):
-    (record,) = EventEncoder().scalars(tuple(values), [(at, step, tuple(values.values()))])
+    record = EventEncoder().scalars(at, step, values)
     event = Event(wall_time=at, step=step)
     for tag, value in values.items():
         event.summary.value.add(tag=tag, simple_value=value)
@@ -407,7 +407,7 @@ def test_the_curves_that_a_trial_writes_beside_them_by_itself_stay(make_trial, r
     trial = make_trial()
     own = Path(trial.local_path) / f"events.out.tfevents.{theirs}"
     own.parent.mkdir()
-    written = b"".join(EventEncoder().scalars(("theirs",), [(1.0, 1, (0.5,))]))
+    written = EventEncoder().scalars(1.0, 1, {"theirs": 0.5})
     own.write_bytes(written)
     for trial.attempt in (1, 2):
         logger = TBXLoggerCallback(BatchWriter(has_thread=False))

@@ -67,19 +67,6 @@ def test_every_message_becomes_its_event(message, event):
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
-    [(b'{"training_iteration":5}', b'{"training_iteration":5}'), ("text", b""), (None, b"")],
-)
-def test_only_what_the_wire_has_read_is_taken_for_the_text_of_a_result(given, kept):
-    assert (
-        to_event(
-            "t", 1, {"kind": "result", "metrics": {"training_iteration": 5}, "text": given}
-        ).text
-        == kept
-    )
-
-
-@pytest.mark.parametrize(
     "message",
     [
         None,

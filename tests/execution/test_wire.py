@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.execution.local import worker_connection
 from tuner.execution.local.worker_connection import (
     MAX_FRAME_BYTES,
     Bootstrap,
@@ -179,55 +178,3 @@ def test_names_of_the_script_are_pickled_by_value(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", script)
     setting = script.Setting()
     assert b"value" in pickled(assignment(setting=setting))
-
-
-texts = st.sampled_from(["", '"', "\\", ',"checkpoint":null}', "$float", "ü", "\n"]) | st.text(
-    max_size=3
-)
-leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts)
-trees = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(metrics=st.dictionaries(texts, trees, max_size=4))
-def test_the_text_of_a_result_says_the_same_as_the_result(metrics):
-    line = strict_json.to_bytes({"kind": "result", "metrics": metrics, "checkpoint": None}) + b"\n"
-    for frame in (line, line[:-1]):
-        message = worker_connection._decoded(frame)
-        text = message.pop("text", None)
-        assert repr(message) == repr(strict_json.loads(frame))
-        assert text is None or (
-            text.isascii()
-            and b"\n" not in text
-            and repr(strict_json.loads(text)) == repr(message["metrics"])
-        )
-        assert (text is None) == (b"$" in frame)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"kind":"result","metrics":{"a":1},"metrics":{"b":2},"checkpoint":null}\n',
-        b'{"kind":"result","metrics":{"a":1},"checkpoint":{"index":0},"checkpoint":null}\n',
-        b'{"kind":"result","metrics":{"a":1},"x":[1,2],"checkpoint":null}\n',
-        '{"kind":"result","metrics":{"a":"ü"},"checkpoint":null}\n'.encode(),
-        b'{"kind":"result","metrics":{"a":{"$float":"NaN"}},"checkpoint":null}\n',
-        b'{"kind":"result","metrics":{"a":1},"checkpoint":null,"text":"x"}\n',
-        b'{"kind":"result","metrics":{"a":1},"checkpoint":null} \n',
-    ],
-)
-def test_what_is_not_spelled_as_a_worker_does_has_no_text_of_its_own(line):
-    message = worker_connection._decoded(line)
-    assert repr(message) == repr(strict_json.loads(line))
-    assert not isinstance(message.get("text"), bytes)
-
-
-@pytest.mark.parametrize("metrics", [b"{", b'{"a":}', b"", b'{"a":1}}', b"NaN"])
-def test_broken_metrics_are_refused(metrics):
-    with pytest.raises(ValueError):
-        worker_connection._decoded(
-            b'{"kind":"result","metrics":' + metrics + b',"checkpoint":null}\n'
-        )

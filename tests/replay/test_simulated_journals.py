@@ -47,9 +47,6 @@ class Lines:
     def append(self, body, since_s=None):
         self.lines.append(strict_json.dumps(body))
 
-    def append_spelled(self, form, values, since_s):
-        self.lines.append((form % (1, 1, *values)).decode())
-
     def flush(self):
         pass
 

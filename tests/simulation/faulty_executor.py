@@ -318,12 +318,10 @@ class FaultyExecutor:
             every and not self._env.scenario.can_save_on_demand and worker.iteration % every == 0
         )
         checkpoint = self._commit(worker) if is_due else None
-        text = strict_json.to_bytes(metrics)
         if checkpoint:
             self._events.append(CheckpointStarted(worker.trial_id, worker.command.attempt))
-        spelled = b"" if b"$" in text or checkpoint else text  # as the wire does it
         self._events.append(
-            ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint, spelled)
+            ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint)
         )
         worker.is_waiting = True
 

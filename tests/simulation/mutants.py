@@ -236,7 +236,6 @@ CODEC = _of(
     ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
-    ("(forms[0], values) if routine_end_s is None else", "(forms[0], values) if True else", "I7"),
 ) + _of(
     "tuner/driver/journal_log.py",
     ("            body[records.ROUTINE_END] = routine_end_s\n", "            pass\n", "I7"),

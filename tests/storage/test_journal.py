@@ -69,19 +69,6 @@ def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(
     assert disk.num_calls["write"] == before + 1
 
 
-def test_records_that_are_spelled_already_are_written_as_they_stand(tmp_path):
-    with Journal(tmp_path) as writer:
-        writer.append(body(1))
-        writer.append_spelled(
-            b'{"q":%d,"e":%d,"t":1.0,"k":"result","m":%b}', (b'{ "loss": 2e0 }',), 0.0
-        )
-        writer.append(body(3))
-    assert [record["q"] for record in read(tmp_path)] == [1, 2, 3]
-    assert losses(tmp_path) == [1.0, 2.0, 3.0]
-    (segment,) = journal_directory(tmp_path).iterdir()
-    assert b'"m":{ "loss": 2e0 }}\n' in segment.read_bytes()
-
-
 def test_a_record_that_is_no_json_leaves_the_journal_as_it_was(tmp_path):
     with Journal(tmp_path) as writer:
         with pytest.raises(TypeError):

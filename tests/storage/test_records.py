@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
@@ -13,11 +13,8 @@ from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
     Event,
     Outcome,
-    ResultReported,
     ResumeType,
     TurnEnded,
-    WorkerExited,
-    WorkerStarted,
 )
 from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
@@ -91,76 +88,6 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, recor
     body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, recorded)))
     assert records.is_event(body)
     assert records.decode(body) == (event, stamp, recorded)
-
-
-FREQUENT = st.one_of(
-    [instances(event) for event in (ResultReported, WorkerStarted, WorkerExited, TurnEnded)]
-)
-
-
-@given(FREQUENT, st.floats(), st.none() | st.floats())
-@example(ResultReported("", 0, {"\x80": None}), 5.960464477539063e-08, None)
-@example(ResultReported("t", 0, {"a": 1e-7}), 1e22, 1e-7)
-@example(ResultReported("t", 0, {"a": 1}), np.float64(0.5), np.float64(0.25))
-@example(ResultReported("t", 0, {"a": 1}), 0.5, math.inf)
-@example(ResultReported('"\n', 3, {}), 0.0, 0.0)
-@example(ResultReported("ü", 0, {}), 0.0, None)
-@example(WorkerStarted("ü", 1, 2), 0.0, None)
-@example(WorkerExited("ü", 1, Outcome.STOPPED), 0.0, None)
-@example(WorkerStarted("\ud800", 1, 2), 0.0, None)
-@example(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0, 0.5)
-@example(WorkerExited("t00000", 1, Outcome.FAILED, Failure("kind", "message")), 0.0, 0.5)
-@example(TurnEnded(), 0.0, 0.5)
-def test_a_frequent_event_is_spelled_as_its_record_says(event, stamp, routine_end_s):
-    if isinstance(event, ResultReported):
-        event = dataclasses.replace(event, text=strict_json.to_bytes(event.metrics))
-    body = records.encode(event, stamp)
-    if routine_end_s is not None:
-        body[records.ROUTINE_END] = routine_end_s
-    spelled = records.spelled(event, stamp, routine_end_s)
-    if spelled is None:
-        says_more = (
-            getattr(event, "checkpoint", None)
-            or getattr(event, "failure", None)
-            or getattr(event, "is_routine", False)
-        )
-        trial_id, stamps = getattr(event, "trial_id", "a"), (stamp, routine_end_s or 0.0)
-        is_strange = not (
-            trial_id.isascii()
-            and trial_id.isalnum()
-            and math.isfinite(sum(stamps))
-            and {*map(type, stamps)} == {float}
-        )
-        assert says_more or is_strange
-    else:
-        form, values = spelled
-        text = form % (7, 3, *values)
-        assert text.isascii()
-        assert b"\n" not in text
-        assert repr(strict_json.loads(text)) == repr(
-            strict_json.loads(strict_json.to_bytes({"q": 7, "e": 3, **body}))
-        )
-
-
-def test_metrics_are_not_spelled_anew():
-    event = ResultReported("t", 1, {"loss": 0.5}, text=b'{ "loss": 5e-1 }')
-    form, values = records.spelled(event, 0.0)
-    assert b'"m":{ "loss": 5e-1 }' in form % (1, 1, *values)
-
-
-def test_a_result_whose_text_is_not_known_is_not_spelled():
-    assert records.spelled(ResultReported("t", 1, {"loss": 0.5}), 0.0) is None
-
-
-@given(
-    EVENTS.filter(
-        lambda event: (
-            not isinstance(event, (ResultReported, WorkerStarted, WorkerExited, TurnEnded))
-        )
-    )
-)
-def test_rare_events_are_not_spelled(event):
-    assert records.spelled(event, 0.0) is None
 
 
 @given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))

@@ -11,7 +11,7 @@ from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
 
 from .callback import Callback, LoggerCallback
-from .logger_group import GROUPED, LoggerGroup, groups_of
+from .logger_group import GROUPED, groups_of
 
 Hook = Literal[
     "setup",
@@ -63,8 +63,6 @@ class CallbackList:
             for member in group.members
         }
         self._overriders: dict[Hook, list[_Overrider]] = {}
-        self._first_group: LoggerGroup | None = None
-        """The loggers that hear of a result before anybody can have changed it."""
         self._may_change_results = False
         """Whether any callback but grouped loggers, which only read, hears of results."""
         self._index()
@@ -79,19 +77,16 @@ class CallbackList:
         for overrider in self._overriders[hook]:
             self._call_one(overrider, hook, info)
 
-    def on_trial_result(self, result: dict[str, Any], text: bytes = b"", **info: Any) -> str:
+    def on_trial_result(self, result: dict[str, Any], **info: Any) -> str:
         """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
 
         Args:
             result: The result, which stays as it is: callbacks are given a copy, and later ones see what others have changed in it.
-            text: The same as JSON, without ``config``; empty where that is not known. It is for loggers that hear of it first.
             **info: ``iteration``, ``trials`` and ``trial``.
         """
         if self._may_change_results:
             result = with_own_containers(result)
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
-        if self._first_group:
-            self._first_group.text = text
         arguments, asker = {**info, "result": result}, ""
         for overrider in self._overriders["on_trial_result"]:
             self._call_one(overrider, "on_trial_result", arguments)
@@ -158,10 +153,9 @@ class CallbackList:
                     overriders.append(
                         ([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger))
                     )
-        hearers = self._overriders["on_trial_result"]
-        self._first_group = self._groups.get(id(hearers[0][0][0])) if hearers else None
         self._may_change_results = any(
-            id(owners[0]) not in self._groups for owners, _, _ in hearers
+            id(owners[0]) not in self._groups
+            for owners, _, _ in self._overriders["on_trial_result"]
         )
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:

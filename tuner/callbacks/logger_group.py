@@ -38,14 +38,12 @@ class LoggerGroup:
 
     Attributes:
         members: The loggers that are on.
-        text: The result of which they are told next as JSON, where nobody can have changed it; empty where that is not known.
     """
 
     def __init__(
         self, members: Sequence[TrialFileLogger], writer: BatchWriter, switch_off: SwitchOff
     ) -> None:
         self.members = members
-        self.text = b""
         self._writer = writer
         self._switch_off = switch_off
         self._files: dict[Trial, _TrialFiles] = {}
@@ -58,7 +56,7 @@ class LoggerGroup:
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]
     ) -> None:
         """See `TrialFileLogger.log_trial_result`."""
-        row = Row(None if self.text else result, time.time(), self.text)
+        row = Row(result, time.time())
         files = self._files.get(trial)
         if files is None or self._writer.has_failed:
             self._add(trial, row, "on_trial_result")

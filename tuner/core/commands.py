@@ -6,7 +6,7 @@ Notices are their silent sisters: facts that observers (searcher, callbacks, log
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
@@ -138,13 +138,11 @@ class ResultRecorded:
         trial: The trial.
         result: The result, nested as reported, with ``config``.
         flat: The same flattened, without ``config``.
-        text: The same as JSON, without ``config``, see `ResultReported`; empty where that is not known.
     """
 
     trial: Trial
     result: dict[str, Any]
     flat: Mapping[str, Any]
-    text: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

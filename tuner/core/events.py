@@ -103,8 +103,6 @@ class ResultReported:
         attempt: In which attempt; an older one's late report is dropped.
         metrics: The result, nested as reported, with the auto-filled keys but without ``config``.
         checkpoint: The checkpoint committed with this report, if any.
-        text: The metrics as JSON, as the worker spelled them, in one line of ASCII, for whoever writes them down; empty where that is not
-            known.
         replaced: Names that were reported and that the engine has filled in instead, told once in an attempt; not part of the journal.
     """
 
@@ -112,7 +110,6 @@ class ResultReported:
     attempt: int
     metrics: Mapping[str, Any]
     checkpoint: CheckpointRecord | None = None
-    text: bytes = field(default=b"", compare=False, repr=False)
     replaced: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 

@@ -334,7 +334,7 @@ class Experiment:
         is_metric_missed = self._metric_watch.on_result(flat, trial.num_rows)
         self.best.update(trial, flat)
         notify = self._out.notices.append
-        notify(cmd.ResultRecorded(trial, report.result, flat, event.text))
+        notify(cmd.ResultRecorded(trial, report.result, flat))
         if event.replaced:
             notify(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:

@@ -143,7 +143,7 @@ class EventDispatch:
         if isinstance(notice, ResultRecorded):
             if self._missing_metrics:
                 self._check_missing_metrics(notice)
-            asker = self._callbacks.on_trial_result(notice.result, notice.text, **info)
+            asker = self._callbacks.on_trial_result(notice.result, **info)
             if asker and self._why_unsavable:
                 self._warn_of_refused_checkpoint(asker)
                 return False

@@ -63,25 +63,10 @@ class JournalLog:
             return
         started_s = perf_counter()
         routine_end_s, self._routine_end_s = self._routine_end_s, None
-        spelled = None if recorded else records.spelled(event, at_s, routine_end_s)
-        if spelled:
-            self.journal.append_spelled(*spelled, started_s)
-        else:
-            self.journal.append(
-                self._body_of(event, at_s, recorded, routine_end_s), since_s=started_s
-            )
-
-    def _body_of(
-        self,
-        event: Event,
-        at_s: float,
-        recorded: Sequence[RecordedDecision],
-        routine_end_s: float | None,
-    ) -> records.Body:
         body = records.encode(event, at_s, recorded, self._translate)
         if routine_end_s is not None:
             body[records.ROUTINE_END] = routine_end_s
-        return body
+        self.journal.append(body, since_s=started_s)
 
     def settle(self) -> None:
         """Write everything added, the end of a turn that changed nothing included."""

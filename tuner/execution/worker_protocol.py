@@ -154,13 +154,10 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
     if not _count(metrics, TRAINING_ITERATION):
         raise _malformed(TRAINING_ITERATION, "at least 1", 0)
     checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
-    text = message.get("text")
     replaced = (
         tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
     )
-    return ResultReported(
-        trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"", replaced
-    )
+    return ResultReported(trial_id, attempt, metrics, checkpoint, replaced)
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:

@@ -50,7 +50,6 @@ from tuner.core.trial_json import (
     failure_from,
 )
 from tuner.errors import StorageError
-from tuner.storage import lines
 
 Body = dict[str, Any]
 """A record of the journal, decoded from JSON."""
@@ -82,21 +81,6 @@ SAVED: Final = "saved"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
 
-Form = bytes
-"""What all records of some kind have in common, with places for sequence number, epoch, stamp, and what is different."""
-
-
-def _forms(fields: bytes) -> tuple[Form, Form]:
-    """Return the form of a record with these fields, and that of one with `ROUTINE_END` behind them."""
-    begin = lines.HEAD + b'"t":%a,' + fields
-    return begin + b"}", begin + b',"turn":%a}'
-
-
-_RESULT_FORMS: Final = _forms(b'"k":"result","id":"%b","a":%d,"m":%b,"c":null')
-_STARTED_FORMS: Final = _forms(b'"k":"started","id":"%b","a":%d,"pid":%d')
-_EXITED_FORMS: Final = _forms(b'"k":"exited","id":"%b","a":%d,"outcome":"%b","failure":null')
-_TURN_FORMS: Final = _forms(b'"k":"turn"')
-
 
 def encode(
     event: Event,
@@ -116,65 +100,6 @@ def encode(
     if recorded:
         body["d"] = [_advice_fields(said, translate) for said in recorded]
     return body
-
-
-def spelled(
-    event: Event, stamp: float, routine_end_s: float | None = None
-) -> tuple[Form, tuple[Any, ...]] | None:
-    """Return the record of an event on which nothing was decided as a form and what stands in it, where it is one of the frequent ones.
-
-    It says the same as what `encode` returns, and is made in a fraction of the time; the metrics of a result stay as the worker has
-    spelled them.
-
-    Args:
-        event: What happened.
-        stamp: When, in seconds of experiment time.
-        routine_end_s: See `ROUTINE_END`; None where no such turn ended.
-
-    Returns:
-        A form, and all that stands in it behind sequence number and epoch, which makes one line of ASCII; None for rare events, for a
-        result with a checkpoint or of unknown text, for a failure, and for what JSON would not say as plainly.
-    """
-    # All in one function, since between two reports the processor's caches belong to the workers, and a call costs more than what it does.
-    latest_s = stamp if routine_end_s is None else stamp + routine_end_s
-    if (
-        latest_s.__class__ is not float or latest_s - latest_s != 0.0
-    ):  # a NumPy scalar, of which the repr is no number, or not finite
-        return None
-    values: tuple[Any, ...]
-    try:
-        if (
-            event.__class__ is ResultReported
-            and event.text
-            and not event.checkpoint
-            and event.trial_id.isalnum()
-        ):
-            forms, values = (
-                _RESULT_FORMS,
-                (stamp, event.trial_id.encode("ascii"), event.attempt, event.text),
-            )
-        elif event.__class__ is WorkerStarted and event.trial_id.isalnum():
-            forms, values = (
-                _STARTED_FORMS,
-                (stamp, event.trial_id.encode("ascii"), event.attempt, event.pid),
-            )
-        elif event.__class__ is WorkerExited and not event.failure and event.trial_id.isalnum():
-            forms, values = (
-                _EXITED_FORMS,
-                (
-                    stamp,
-                    event.trial_id.encode("ascii"),
-                    event.attempt,
-                    event.outcome.value.encode(),
-                ),
-            )
-        elif event.__class__ is TurnEnded and not event.is_routine:
-            forms, values = _TURN_FORMS, (stamp,)
-        else:
-            return None
-    except UnicodeEncodeError:
-        return None
-    return (forms[0], values) if routine_end_s is None else (forms[1], (*values, routine_end_s))
 
 
 def with_configs(

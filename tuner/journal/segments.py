@@ -19,7 +19,6 @@ from tuner.storage import strict_json
 from tuner.storage.atomic import temporary_sibling
 from tuner.storage.disk import Disk, Whereabouts
 from tuner.storage.layout import segment_path
-from tuner.storage.lines import LINE
 
 FORMAT: Final = 1
 HEADER: Final = "segment"
@@ -44,9 +43,9 @@ START: Final = JournalPosition()
 """The end of a journal in which nothing has been written."""
 
 
-def line_of(body: bytes) -> bytes:
-    """Return the line of a body."""
-    return LINE % (zlib.crc32(body), body)
+def line_of(body: bytes, crc: int | None = None) -> bytes:
+    """Return the line of a body, whose CRC-32 is computed where it is not given."""
+    return b"%08x %b\n" % (zlib.crc32(body) if crc is None else crc, body)
 
 
 def checked(line: bytes) -> tuple[bytes, int] | None:

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, final
+from zlib import crc32
 
 from tuner.errors import StorageError, StorageLost
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
-from tuner.storage.lines import HEAD, filled
 from tuner.storage.strict_json import opaque, to_bytes
 
-from .segments import START, JournalPosition, Segment, header_line
+from .segments import START, JournalPosition, Segment, header_line, line_of
 
 SEGMENT_BYTES: Final = 32 << 20
 SYNC_WINDOW_S: Final = 0.05
@@ -37,7 +37,6 @@ _WEIGHT: Final = 0.1
 """Of the last sync in what one usually takes."""
 _SLACK_S: Final = 0.008
 """What the thread that syncs may take to wake up while the driver has the interpreter, and a sync longer than the one before it."""
-_BODY: Final = HEAD + b"%b"
 
 
 class SyncPolicy(enum.StrEnum):
@@ -185,22 +184,11 @@ class Journal:
         """
         started_s = perf_counter() if since_s is None else since_s
         for text in [to_bytes(body, opaque) for body in bodies]:
-            self.append_spelled(_BODY, (text[1:],), started_s)
-            started_s = perf_counter()
-
-    def append_spelled(self, form: bytes, values: tuple[Any, ...], since_s: float) -> None:
-        """Add a record to those that the next `flush` writes.
-
-        Args:
-            form: What the record says, as `records.spelled` tells it, with places for sequence, epoch and the values.
-            values: What stands in the others, in their order.
-            since_s: See `append`.
-        """
-        sequence = self._sequence + 1
-        line, crc = filled(form, (sequence, self.epoch, *values))
-        self._staged.append(line)
-        self._sequence, self._crc = sequence, crc
-        self.statistics.driver_s += perf_counter() - since_s
+            self._sequence += 1
+            body = b'{"q":%d,"e":%d,%b' % (self._sequence, self.epoch, text[1:])
+            self._crc = crc32(body)
+            self._staged.append(line_of(body, self._crc))
+        self.statistics.driver_s += perf_counter() - started_s
 
     def flush(self) -> None:
         """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.

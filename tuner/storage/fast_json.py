@@ -6,10 +6,8 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final
 
@@ -47,20 +45,6 @@ def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
     return data if data and data.isascii() else None
 
 
-def dumps_lines(rows: Iterable[dict[str, Any]], end: bytes) -> bytes | None:
-    """Return each row as strict JSON in ASCII, with something else in the place of its closing brace; None where one is not plain.
-
-    Args:
-        rows: Of finite floats, integers, texts, booleans and None only.
-        end: What every line ends with, in ASCII.
-    """
-    try:
-        data = end.join([orjson.dumps(row)[:-1] for row in rows]) + end
-    except TypeError:
-        return None
-    return data if data.isascii() else None
-
-
 def loads(data: bytes) -> Any:
     """Return the value.
 
@@ -74,7 +58,7 @@ def loads(data: bytes) -> Any:
     return orjson.loads(data)
 
 
-def is_plain_in_python(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Return whether a value consists of what orjson writes as it is meant.
 
     That is dictionaries, lists, tuples, texts, integers, booleans, None and finite floats; keys and sizes are orjson's business. Also no,
@@ -96,7 +80,7 @@ def is_plain_in_python(value: Any) -> bool:
             if item - item != 0.0:
                 return False
         elif not (kind is str or kind is int or kind is bool or item is None) and (
-            not (kind is dict or kind is list or kind is tuple) or not is_plain_in_python(item)
+            not (kind is dict or kind is list or kind is tuple) or not is_plain(item)
         ):
             return False
     return True
@@ -114,9 +98,3 @@ def _is_plain_scalar(value: Any) -> bool:
     if value.__class__ is float:
         return bool(value - value == 0.0)
     return value is None or value.__class__ in (str, int, bool)
-
-
-is_plain: Callable[[Any], bool] = is_plain_in_python
-"""The faster of the two that is there."""
-with suppress(ImportError):  # no compiler was there when this was installed
-    is_plain = importlib.import_module("._plain", __package__).is_plain

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import orjson
 
-from tuner.callbacks.log_records import Block, Segment
+from tuner.callbacks.log_records import Row, Segment
 from tuner.core import result as keys
 from tuner.core.result import is_same_report
 from tuner.core.trial import Trial
@@ -50,8 +50,6 @@ _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
 _QUOTED_FORMULA = re.compile(rb'"\'*[=+\-@]')
 """As JSON has a text that may be one; the other starts are escaped there."""
-_MAY_BE_MARKED = b"\"'"
-"""Begin of a text that looks as if it had been made harmless, which is looked at more closely."""
 _WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
 """What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
 _NUMBERS_AND_TEXTS = frozenset({float, int, str})
@@ -112,18 +110,17 @@ class _CsvFile(TrialFile):
             self._columns = dict.fromkeys(read_table(self._path)[0])
             if not self._columns:
                 remove(self._path)  # at most a torn header, which nothing may be appended to
-        blocks = segment.blocks(pace)
-        columns = self._columns or dict.fromkeys(_columns_of(blocks[0]))
-        for block in blocks:
-            for names in [block.shape.names] if block.shape else [row.flat for row in block.rows]:
-                if not columns.keys() >= set(names):
-                    columns = columns | dict.fromkeys(names)
-        self._write(tuple(columns), blocks, pace)
+        first = segment.rows[0]
+        columns = self._columns or dict.fromkeys(_column_order(first.result, first.flat))
+        for row in segment.rows:
+            if not columns.keys() >= row.flat.keys():
+                columns = columns | dict.fromkeys(row.flat)
+        self._write(tuple(columns), segment.rows, pace)
         self._columns = columns
         self._last_iteration = segment.rows[-1].result.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: tuple[str, ...], blocks: Sequence[Block], pace: Pace[Any]) -> None:
-        lines = _lines_of(blocks, columns, pace)
+    def _write(self, columns: tuple[str, ...], rows: Sequence[Row], pace: Pace[Row]) -> None:
+        lines = _lines_of(rows, columns, pace)
         if not self._columns:
             self.append(self._path, _header_of(columns) + lines)
             return
@@ -204,20 +201,6 @@ def _value(cell: str) -> float | str:
         return cell
 
 
-def _columns_of(block: Block) -> tuple[str, ...]:
-    if block.shape:
-        return _in_order(block.shape.names)
-    first = block.rows[0]
-    return tuple(dict.fromkeys(_column_order(first.result, first.flat)))
-
-
-@functools.lru_cache(maxsize=64)
-def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns of a result with nothing nested in it."""
-    plain = dict.fromkeys(names)
-    return tuple(dict.fromkeys(_column_order(plain, plain)))
-
-
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
     own = [
         key
@@ -232,50 +215,14 @@ def _header_of(columns: tuple[str, ...]) -> bytes:
     return _encode([columns])
 
 
-def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]) -> bytes:
+def _lines_of(rows: Sequence[Row], columns: tuple[str, ...], pace: Pace[Row]) -> bytes:
     """Return a line for each row, as the file holds them."""
-    parts = []
-    for block in blocks:
-        is_full = (
-            block.shape is not None and len(block.shape.names) == len(columns) > 1
-        )  # an empty cell on its own would have to be quoted
-        is_plain = is_full and not any(_MAY_BE_MARKED in text for text in block.texts)
-        part = block.layout.table(block.texts, columns) if block.layout and is_plain else None
-        if part is None:
-            return _encode(*_cells_of(blocks, columns, pace))
-        parts.append(part)
-    return b"".join(parts)
+    lines = [[row.flat.get(column) for column in columns] for row in pace(rows)]
+    return _joined(lines) or _encode(lines)
 
 
-def _cells_of(
-    blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]
-) -> tuple[list[Sequence[Any]], int | None]:
-    """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
-    lines: list[Sequence[Any]] = []
-    num_nones, are_scalars = 0, True
-    for block in blocks:
-        shape = block.shape
-        if shape and len(shape.names) == len(columns):
-            lines += map(shape.picked(columns), pace(block.values))
-            num_nones += shape.num_nones * len(block.rows)
-            continue
-        for row in pace(block.rows):
-            line = [row.flat.get(column) for column in columns]
-            lines.append(line)
-            num_nones += sum(cell is None for cell in line)
-            are_scalars = are_scalars and keys.SCALARS.issuperset(map(type, line))
-    return lines, num_nones if are_scalars else None
-
-
-def _encode(lines: Sequence[Sequence[Any]], num_nones: int | None = None) -> bytes:
-    """Return the lines as a file holds them.
-
-    Args:
-        lines: Their cells.
-        num_nones: How many cells are None, where all of them are scalars; None where that is not known.
-    """
-    if num_nones is not None and (data := _joined(lines, num_nones)):
-        return data
+def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
+    """Return lines of these cells, quoted where they have to be."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=_LINE_END)
     quoting_writer = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC)
@@ -285,13 +232,15 @@ def _encode(lines: Sequence[Sequence[Any]], num_nones: int | None = None) -> byt
     return text.getvalue().encode(errors="backslashreplace")
 
 
-def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
+def _joined(lines: Sequence[list[Any]]) -> bytes | None:
     """Return lines that need no quotes, as nearly all, as the csv module would write them; None for others.
 
     orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a tenth of the time: most of what a
     line costs are its floats. It writes 0.00001 for 1e-05, which is the same number. What is to be quoted is looked for in what it has
     written, all at once.
     """
+    if not all(keys.SCALARS.issuperset(map(type, line)) for line in lines):
+        return None
     num_columns = len(lines[0])
     try:
         data = orjson.dumps(lines) if num_columns > 1 else b"\\"
@@ -305,6 +254,7 @@ def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
         or data.count(b"[") != len(lines) + 1
     ):
         return None
+    num_nones = sum(line.count(None) for line in lines)
     if data.count(b"null") != num_nones or _QUOTED_FORMULA.search(data):
         return None
     if len(data) > _MAX_CELL and any(

@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, final
 
@@ -71,9 +71,6 @@ _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYP
 _COMPANIONS = ("comet_ml", "torch")
 _companions_are_hidden = threading.Lock()
 
-Point = tuple[float, int, tuple[float, ...]]
-"""What curves show of a result: Unix time, step, and the value of each curve."""
-
 
 @final
 class EventEncoder:
@@ -99,28 +96,17 @@ class EventEncoder:
         """Return the record that every event file begins with."""
         return self._framed(_DOUBLE.pack(_TIME_TAG, at) + _VERSION_FIELD)
 
-    def scalars(self, tags: tuple[str, ...], points: Iterable[Point]) -> Iterator[bytes]:
-        """Yield one record for each point, with all its values, each under its tag."""
-        outline = self._outline(*tags)
-        for at, step, values in points:
-            try:
-                if tags and 0 < step < _END_OF_STEPS:
-                    yield self._framed(outline.filled(at, step, values))
-                    continue
-            except OverflowError:
-                pass  # what no 32 bits hold becomes infinite below
-            event = self._events.Event(wall_time=at, step=step)
-            add = event.summary.value.add
-            for tag, value in zip(tags, values, strict=True):
-                add(tag=_legible(tag), simple_value=as_float(value))
-            yield self._record(event)
-
-    def outline(self, tags: tuple[str, ...]) -> tuple[Mapping[str, bytes], bytes]:
-        """Return what all records with values under these tags have in common, see `Layout.events`.
-
-        That is what stands before each value, by the tag, and what stands before the first of them, behind the step.
-        """
-        return self._outline(*tags).parts
+    def scalars(self, at: float, step: int, values: Mapping[str, float]) -> bytes:
+        """Return the record of a result: its time, its step, and its values under their tags."""
+        try:
+            if values and 0 < step < _END_OF_STEPS:
+                return self._framed(self._outline(*values).filled(at, step, values.values()))
+        except OverflowError:
+            pass  # what no 32 bits hold becomes infinite below
+        event = self._events.Event(wall_time=at, step=step)
+        for tag, value in values.items():
+            event.summary.value.add(tag=_legible(tag), simple_value=value)
+        return self._record(event)
 
     def scalar(self, record: bytes, tag: str) -> float | None:
         """Return the value that a record tells under a name, None for none."""
@@ -208,7 +194,7 @@ class _Outline:
     Made by hand, field by field as tensorboardX's message types would, since filling those takes five times as long.
     """
 
-    __slots__ = ("_fields", "_head", "_pack", "parts")
+    __slots__ = ("_fields", "_head", "_pack")
 
     def __init__(self, *tags: str) -> None:
         heads = [
@@ -219,7 +205,6 @@ class _Outline:
         self._head = bytes((_SUMMARY_TAG,)) + _varint(body.size)
         self._pack = body.pack
         self._fields: list[bytes | float] = [field for head in heads for field in (head, 0.0)]
-        self.parts = dict(zip(tags, heads, strict=True)), self._head
 
     def filled(self, at: float, step: int, values: Iterable[float]) -> bytes:
         """Return the message.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from tuner.callbacks.log_records import Block, Row, Segment
+from tuner.callbacks.log_records import Segment
 from tuner.core.result import TRAINING_ITERATION, is_same_report
 from tuner.core.trial import Trial
 from tuner.storage import fast_json
@@ -87,7 +87,8 @@ class _JsonFile(TrialFile):
         if cut := self.cut(segment):
             self._cut_back(*cut)
         if segment.rows:
-            self.append(self._path, _lines_of(segment.blocks(pace), self._tail, pace))
+            lines = [json_bytes(row.result)[:-1] + self._tail for row in pace(segment.rows)]
+            self.append(self._path, b"".join(lines))
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
@@ -109,24 +110,6 @@ class _JsonFile(TrialFile):
             ]
             self.replace(self._path, b"".join(kept))
         self._num_earlier, self._last_iteration = num_earlier, iteration
-
-
-def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
-    """Return a line for each row, which ends in `tail` instead of a brace."""
-    parts = []
-    for block in blocks:
-        if block.texts:  # as they were spelled, but for the brace
-            parts.append(tail.join([text[:-1] for text in block.texts]) + tail)
-            continue
-        lines = (
-            fast_json.dumps_lines((row.result for row in pace(block.rows)), tail)
-            if block.shape
-            else None
-        )
-        parts.append(
-            lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)])
-        )
-    return b"".join(parts)
 
 
 def _is_whole(path: str) -> bool:

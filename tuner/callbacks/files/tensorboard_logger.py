@@ -10,13 +10,13 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from searchers.space import Conditional, flat_name, is_word, leaves
-from tuner.callbacks.log_records import Begin, Block, Entry, Row, Segment, Shape
+from tuner.callbacks.log_records import Begin, Entry, Row, Segment
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
@@ -114,14 +114,6 @@ class TBXLoggerCallback(TrialFileLogger):
         return self.encoder.session_start(begin.at, chosen or params, self._metric)
 
 
-class _Curves(NamedTuple):
-    """What is shown of all results of a shape: under which name they have their step, the names of the curves, and their values."""
-
-    step: str
-    names: tuple[str, ...]
-    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-
-
 @final
 class _EventFile(TrialFile):
     def __init__(self, directory: str, owner: TBXLoggerCallback, encoder: EventEncoder) -> None:
@@ -174,9 +166,7 @@ class _EventFile(TrialFile):
         elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
-        parts += chain.from_iterable(
-            self._records_of(block, pace) for block in segment.blocks(pace)
-        )
+        parts += [self._record_of(row) for row in pace(segment.rows)]
         if segment.end:
             parts.append(
                 self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed)
@@ -217,31 +207,10 @@ class _EventFile(TrialFile):
             yield self._encoder.restart(begin.at, 0)
             yield from kept
 
-    def _records_of(self, block: Block, pace: Pace[Row]) -> Iterator[bytes]:
-        if block.shape:
-            curves = _curves_of(block.shape)
-            self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
-            if block.layout and curves.names:
-                told_at = [row.at for row in block.rows]
-                if (
-                    data := block.layout.events(
-                        block.texts, told_at, curves.step, *self._encoder.outline(curves.names)
-                    )
-                ) is not None:
-                    yield data
-                    return
-            steps = (int(row.result.get(curves.step, 0)) for row in block.rows)
-            times = (row.at for row in pace(block.rows))
-            yield from self._encoder.scalars(
-                curves.names, zip(times, steps, map(curves.pick, block.values), strict=True)
-            )
-            return
-        for row in pace(block.rows):
-            self._counts_timesteps = _counts_timesteps(row.result)
-            values = dict(_scalars(row.flat, self._counts_timesteps))
-            yield from self._encoder.scalars(
-                tuple(values), [(row.at, _step(row.result), tuple(values.values()))]
-            )
+    def _record_of(self, row: Row) -> bytes:
+        self._counts_timesteps = _counts_timesteps(row.result)
+        values = dict(_scalars(row.flat, self._counts_timesteps))
+        return self._encoder.scalars(row.at, _step(row.result), values)
 
     def _discard(self) -> None:
         for path in () if self.is_new else _event_files(self.directory):
@@ -330,21 +299,6 @@ def _step(result: Mapping[str, Any]) -> int:
 def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
     hidden = _HIDDEN_BESIDE_TIMESTEPS if counts_timesteps else _HIDDEN
     return tuple(name for name in names if name not in hidden)
-
-
-@functools.lru_cache(maxsize=256)
-def _curves_of(shape: Shape) -> _Curves:
-    counts_timesteps = issubclass(shape.class_of.get(keys.TIMESTEPS_TOTAL, str), int)
-    names = tuple(
-        name
-        for name in _curves(counts_timesteps, *shape.names)
-        if issubclass(shape.class_of[name], _NUMBERS)
-    )
-    return _Curves(
-        keys.TIMESTEPS_TOTAL if counts_timesteps else keys.TRAINING_ITERATION,
-        names,
-        shape.picked(names),
-    )
 
 
 def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:

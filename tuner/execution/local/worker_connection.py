@@ -26,8 +26,6 @@ from tuner.storage import strict_json
 MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
 """Longest line that the driver accepts; also limits the memory for an incomplete line."""
 _READ_BYTES: Final = 1 << 16
-_RESULT_START: Final = b'{"kind":"result","metrics":'
-_RESULT_END: Final = b',"checkpoint":null}'
 _LENGTH: Final = struct.Struct("!Q")
 
 
@@ -134,7 +132,7 @@ class DriverEnd:
 
     def _split(self, data: bytes) -> list[Any]:
         if not self._partial and data.find(b"\n") == len(data) - 1:
-            return [_decoded(data)]  # one whole line, as nearly always
+            return [strict_json.loads(data)]  # one whole line, as nearly always
         head, *lines = data.split(b"\n")
         self._partial += head
         if len(self._partial) > MAX_FRAME_BYTES:
@@ -143,7 +141,7 @@ class DriverEnd:
         if not lines:
             return []
         first, self._partial = bytes(self._partial), bytearray(lines.pop())
-        return [_decoded(line) for line in (first, *lines)]
+        return [strict_json.loads(line) for line in (first, *lines)]
 
     def close(self) -> None:
         """Close the socket."""
@@ -198,38 +196,6 @@ class WorkerEnd:
         if not data:
             raise EOFError("the driver is gone")
         return data
-
-
-def _decoded(line: bytes) -> Any:
-    try:
-        return _as_result(line) or strict_json.loads(line)
-    except RecursionError:
-        raise ValueError("a message is nested too deeply") from None
-
-
-def _as_result(line: bytes) -> dict[str, Any] | None:
-    """Return a result without a checkpoint, as most messages are, with the text of its metrics, which need not be spelled anew then.
-
-    What is between the beginning and the end of such a message is JSON itself, or it is another message, for which None is returned; so is
-    it for one that holds what `strict_json` marks.
-    """
-    frame = line.removesuffix(b"\n")
-    if (
-        not (frame.startswith(_RESULT_START) and frame.endswith(_RESULT_END))
-        or b"$" in frame
-        or not frame.isascii()
-    ):
-        return None
-    text = frame[len(_RESULT_START) : -len(_RESULT_END)]
-    try:
-        return {
-            "kind": "result",
-            "metrics": strict_json.loads(text),
-            "checkpoint": None,
-            "text": text,
-        }
-    except ValueError:
-        return None
 
 
 def bootstrap_for(assignment: Assignment, working_directory: str) -> Bootstrap:
