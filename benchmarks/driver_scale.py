@@ -26,7 +26,7 @@ from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.writer import Journal
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_plan
 
 from .figure import Figure
@@ -72,7 +72,7 @@ def time_per_event_s(num_trials: int) -> float:
         curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
     )
     experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
-    suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
+    suggestions = SuggestionQueue(SearchAdapter(plan.searcher, plan.space, plan.request_for))
     with (
         tempfile.TemporaryDirectory() as directory,
         Journal(directory) as journal,

@@ -33,8 +33,8 @@ from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
-from tuner.restore.rebuild import rebuild
-from tuner.restore.snapshot_state import usable
+from tuner.restore.experiment import restore_plan
+from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_directory import write_declaration
 from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.storage.array_store import ObjectStore
@@ -80,9 +80,10 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     """Run the experiment until its driver vanishes."""
     plan = plan_for(num_trials, num_reports)
     write_declaration(plan, settings_for(plan), directory)
-    state = rebuild(
+    _, restored = restore_plan(
         plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))
-    ).state
+    )
+    state = restored.state
     executor = SimulatedExecutor(
         curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
     )
@@ -90,7 +91,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     callbacks, account = CallbackList([]), PersistenceAccount()
     with Journal(directory) as journal, CheckpointDeleter(journal) as cleaner:
         log = JournalLog(journal, cleaner, account)
-        suggestions = SuggestionQueue(state.proposer)
+        suggestions = SuggestionQueue(state.search_adapter)
         snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, account)
         observers = EventDispatch(
             suggestions, callbacks, state.experiment.trials, directory, "loss"
@@ -125,10 +126,10 @@ def come_back(directory: Path, num_trials: int) -> None:
     """Bring the experiment back, and print how long that took and how much memory this process has needed."""
     plan = plan_for(num_trials)
     start = time.perf_counter()
-    snapshot = usable(plan, directory)
+    snapshot = usable_snapshot(plan, directory)
     recover(directory, snapshot.last_sequence if snapshot else 0)
     read_declaration(directory)
-    rebuilt = rebuild(
+    _, restored = restore_plan(
         plan,
         directory,
         settings_for(plan),
@@ -136,7 +137,7 @@ def come_back(directory: Path, num_trials: int) -> None:
         ConfigCodec(plan.space, ObjectStore(directory)),
     )
     took_s = time.perf_counter() - start
-    assert len(rebuilt.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
+    assert len(restored.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
     print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 
 

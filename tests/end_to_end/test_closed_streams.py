@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.journal import writer
+from tuner.journal import reader
 
 SCRIPT = Path(__file__).with_name("scripts") / "closed_streams.py"
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_an_experiment_runs_without_its_standard_streams(redirections, tmp_path)
     for trial_id in ("t00000", "t00001"):
         assert (tmp_path / "e" / trial_id / "stdout").read_text() == "printed\n"
         assert (tmp_path / "e" / trial_id / "stderr").read_text() == "written\n"
-    assert sum(record["k"] == "result" for record in writer.read(tmp_path / "e")) == 6
+    assert sum(record["k"] == "result" for record in reader.read(tmp_path / "e")) == 6
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])

@@ -88,7 +88,7 @@ class Experiment:
     def __init__(self, watch, num_over, num_live, words_s):
         self.watch, self.words_s = watch, words_s
         self.spent_s = 0.0
-        self.can_be_put_down = True
+        self.keeps_state = True
         self.experiment = SimpleNamespace(
             trials=[
                 SimpleNamespace(
@@ -102,10 +102,10 @@ class Experiment:
             ]
         )
 
-    def put_down(self):
+    def state_dict(self):
         return {}
 
-    def words_for(self, trial):
+    def trial_json(self, trial):
         self.watch.now_s += self.words_s
         self.spent_s += self.words_s
         return b"{}"

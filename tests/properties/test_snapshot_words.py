@@ -13,7 +13,7 @@ from tuner.driver import snapshots
 from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.restore.snapshot_state import State
+from tuner.restore.snapshot_state import ExperimentState
 
 
 class Journal:
@@ -78,7 +78,7 @@ def go_back(trials, at):
         trials[at % len(trials)].graft.checkpoint.index -= 1
 
 
-def words_for(trial):
+def trial_json(trial):
     index = trial.graft.checkpoint.index if trial.graft else None
     return json.dumps(
         [
@@ -119,9 +119,9 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
     trials = []
     state = SimpleNamespace(
         experiment=SimpleNamespace(trials=trials),
-        can_be_put_down=True,
-        put_down=dict,
-        words_for=words_for,
+        keeps_state=True,
+        state_dict=dict,
+        trial_json=trial_json,
     )
     log = SimpleNamespace(journal=Journal(), settle=Journal().settle)
     snapshots.identity, identity = (lambda _: {}), snapshots.identity
@@ -141,17 +141,17 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
         if change:
             change(trials, at)
         elif taken._find_words(is_last=True):
-            assert taken._all_words() == [words_for(trial) for trial in trials]
+            assert taken._all_words() == [trial_json(trial) for trial in trials]
 
 
 def test_the_words_for_a_trial_take_as_much_memory_as_they_have_characters():
     trial = Trial("t00000", {"lr": 0.1}, {"cpu": 1.0})
     trial.last_result = {f"metric_{number}": 0.5 for number in range(30)}
-    state = State(None, None, SimpleNamespace(encode=dict))
-    state.words_for(trial)
+    state = ExperimentState(None, None, SimpleNamespace(encode=dict))
+    state.trial_json(trial)
     tracemalloc.start()
     try:
-        words = [state.words_for(trial) for _ in range(50)]
+        words = [state.trial_json(trial) for _ in range(50)]
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

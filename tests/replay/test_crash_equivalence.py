@@ -16,11 +16,14 @@ from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial_json import trial_fields
-from tuner.journal import records, writer
-from tuner.restore.replay import replay
-from tuner.restore.search_adapter import Proposer
+from tuner.journal import reader, records
+from tuner.restore.experiment import restore_experiment
+from tuner.restore.search_adapter import SearchAdapter
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage import strict_json
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
 SCHEDULERS = {
@@ -90,9 +93,10 @@ def fold(plan, directory, num_read):
         plan.stopper,
     )
     experiment.num_read = num_read
-    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-    replay(directory, experiment, proposer)
-    return experiment, proposer
+    search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
+    configs = ConfigCodec(plan.space, ObjectStore(directory))
+    restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
+    return experiment, search_adapter
 
 
 CASES = [
@@ -145,9 +149,9 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
     table = strict_json.dumps([trial_fields(trial) for trial in grid.trials], strict_json.opaque)
     num_events, num_read = 1, 0
     while num_read < num_events:
-        experiment, proposer = fold(plan(), directory, num_read)
+        experiment, search_adapter = fold(plan(), directory, num_read)
         assert experiment.differences == []
-        assert proposer.foreign == {}
+        assert search_adapter.foreign == {}
         assert (
             strict_json.dumps(
                 [trial_fields(trial) for trial in experiment.trials], strict_json.opaque
@@ -156,7 +160,7 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
         )
         num_events, num_read = experiment.num_events, num_read + 1
     assert num_events > (20 if scheduler == "replay" else 60)
-    bodies = [body for body in writer.read(directory) if records.is_event(body)]
+    bodies = [body for body in reader.read(directory) if records.is_event(body)]
     assert EXPECTED.get(scheduler, set()) <= {
         type(said.decision).__name__ for body in bodies for said in records.decode(body)[2]
     }

@@ -5,7 +5,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, OptunaSearch
-from tuner.journal import records, writer
+from tuner.journal import reader, records
 from tuner.testing import simulate
 
 TIMES_AND_PLACES = [
@@ -61,7 +61,7 @@ def run_really(executor, directory, **declared):
         failure_config=tune.FailureConfig(max_failures=1),
     )
     grid = tune.Tuner(learn, **arguments(**declared), run_config=run_config).fit()
-    bodies = [body for body in writer.read(directory / executor) if records.is_event(body)]
+    bodies = [body for body in reader.read(directory / executor) if records.is_event(body)]
     return grid, [said.decision for body in bodies for said in records.decode(body)[2]]
 
 

@@ -28,7 +28,7 @@ from tuner.driver.driver import Driver
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 
 WHY = Reason("test")
 
@@ -100,7 +100,7 @@ def driver_of(
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
-    suggestions = SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}))
+    suggestions = SuggestionQueue(SearchAdapter(searcher, {}, lambda config: {"cpu": 1.0}))
     observers = EventDispatch(
         suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None
     )

@@ -14,10 +14,10 @@ from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial_json import trial_fields
 from tuner.driver.snapshots import Snapshots, fixed_period_s
-from tuner.journal import completeness, writer
+from tuner.journal import completeness, reader
 from tuner.journal import snapshot_files as storage
-from tuner.restore.rebuild import rebuild
-from tuner.restore.snapshot_state import usable
+from tuner.restore.experiment import restore_plan
+from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage import strict_json
 from tuner.storage.array_store import ObjectStore
@@ -108,22 +108,23 @@ def has_written(snapshots):
     return False
 
 
-def rebuilt(arguments, directory, snapshot, trainable=learn):
+def restored_from(arguments, directory, snapshot, trainable=learn):
     declaration = read_declaration(directory)
     plan = with_seed(
         make_plan(trainable, *arguments().values()), declaration["seed"], declaration["id"]
     )
     plan.connect()
     settings = ExperimentSettings.from_fields(declaration["settings"])
-    return rebuild(
+    _, restored = restore_plan(
         plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory))
     )
+    return restored
 
 
-def portrait(rebuilt):
-    trials = [trial_fields(trial) for trial in rebuilt.state.experiment.trials]
-    paths = [trial.local_path for trial in rebuilt.state.experiment.trials]
-    return strict_json.dumps([trials, paths, rebuilt.state.put_down()], strict_json.opaque)
+def portrait(restored):
+    trials = [trial_fields(trial) for trial in restored.state.experiment.trials]
+    paths = [trial.local_path for trial in restored.state.experiment.trials]
+    return strict_json.dumps([trials, paths, restored.state.state_dict()], strict_json.opaque)
 
 
 def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_path, monkeypatch):
@@ -132,12 +133,12 @@ def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_
     directory = tmp_path / "e"
     paths = sorted((directory / "snapshot").iterdir())
     assert len(paths) == grid.persistence.num_snapshots > 3
-    expected = portrait(rebuilt(arguments, directory, None))
+    expected = portrait(restored_from(arguments, directory, None))
     for path in paths:
         body = strict_json.unseal(path.read_bytes())
         assert (
             portrait(
-                rebuilt(
+                restored_from(
                     arguments, directory, storage.Snapshot(body["last_sequence"], body["state"])
                 )
             )
@@ -183,10 +184,10 @@ def test_behind_every_snapshot_every_scheduler_decides_as_it_did(
     directory = tmp_path / "e"
     paths = sorted((directory / "snapshot").iterdir())
     assert len(paths) > 3
-    expected = portrait(rebuilt(arguments, directory, None, Learner))
+    expected = portrait(restored_from(arguments, directory, None, Learner))
     for path in paths:
         body = strict_json.unseal(path.read_bytes())
-        found = rebuilt(
+        found = restored_from(
             arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]), Learner
         )
         assert found.state.experiment.policies.num_deviations == 0
@@ -216,11 +217,11 @@ def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, 
     grid = tune.Tuner(learn, **arguments()).fit()
     directory = tmp_path / "e"
     [path] = (directory / "snapshot").iterdir()
-    expected = portrait(rebuilt(arguments, directory, None))
+    expected = portrait(restored_from(arguments, directory, None))
     snapshot = storage.load_newest(directory)
     snapshot.state["trials"][3]["status"] = "DANCING"
     with caplog.at_level(logging.WARNING, "tuner"):
-        assert portrait(rebuilt(arguments, directory, snapshot)) == expected
+        assert portrait(restored_from(arguments, directory, snapshot)) == expected
     assert "does not fit" in caplog.text
     path.write_bytes(path.read_bytes().replace(b"TERMINATED", b"TERMINATOR", 1))
     with pytest.warns(RuntimeWarning, match="damaged"):
@@ -243,17 +244,17 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
     assert [result.metrics["training_iteration"] for result in again] == [
         result.metrics["training_iteration"] for result in grid
     ]
-    assert not stale.exists() or int(stale.stem) <= sum(1 for _ in writer.read(directory))
-    expected = portrait(rebuilt(arguments, directory, None))
-    assert portrait(rebuilt(arguments, directory, storage.load_newest(directory))) == expected
+    assert not stale.exists() or int(stale.stem) <= sum(1 for _ in reader.read(directory))
+    expected = portrait(restored_from(arguments, directory, None))
+    assert portrait(restored_from(arguments, directory, storage.load_newest(directory))) == expected
 
 
 def test_another_scheduler_hears_of_the_whole_past(arguments, tmp_path):
     tune.Tuner(learn, **arguments()).fit()
     plan = make_plan(learn, *arguments().values())
-    assert usable(plan, tmp_path / "e")
+    assert usable_snapshot(plan, tmp_path / "e")
     other = ASHAScheduler(max_t=9) if isinstance(plan.scheduler, FIFOScheduler) else FIFOScheduler()
-    assert usable(dataclasses.replace(plan, scheduler=other), tmp_path / "e") is None
+    assert usable_snapshot(dataclasses.replace(plan, scheduler=other), tmp_path / "e") is None
 
 
 class Forgetful(FIFOScheduler.__base__):

@@ -23,9 +23,9 @@ from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.writer import Journal
-from tuner.restore.replay import replay
-from tuner.restore.search_adapter import Proposer
-from tuner.restore.snapshot_state import State, take_up
+from tuner.restore.experiment import restore_experiment
+from tuner.restore.search_adapter import SearchAdapter
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_plan
 from tuner.storage import strict_json
 from tuner.storage.array_store import ObjectStore
@@ -91,7 +91,7 @@ def held(**options):
     return (
         searcher,
         caller,
-        SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}), caller),
+        SuggestionQueue(SearchAdapter(searcher, {}, lambda config: {"cpu": 1.0}), caller),
     )
 
 
@@ -137,9 +137,9 @@ def test_a_searcher_that_answers_at_once_is_waited_for():
 
 def test_a_searcher_without_use_for_results_is_not_called_with_them():
     searcher = BasicVariantGenerator()
-    assert Proposer(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is None
+    assert SearchAdapter(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is None
     searcher.on_trial_result = lambda trial_id, result: None
-    assert Proposer(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is not None
+    assert SearchAdapter(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is not None
 
 
 def test_what_the_searcher_refuses_it_refuses_for_all_that_wait_in_one_piece():
@@ -239,8 +239,10 @@ def plan_with(searcher, num_trials):
 
 def new_state(plan, directory):
     experiment = Experiment(plan.settings({"cpu": 3.0}), plan.scheduler, plan.stopper)
-    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-    return State(experiment, proposer, ConfigCodec(plan.space, ObjectStore(directory)))
+    search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
+    return ExperimentState(
+        experiment, search_adapter, ConfigCodec(plan.space, ObjectStore(directory))
+    )
 
 
 def live(directory, seed, *, options, stops_after=None):
@@ -252,7 +254,7 @@ def live(directory, seed, *, options, stops_after=None):
     executor = Unhurried(
         caller, chance, capacity={"cpu": 3.0}, duration_s=lambda config, _: 0.5 + config["x"]
     )
-    queue = SuggestionQueue(state.proposer, caller, executor.wake)
+    queue = SuggestionQueue(state.search_adapter, caller, executor.wake)
     turns, num_snapshots = itertools.count(), 0
     with Journal(directory, sync="process") as journal, CheckpointDeleter(journal) as cleaner:
         log = JournalLog(journal, cleaner, configs=state.configs)
@@ -269,9 +271,9 @@ def live(directory, seed, *, options, stops_after=None):
             ):
                 log.settle()
                 trials = [
-                    strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials
+                    strict_json.loads(state.trial_json(trial)) for trial in state.experiment.trials
                 ]
-                parts = {**state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
+                parts = {**state.state_dict(), "elapsed_s": elapsed_s, "trials": trials}
                 snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
                 num_snapshots += 1
 
@@ -305,8 +307,8 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
 
     again = Listens(**options)
     state = new_state(plan_with(again, 12), tmp_path)
-    replay(tmp_path, state.experiment, state.proposer, state.configs)
-    assert state.proposer.foreign == {}
+    restore_experiment(tmp_path, state)
+    assert state.search_adapter.foreign == {}
     # What was asked last may not have been answered before the end; and a search that has ended is not asked to end again.
     unanswered = [each for each in heard if each not in again.heard]
     assert len(unanswered) <= 1
@@ -318,9 +320,6 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
         third = Listens(**options)
         state = new_state(plan_with(third, 12), tmp_path)
         newest = snapshot_files.load_newest(tmp_path)
-        take_up(newest, state, tmp_path)
-        replay(
-            tmp_path, state.experiment, state.proposer, state.configs, after=newest.last_sequence
-        )
+        restore_experiment(tmp_path, state, newest)
         assert [each for each in third.heard if each not in unanswered] == again.heard
-        assert state.proposer.foreign == {}
+        assert state.search_adapter.foreign == {}

@@ -6,9 +6,12 @@ from tests.replay.others import OTHERS, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import stopper_from
-from tuner.restore.replay import replay
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.experiment import restore_experiment
+from tuner.restore.search_adapter import SearchAdapter
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import derived_seed
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
 
@@ -65,15 +68,13 @@ def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     again.set_search_properties(
         "loss", "min", space, seed=derived_seed(declaration["seed"], "searcher"), num_samples=8
     )
-    proposer = Proposer(again, space, lambda config: {"cpu": 1.0})
+    search_adapter = SearchAdapter(again, space, lambda config: {"cpu": 1.0})
     scheduler = OTHERS["promotion"]()
     scheduler.set_search_properties("loss", "min", seed=0)
-    replay(
-        directory,
-        Experiment(
-            ExperimentSettings.from_fields(declaration["settings"]), scheduler, stopper_from(None)
-        ),
-        proposer,
+    experiment = Experiment(
+        ExperimentSettings.from_fields(declaration["settings"]), scheduler, stopper_from(None)
     )
-    assert proposer.foreign == {}
+    configs = ConfigCodec(space, ObjectStore(directory))
+    restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
+    assert search_adapter.foreign == {}
     assert again.heard == searcher.heard

@@ -16,7 +16,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import CheckpointRecord
 from tuner.driver.control import RequestHandler, RequestQueue
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 from tuner.storage.control_requests import ControlRequest, Verb
 
 
@@ -47,9 +47,9 @@ class Talk:
         self.core.begin(1)
         searcher = BasicVariantGenerator()
         searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
-        self.proposer = Proposer(searcher, {}, request_for)
+        self.search_adapter = SearchAdapter(searcher, {}, request_for)
         self.desk = Desk()
-        self.control = RequestHandler(self.core.experiment, self.proposer, [self.desk])
+        self.control = RequestHandler(self.core.experiment, self.search_adapter, [self.desk])
 
     def turn(self):
         """Let the wishes happen; return the events."""
@@ -103,7 +103,7 @@ def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
         "f00000",
         "f00000 goes on from checkpoint 4 of t00000",
     )
-    assert "f00000" in talk.proposer.foreign
+    assert "f00000" in talk.search_adapter.foreign
 
 
 def test_a_donor_that_saves_on_demand_is_asked_to_once_and_waited_for():

@@ -32,7 +32,7 @@ class Experiment:
 
     def __init__(self, watch):
         self.watch = watch
-        self.can_be_put_down = True
+        self.keeps_state = True
         self.experiment = SimpleNamespace(
             trials=[
                 SimpleNamespace(
@@ -42,10 +42,10 @@ class Experiment:
             ]
         )
 
-    def put_down(self):
+    def state_dict(self):
         return {}
 
-    def words_for(self, trial):
+    def trial_json(self, trial):
         self.watch.now_s += WORDS_S
         return b"{}"
 

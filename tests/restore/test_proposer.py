@@ -5,7 +5,7 @@ import pytest
 from searchers import Searcher
 from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.trial import Failure, TerminationReason, Trial
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 
 
 class Listens(Searcher):
@@ -25,8 +25,8 @@ class Listens(Searcher):
         self.heard.append(("failed" if error else "complete", trial_id))
 
 
-def tell(proposer, notice):
-    if call := proposer.call_for(notice):
+def tell(search_adapter, notice):
+    if call := search_adapter.call_for(notice):
         call()
 
 
@@ -35,22 +35,22 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
     is_awaited, end
 ):
     searcher = Listens()
-    proposer = Proposer(searcher, {}, lambda config: {})
-    proposer.disown("t0", is_awaited=is_awaited)
+    search_adapter = SearchAdapter(searcher, {}, lambda config: {})
+    search_adapter.disown("t0", is_awaited=is_awaited)
     foreign, own = Trial("t0", {}, {}), Trial("t1", {}, {})
     for trial in (foreign, own):
         trial.ending = TerminationReason.COMPLETED
-        tell(proposer, ResultRecorded(trial, {}, {}))
-        tell(proposer, TrialPaused(trial))
-        tell(proposer, AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
-        tell(proposer, TrialEnded(trial))
+        tell(search_adapter, ResultRecorded(trial, {}, {}))
+        tell(search_adapter, TrialPaused(trial))
+        tell(search_adapter, AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
+        tell(search_adapter, TrialEnded(trial))
     assert searcher.heard == [*end, ("result", "t1"), ("pause", "t1", None), ("complete", "t1")]
 
 
 def test_a_pause_is_told_with_the_last_result_flattened():
     searcher, trial = Listens(), Trial("t0", {}, {})
     trial.last_result = {"loss": 1.0, "val": {"loss": 2.0}}
-    call = Proposer(searcher, {}, lambda config: {}).call_for(TrialPaused(trial))
+    call = SearchAdapter(searcher, {}, lambda config: {}).call_for(TrialPaused(trial))
     trial.last_result = {"loss": 0.5}  # it has gone on before the searcher has time to hear of it
     call()
     assert searcher.heard == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]

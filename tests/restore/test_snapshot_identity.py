@@ -8,7 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
 from tuner.journal.snapshot_files import load_newest, write_parts
-from tuner.restore.snapshot_state import usable
+from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_spec import make_plan
 from tuner.storage import strict_json
 
@@ -48,7 +48,7 @@ def directory(tmp_path, monkeypatch):
 def is_usable(directory, **changes):
     plan = make_plan(learn, *declared(**changes).values())
     plan.connect()
-    return usable(plan, Path(directory)) is not None
+    return usable_snapshot(plan, Path(directory)) is not None
 
 
 def test_the_same_declaration_and_more_samples_of_it_go_on_from_the_snapshot(directory):

@@ -1,7 +1,7 @@
 """One driver process: restores what the last one has left, and runs the experiment.
 
 This is the only module of the simulation that puts the parts of the engine together, as
-`tuner.driver.run` and `tuner.restore.rebuild` do for real files. Snapshots are taken at random
+`tuner.driver.run` does for real files. Snapshots are taken at random
 turns and written at once, where `tuner.driver.snapshots` has a clock and a thread.
 """
 
@@ -29,10 +29,11 @@ from tuner.journal import completeness, snapshot_files
 from tuner.journal.completeness import Known
 from tuner.journal.reader import recover
 from tuner.journal.segments import START
+from tuner.journal.snapshot_files import Snapshot
 from tuner.journal.writer import Journal
-from tuner.restore.replay import Replayed, replay
-from tuner.restore.search_adapter import Proposer
-from tuner.restore.snapshot_state import State, take_up
+from tuner.restore.experiment import Restored, restore_experiment
+from tuner.restore.search_adapter import SearchAdapter
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.config import ResumeConfig
 from tuner.storage import strict_json
 from tuner.storage.array_store import ObjectStore
@@ -80,9 +81,9 @@ class DriverProcess:
             METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials
         )
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
-        proposer = Proposer(searcher, _SPACE, lambda _: _REQUEST)
-        self._state = State(
-            self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(env.directory))
+        search_adapter = SearchAdapter(searcher, _SPACE, lambda _: _REQUEST)
+        self._state = ExperimentState(
+            self.experiment, search_adapter, ConfigCodec(_SPACE, ObjectStore(env.directory))
         )
 
     @property
@@ -99,7 +100,7 @@ class DriverProcess:
     def run(self) -> None:
         """Restore the experiment and run it until it ends or the driver is killed."""
         env, scenario = self._env, self._env.scenario
-        tail, past = (START, self._replayed()) if env.driver_number == 1 else self._restored()
+        tail, past = (START, self._replayed(None)) if env.driver_number == 1 else self._restored()
         self._check_restored()
         journal = Journal(
             env.directory,
@@ -119,16 +120,13 @@ class DriverProcess:
             self._drive(journal, deletions, past)
         self._has_ended = True
 
-    def _restored(self) -> tuple[Any, Replayed]:
+    def _restored(self) -> tuple[Any, Restored]:
         env = self._env
         mark, disk, now = env.mark(), env.disk, env.boot_id
         tail, lacks = completeness.checked_end(env.directory, mark, disk=disk, now=now)
         newest = snapshot_files.load_newest(env.directory, disk)
-        if newest is None:
-            past = self._replayed()
-        else:
-            env.seen["restored from a snapshot"] += 1
-            past = self._replayed(newest.last_sequence, take_up(newest, self._state, env.directory))
+        env.seen["restored from a snapshot"] += newest is not None
+        past = self._replayed(newest)
         lacks += completeness.settled(
             env.directory, mark, self.experiment.trials, tail, disk=disk, now=now
         )
@@ -142,15 +140,10 @@ class DriverProcess:
         tail = recover(env.directory, disk=disk)
         return tail._replace(epoch=max(tail.epoch, mark.epoch)), past
 
-    def _replayed(self, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
-        return replay(
-            self._env.directory,
-            self.experiment,
-            self._state.proposer,
-            after=after,
-            elapsed_s=elapsed_s,
-            recent_s=RECENT_S,
-            disk=self._env.disk,
+    def _replayed(self, snapshot: Snapshot | None) -> Restored:
+        env = self._env
+        return restore_experiment(
+            env.directory, self._state, snapshot, recent_s=RECENT_S, disk=env.disk
         )
 
     def _check_restored(self) -> None:
@@ -169,7 +162,7 @@ class DriverProcess:
                 self._before, invariants.comparable_state(self.experiment, self.scheduler)
             )
 
-    def _drive(self, journal: Journal, deletions: DeletionProbe, past: Replayed) -> None:
+    def _drive(self, journal: Journal, deletions: DeletionProbe, past: Restored) -> None:
         env = self._env
         workers = FaultyExecutor(env)
         storage_retry = StorageRetry(_RETRY_S, clock=workers.clock, sleep=env.sleep)
@@ -181,7 +174,7 @@ class DriverProcess:
             [NoticeProbe(env), FragileCallback(env.faults, env.step), *loggers]
         )
         caller = DelayedCaller(env, workers) if env.scenario.is_search_slow else None
-        suggestions = SuggestionQueue(self._state.proposer, caller, workers.wake)
+        suggestions = SuggestionQueue(self._state.search_adapter, caller, workers.wake)
         observers = EventDispatch(
             suggestions, callbacks, self.experiment.trials, env.directory, METRIC
         )
@@ -197,7 +190,7 @@ class DriverProcess:
             elapsed_s=past.elapsed_s,
             tick_s=None,
             control=RequestHandler(
-                self.experiment, self._state.proposer, [SimulatedUser(env, self.experiment)]
+                self.experiment, self._state.search_adapter, [SimulatedUser(env, self.experiment)]
             ),
         )
 
@@ -221,7 +214,7 @@ class DriverProcess:
                 env.step()
                 env.logs.close()
 
-    def _begin_logs(self, logs: VirtualLogFiles, observers: EventDispatch, past: Replayed) -> None:
+    def _begin_logs(self, logs: VirtualLogFiles, observers: EventDispatch, past: Restored) -> None:
         observers.begin_experiment(mode=MODE, space=_SPACE)
         if self._env.driver_number > 1:
             trials = self.experiment.trials
@@ -239,9 +232,9 @@ class DriverProcess:
         with contextlib.suppress(StorageError):
             log.settle()
             trials = [
-                strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials
+                strict_json.loads(self._state.trial_json(trial)) for trial in self.experiment.trials
             ]
-            state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
+            state = {**self._state.state_dict(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
             snapshot_files.write(
                 env.directory,

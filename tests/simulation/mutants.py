@@ -56,8 +56,8 @@ DRIVER = _of(
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
     (
-        "[*requests, *answers, *self._proposer.take(), *events]",
-        "[*requests, *self._proposer.take(), *events]",
+        "[*requests, *answers, *self._suggestions.take(), *events]",
+        "[*requests, *self._suggestions.take(), *events]",
         "I9",
     ),
     ("self._answers += [lost, WorkerExited", "self._answers += [WorkerExited", "I9"),
@@ -243,8 +243,12 @@ CODEC = _of(
 )  # fmt: skip
 
 REPLAY = _of(
-    "tuner/restore/replay.py",
-    ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
+    "tuner/restore/experiment.py",
+    (
+        "    return Restored(state, elapsed_s, recent)",
+        "    return Restored(state, 0.0, recent)",
+        "I14 I20",
+    ),
     ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
     (
         "outcome = experiment.handle(event, elapsed_s, recorded)",
@@ -262,8 +266,8 @@ REPLAY = _of(
 
 SNAPSHOTS = _of(
     "tuner/restore/snapshot_state.py",
-    ('        policies.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
-    ('        self.proposer.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
+    ('            policies.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
+    ('            self.search.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
 ) + _of(
     "tuner/core/trial_json.py",
     ('trial.attempt = fields["attempt"]', "trial.attempt = 0", "I7 I13"),

@@ -22,14 +22,14 @@ from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Trial
-from tuner.core.trial_json import trial_from
-from tuner.errors import StorageError, TunerError
-from tuner.journal import records
-from tuner.journal.reader import read_events
+from tuner.errors import StorageError
 from tuner.journal.rows import JournalRows, Rows, histories_of
-from tuner.journal.snapshot_files import Snapshot, load_newest
+from tuner.journal.snapshot_files import load_newest
+from tuner.restore.experiment import restore_experiment
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.storage.array_store import ObjectStore
 from tuner.storage.checkpoints import locate
+from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import Owner, driver_of
@@ -87,84 +87,35 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     driver = driver_of(path)
     declaration = read_declaration(path)
     objects = ObjectStore(path)
-    experiment, elapsed_s = _replayed(
-        path, declaration, decode or (lambda config: _readable(config, objects))
-    )
-    for trial in experiment.trials:
-        locate(
-            trial,
-            trial_directory(path, trial.trial_id),
-            str((declaration.get("trainable") or {}).get("name") or ""),
-        )
-    return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
-
-
-def _replayed(
-    path: Path, declaration: Mapping[str, Any], decode: Decode
-) -> tuple[Experiment, float]:
-    """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
     with warnings.catch_warnings():
-        # A driver removes the older one while we look at it; and whoever restores is told of a
-        # damaged one.
+        # A driver removes the older one while we look at it; a restore warns of a damaged one.
         warnings.simplefilter("ignore", RuntimeWarning)
         snapshot = load_newest(path)
-    if snapshot is not None:
-        try:
-            experiment, elapsed_s = _from_snapshot(snapshot, declaration, decode)
-            return experiment, _replay_events(
-                experiment, path, decode, snapshot.last_sequence, elapsed_s
-            )
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            pass  # another release has put it down; the journal still tells everything
-    experiment = _new_experiment(declaration)
-    return experiment, _replay_events(experiment, path, decode)
+    restored = restore_experiment(
+        path,
+        _new_state(declaration, objects),
+        snapshot,
+        fallback=lambda: _new_state(declaration, objects),  # another release has written it
+        decode=decode or (lambda config: _readable(config, objects)),
+    )
+    experiment = restored.state.experiment
+    trainable_name = str((declaration.get("trainable") or {}).get("name") or "")
+    for trial in experiment.trials:
+        locate(trial, trial_directory(path, trial.trial_id), trainable_name)
+    return StoredExperiment(path, declaration, experiment, restored.elapsed_s, driver)
 
 
-def _new_experiment(declaration: Mapping[str, Any]) -> Experiment:
+def _new_state(declaration: Mapping[str, Any], objects: ObjectStore) -> ExperimentState:
     try:
         settings = ExperimentSettings.from_fields(declaration["settings"])
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise StorageError(
-            f"the declaration is not as this release writes it ({cause!r}); it has to be whole to read the experiment"
+            f"the declaration is not as this release writes it ({cause!r}); it has to be whole to "
+            "read the experiment"
         ) from cause
-    # What was decided is read, not asked for again: whoever sits in the scheduler's place only
-    # listens.
-    return Experiment(settings, FIFOScheduler(), NoopStopper())
-
-
-def _from_snapshot(
-    snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode
-) -> tuple[Experiment, float]:
-    experiment = _new_experiment(declaration)
-    trials = [trial_from(fields, decode) for fields in snapshot.state["trials"]]
-    experiment.load_state_dict(snapshot.state["experiment"], trials)
-    return experiment, float(snapshot.state["elapsed_s"])
-
-
-def _replay_events(
-    experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0
-) -> float:
-    """Fold what has happened after a record into the experiment, and return its running time then."""
-    for past in read_events(path, after, elapsed_s):
-        elapsed_s = past.at_s
-        if past.event is None:
-            continue
-        event, recorded = records.with_configs(past.event, past.recorded, decode)
-        try:
-            experiment.handle(event, elapsed_s, recorded)
-        except (
-            TunerError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ) as cause:
-            raise StorageError(
-                f"the journal of {str(path)!r} tells what cannot have happened: {event!r:.200} ({cause!r:.200})"
-            ) from cause
-    return elapsed_s
+    # Decisions are read from the journal, so any scheduler and stopper will do: they only listen.
+    experiment = Experiment(settings, FIFOScheduler(), NoopStopper())
+    return ExperimentState(experiment, None, ConfigCodec({}, objects))
 
 
 def _readable(config: Mapping[str, Any], objects: ObjectStore) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tuner.core import events as ev
 from tuner.core.experiment import Experiment
 from tuner.core.manual_control import next_fork_id, with_changes
 from tuner.core.trial import Status, Trial, WorkerState
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
 
 _STOPPING: Final = ControlReply(
@@ -120,15 +120,15 @@ class RequestHandler:
 
     Args:
         experiment: The experiment.
-        proposer: Adapter of the searcher, which knows the resources of a trial.
+        search_adapter: Adapter of the searcher, which knows the resources of a trial.
         sources: Where requests come from.
     """
 
     def __init__(
-        self, experiment: Experiment, proposer: Proposer, sources: Sequence[Source]
+        self, experiment: Experiment, search_adapter: SearchAdapter, sources: Sequence[Source]
     ) -> None:
         self._experiment = experiment
-        self._proposer = proposer
+        self._search_adapter = search_adapter
         self._sources = sources
         self._waiting: list[PendingRequest] = []
         """Requests to fork trials that have been asked to save a checkpoint first."""
@@ -184,7 +184,7 @@ class RequestHandler:
             return
         yield event
         if isinstance(event, ev.TrialForked):
-            self._proposer.disown(event.trial_id, is_awaited=False)
+            self._search_adapter.disown(event.trial_id, is_awaited=False)
         trial = self._experiment.trial_table[event.trial_id]
         self._granted.append(
             (
@@ -217,7 +217,7 @@ class RequestHandler:
             else donor.checkpoint_index
         )
         resources = (
-            dict(self._proposer.request_for(with_changes(donor.config, request.changes)))
+            dict(self._search_adapter.request_for(with_changes(donor.config, request.changes)))
             if donor
             else {}
         )

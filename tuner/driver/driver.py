@@ -107,7 +107,7 @@ class Driver:
         experiment: The state, fresh or replayed.
         executor: Where trials run.
         log: Where events are written before commands are carried out.
-        proposer: Proposes configurations.
+        suggestions: Proposes configurations.
         observers: Receives notices.
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; called
@@ -131,7 +131,7 @@ class Driver:
         experiment: Experiment,
         executor: Executor,
         log: EventLog,
-        proposer: SuggestionSource,
+        suggestions: SuggestionSource,
         observers: NoticeListener,
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
@@ -147,7 +147,7 @@ class Driver:
         self._experiment = experiment
         self._executor = executor
         self._log = log
-        self._proposer = proposer
+        self._suggestions = suggestions
         self._observers = observers
         self._delete_checkpoint = delete_checkpoint
         self._find_damage = find_damage
@@ -196,7 +196,7 @@ class Driver:
             self._check_time_limit()
             answers, self._answers = self._answers, []
             requests, self._requests = self._requests, []
-            self._turn([*requests, *answers, *self._proposer.take(), *events])
+            self._turn([*requests, *answers, *self._suggestions.take(), *events])
         self._settle_searcher()
         self._log.flush()
 
@@ -231,11 +231,11 @@ class Driver:
     def _settle_searcher(self) -> None:
         """Pass the last notices to the searcher; a stopped experiment waits for it only briefly."""
         is_stopped = self._experiment.stop_reason is not None
-        self._proposer.settle(_LAST_ANSWER_S if is_stopped else 0.0)
-        if answers := [*self._answers, *self._proposer.take()]:
+        self._suggestions.settle(_LAST_ANSWER_S if is_stopped else 0.0)
+        if answers := [*self._answers, *self._suggestions.take()]:
             self._answers = []
             self._turn(answers)
-        while not (self._proposer.settle(_LOOK_S) or is_stopped or self._requests):
+        while not (self._suggestions.settle(_LOOK_S) or is_stopped or self._requests):
             pass
 
     @property
@@ -335,8 +335,8 @@ class Driver:
             if isinstance(command, DeleteCheckpoint):
                 self._delete_checkpoint(command.trial_id, command.checkpoint)
         if self._experiment.stop_reason:
-            self._proposer.withdraw()
-        self._answers += self._proposer.ask(
+            self._suggestions.withdraw()
+        self._answers += self._suggestions.ask(
             [command.trial_id for command in commands if isinstance(command, AskSearcher)]
         )
 

@@ -47,10 +47,10 @@ from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
 from tuner.restore.arguments import restore_line
+from tuner.restore.experiment import Restored, restore_plan
 from tuner.restore.log_repair import mend_logs
-from tuner.restore.rebuild import Rebuilt, rebuild
 from tuner.restore.resume_command import resume_line
-from tuner.restore.snapshot_state import usable
+from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.config import ResumeConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.environment import EnvironmentRecorder
@@ -212,9 +212,10 @@ class Run:
             with (
                 rare_garbage_collection()
             ):  # half a million objects come into being, and none of them is garbage
-                tail, rebuilt = self._taken_up(self._resumption, configs)
+                tail, restored_plan, restored = self._restore(self._resumption, configs)
         else:
-            tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
+            tail = START
+            restored_plan, restored = restore_plan(plan, directory, settings, None, configs)
         with (
             Journal(
                 directory,
@@ -226,26 +227,26 @@ class Run:
             CheckpointDeleter(journal) as cleaner,
         ):
             rewrite_declaration(plan, directory, journal.epoch)
-            stage = _Stage(rebuilt, executor, settings, journal, cleaner)
+            stage = _Stage(restored_plan, restored, executor, settings, journal, cleaner)
             earlier = [
                 (trial.trial_id, kept.index)
-                for trial in rebuilt.state.experiment.trials
+                for trial in restored.state.experiment.trials
                 for kept in trial.checkpoints
             ]
             return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
 
-    def _taken_up(
+    def _restore(
         self, resumption: Resumption, configs: ConfigCodec
-    ) -> tuple[JournalPosition, Rebuilt]:
+    ) -> tuple[JournalPosition, Plan, Restored]:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""
         plan, directory = self._plan, self._directory
         if resumption.salvage:
             salvage(directory)
         mark, is_salvage = read_mark(directory), resumption.salvage
         tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
-        snapshot = None if is_salvage else usable(plan, directory)
-        rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
-        trials = rebuilt.state.experiment.trials
+        snapshot = None if is_salvage else usable_snapshot(plan, directory)
+        plan, restored = restore_plan(plan, directory, resumption.settings, snapshot, configs)
+        trials = restored.state.experiment.trials
         lacks += completeness.settled(directory, mark, trials, tail, is_salvage=is_salvage)
         if lacks and not is_salvage:
             _log.warning("%s", completeness.explained(lacks, mark))
@@ -254,19 +255,19 @@ class Run:
             epoch=max(tail.epoch, mark.epoch)
         )  # where drivers are missing, none gets the epoch of one of them
         takeover_cleanup.sweep(directory, _recorded_checkpoints(trials, resumption))
-        return tail, rebuilt
+        return tail, plan, restored
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
-        experiment, settings, proposer = (
-            stage.rebuilt.state.experiment,
+        experiment, settings, search_adapter = (
+            stage.restored.state.experiment,
             stage.settings,
-            stage.rebuilt.state.proposer,
+            stage.restored.state.search_adapter,
         )
-        plan, directory = stage.rebuilt.plan, self._directory
+        plan, directory = stage.plan, self._directory
         account = PersistenceAccount()
         storage_retry = StorageRetry(plan.run.storage_retry_s)
         log = JournalLog(
-            stage.journal, stage.cleaner, account, stage.rebuilt.state.configs, storage_retry
+            stage.journal, stage.cleaner, account, stage.restored.state.configs, storage_retry
         )
         look = partial(
             look_at,
@@ -278,15 +279,15 @@ class Run:
         self._progress = lambda: look(driver.elapsed_s)
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
-        callbacks.set_state(stage.rebuilt.callbacks)
+        callbacks.set_state(stage.restored.callbacks)
         account.add_source(_costs_of(callbacks, self._callbacks))
         account.add_source(lambda: PersistenceCosts(thread_s=stage.cleaner.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
         caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
-        suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
+        suggestions = SuggestionQueue(search_adapter, caller, stage.executor.wake)
         snapshots = Snapshots(
-            directory, plan, stage.rebuilt.state, suggestions, callbacks, log, account
+            directory, plan, stage.restored.state, suggestions, callbacks, log, account
         )
         score = settings.checkpoints.retention.score_attribute
         observers = EventDispatch(
@@ -301,7 +302,7 @@ class Run:
             say=console.print_notice,
         )
         control = RequestHandler(
-            experiment, proposer, [self._request_queue, RequestInbox(directory)]
+            experiment, search_adapter, [self._request_queue, RequestInbox(directory)]
         )
         driver = Driver(
             experiment,
@@ -313,7 +314,7 @@ class Run:
             find_damage=store.find_damage,
             discard_unfinished=store.discard_unfinished,
             at_rest=snapshots.at_rest,
-            elapsed_s=stage.rebuilt.past.elapsed_s,
+            elapsed_s=stage.restored.elapsed_s,
             control=control,
             leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
             in_microseconds=True,
@@ -407,7 +408,7 @@ class Run:
 
     def _begin(self, observers: EventDispatch, stage: _Stage) -> None:
         """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
-        plan, trials = stage.rebuilt.plan, stage.rebuilt.state.experiment.trials
+        plan, trials = stage.plan, stage.restored.state.experiment.trials
         observers.begin_experiment(
             stop=plan.run.stop,
             num_samples=plan.tune.num_samples,
@@ -429,7 +430,7 @@ class Run:
             rows = JournalRows(self._directory, histories_of(trials))
             if self._policies:
                 self._policies.mend(self._directory, trials)
-            mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
+            mend_logs(self._callbacks, trials, rows, stage.restored.recent)
 
 
 def _how_to_continue(directory: Path, plan: Plan) -> str:
@@ -443,18 +444,18 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     """Return what a stored experiment has come to, without running or changing anything.
 
     Raises:
-        StorageError: If it cannot be rebuilt from its journal.
+        StorageError: If it cannot be restored from its journal.
     """
     plan = plan.copy()
     plan.connect()
-    rebuilt = rebuild(
+    _, restored = restore_plan(
         plan,
         directory,
         resumption.settings,
-        usable(plan, directory),
+        usable_snapshot(plan, directory),
         ConfigCodec(plan.space, ObjectStore(directory)),
     )
-    return Finished(directory, rebuilt.state.experiment.trials)
+    return Finished(directory, restored.state.experiment.trials)
 
 
 def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
@@ -495,7 +496,8 @@ def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
 class _Stage:
     """What is ready before the driver takes over: the experiment as its directory tells it, and those who work for it."""
 
-    rebuilt: Rebuilt
+    plan: Plan
+    restored: Restored
     executor: Executor
     settings: ExperimentSettings
     journal: Journal

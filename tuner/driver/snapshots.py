@@ -13,7 +13,7 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.journal.snapshot_files import SnapshotClock, write_parts
-from tuner.restore.snapshot_state import State, identity
+from tuner.restore.snapshot_state import ExperimentState, identity
 from tuner.spec.experiment_spec import Plan
 from tuner.storage import strict_json
 
@@ -62,7 +62,7 @@ class Snapshots:
         self,
         directory: Path,
         plan: Plan,
-        state: State,
+        state: ExperimentState,
         suggestions: SuggestionQueue,
         callbacks: CallbackList,
         log: JournalLog,
@@ -91,7 +91,7 @@ class Snapshots:
         self._loop_s = self._thread_s = self._unpaid_thread_s = 0.0
         self._put_down_s = time.perf_counter()
         self._num_bytes = 0
-        self._is_off = not state.can_be_put_down
+        self._is_off = not state.keeps_state
         if self._is_off:
             _log.debug(
                 "no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal"
@@ -201,7 +201,7 @@ class Snapshots:
                 if budget == 0 and not is_last:
                     return False
                 budget -= 1
-                self._words[trial.trial_id] = _holdings(trial), self._state.words_for(trial)
+                self._words[trial.trial_id] = _holdings(trial), self._state.trial_json(trial)
         return True
 
     def _known_words(self, trial: Trial) -> bytes | None:
@@ -212,7 +212,7 @@ class Snapshots:
     def _rest(self, elapsed_s: float) -> bytes:
         """Return all but the trials in words."""
         parts = {
-            **self._state.put_down(),
+            **self._state.state_dict(),
             "callbacks": self._callbacks.get_state(),
             "identity": self._identity,
             "elapsed_s": elapsed_s,
@@ -223,7 +223,7 @@ class Snapshots:
         """Return the words for all trials; of those that have settled nobody asks again, however many they become."""
         trials = self._state.experiment.trials
         for number in self._unsettled:
-            self._parts[number] = self._known_words(trials[number]) or self._state.words_for(
+            self._parts[number] = self._known_words(trials[number]) or self._state.trial_json(
                 trials[number]
             )
         settled = {number for number in self._unsettled if _has_settled(trials[number])}

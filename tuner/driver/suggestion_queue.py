@@ -12,7 +12,7 @@ from typing import Protocol, final
 
 from tuner.core.commands import Notice
 from tuner.core.events import SearchEnded, SuggestionPostponed
-from tuner.restore.search_adapter import Answer, Call, Proposer
+from tuner.restore.search_adapter import Answer, Call, SearchAdapter
 
 _LEAVE_S = 0.1
 """How long a thread without work may take to end."""
@@ -103,7 +103,7 @@ class SuggestionQueue:
     The methods are called by the driver's thread only.
 
     Args:
-        proposer: Who knows the searcher.
+        search_adapter: Who knows the searcher.
         caller: Makes the calls; None to make them at once.
         wake: Called from the caller's thread when answers can be taken; None where they are there
             at once.
@@ -111,11 +111,11 @@ class SuggestionQueue:
 
     def __init__(
         self,
-        proposer: Proposer,
+        search_adapter: SearchAdapter,
         caller: Caller | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        self._proposer = proposer
+        self._search_adapter = search_adapter
         self._caller = caller or ImmediateCaller()
         self._wake = wake
         self._untold: list[Call] = []
@@ -132,7 +132,7 @@ class SuggestionQueue:
 
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice at the end of the turn, or when it has answered."""
-        if call := self._proposer.call_for(notice):
+        if call := self._search_adapter.call_for(notice):
             self._untold.append(call)
 
     def ask(self, trial_ids: list[str]) -> Sequence[Answer]:
@@ -220,7 +220,7 @@ class SuggestionQueue:
         """Ask for one trial after the other; once the searcher has nothing to propose, the rest gets the same answer."""
         for place, trial_id in enumerate(trial_ids, start=1):
             began_s = perf_counter()
-            answers = [self._proposer.ask(trial_id)]
+            answers = [self._search_adapter.ask(trial_id)]
             self.search_s += perf_counter() - began_s
             if _is_refusal(answers[0]):
                 answers += _refusals(answers[0], trial_ids[place:])

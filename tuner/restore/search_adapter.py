@@ -20,7 +20,7 @@ Answer = TrialSuggested | SuggestionPostponed | SearchEnded
 Call = Callable[[], None]
 
 
-class Proposer:
+class SearchAdapter:
     """Turns a searcher's answers into events, and the experiment's notices into what a searcher hears.
 
     Args:

@@ -1,4 +1,4 @@
-"""The state that a snapshot holds, and how an experiment goes on from it."""
+"""What a snapshot holds of an experiment: saved while it runs, loaded when it is restored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial_json import Translate, trial_fields, trial_from
 from tuner.journal.snapshot_files import Snapshot, load_newest
 from tuner.spec.argument_codec import note
 from tuner.spec.experiment_spec import Plan
@@ -19,79 +19,89 @@ from tuner.storage.config_codec import ConfigCodec, missing
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import trial_path
 
-from .search_adapter import Proposer
+from .search_adapter import SearchAdapter
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The parts of an experiment that change, beside its trials.
+class ExperimentState:
+    """An experiment with the parts whose states are saved.
 
     Attributes:
-        experiment: The fold, with scheduler and stopper.
-        proposer: The searcher's desk.
+        experiment: The state machine, with scheduler and stopper.
+        search: The searcher; None where the experiment is only looked at. Then scheduler and stopper
+            are not those with which it was run, so their states are not loaded.
         configs: How configurations are written down.
     """
 
     experiment: Experiment
-    proposer: Proposer
+    search: SearchAdapter | None
     configs: ConfigCodec
 
     @property
-    def can_be_put_down(self) -> bool:
-        """Whether each of them can tell its state; else it has to be rebuilt from the whole journal."""
-        policies = self.experiment.policies
-        return (
-            policies.scheduler.keeps_state
-            and policies.stopper.keeps_state
-            and self.proposer.keeps_state
-        )
+    def search_adapter(self) -> SearchAdapter:
+        """The searcher of an experiment that is driven."""
+        if self.search is None:
+            raise ValueError("an experiment that is only looked at has no searcher")
+        return self.search
 
-    def put_down(self) -> dict[str, Any]:
-        """Return it as JSON values, without the trials."""
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every part can tell its state; else the whole journal has to be replayed."""
+        policies = self.experiment.policies
+        parts = (policies.scheduler, policies.stopper, self.search)
+        return all(part is not None and part.keeps_state for part in parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all parts as JSON values, without the trials; see `trial_json`."""
         policies = self.experiment.policies
         return {
             "experiment": self.experiment.state_dict(),
             "scheduler": policies.scheduler.state_dict(),
             "stopper": policies.stopper.state_dict(),
-            "proposer": self.proposer.state_dict(),
+            "proposer": self.search_adapter.state_dict(),
         }
 
-    def take_up(self, state: Mapping[str, Any]) -> None:
-        """Bring it back from what `put_down` returned, and the trials.
+    def load_state_dict(
+        self, state: Mapping[str, Any], directory: Path, decode: Translate
+    ) -> float:
+        """Load what a snapshot holds, and return the experiment's running time then, in seconds.
+
+        Args:
+            state: What `state_dict` returned, with ``"trials"`` and ``"elapsed_s"``.
+            directory: The experiment's directory.
+            decode: How configurations are read.
 
         Raises:
-            Exception: Whatever a part raises that is not the one whose state was put down.
+            Exception: If it does not fit, whatever a part raises; the state is unusable then.
         """
         policies = self.experiment.policies
-        self.experiment.load_state_dict(state["experiment"], map(self.trial_from, state["trials"]))
-        policies.scheduler.load_state_dict(state["scheduler"])
-        policies.stopper.load_state_dict(state["stopper"])
-        self.proposer.load_state_dict(state["proposer"])
+        trials = [trial_from(fields, decode) for fields in state["trials"]]
+        self.experiment.load_state_dict(state["experiment"], trials)
+        if self.search:
+            for trial in trials:
+                if objects := missing(trial.config):
+                    raise ValueError(f"the configuration of {trial.trial_id} holds {objects}")
+            policies.scheduler.load_state_dict(state["scheduler"])
+            policies.stopper.load_state_dict(state["stopper"])
+            self.search.load_state_dict(state["proposer"])
+        for trial in trials:
+            locate(trial, trial_path(directory, trial.trial_id))
+        return float(state["elapsed_s"])
 
-    def words_for(self, trial: Trial) -> bytes:
+    def trial_json(self, trial: Trial) -> bytes:
         """Return all that is known about a trial as JSON text."""
         text = strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
-        return bytes(
-            memoryview(text)
-        )  # orjson leaves it in a buffer of ten times its size, and this text is kept
-
-    def trial_from(self, fields: Mapping[str, Any]) -> Trial:
-        """Return the trial that was put into words.
-
-        Raises:
-            ValueError: If its configuration holds objects that are found nowhere in the search space.
-        """
-        trial = trial_from(fields, self.configs.decode)
-        if objects := missing(trial.config):
-            raise ValueError(f"the configuration of {trial.trial_id} holds {objects}")
-        return trial
+        # orjson leaves it in a buffer of ten times its size, and this text is kept.
+        return bytes(memoryview(text))
 
 
-def usable(plan: Plan, directory: Path) -> Snapshot | None:
-    """Return the newest snapshot from which this plan can go on; None where the whole journal has to be replayed.
+def usable_snapshot(plan: Plan, directory: Path) -> Snapshot | None:
+    """Return the newest snapshot from which a plan can go on.
 
-    That is so where another scheduler, searcher, stop criterion or space is to take over, or another metric counts: they have to hear of
-    the past.
+    Returns:
+        The snapshot; None where the whole journal has to be replayed, since another scheduler,
+        searcher, stop criterion or space takes over, or another metric counts: they have to hear of
+        the past.
     """
     snapshot = load_newest(directory)
     if snapshot is None:
@@ -108,18 +118,6 @@ def _declared_objective(directory: Path) -> Any:
     now = [declared.get("metric"), declared.get("mode")]
     began = declared.get("settings", {})
     return now if now == [began.get("metric"), began.get("mode")] else None
-
-
-def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
-    """Bring the experiment into the state of the snapshot, and return its running time then, in seconds.
-
-    Raises:
-        Exception: If it does not fit; the state is unusable then.
-    """
-    state.take_up(snapshot.state)
-    for trial in state.experiment.trials:
-        locate(trial, trial_path(directory, trial.trial_id))
-    return float(snapshot.state["elapsed_s"])
 
 
 def identity(plan: Plan) -> dict[str, Any]:

@@ -28,10 +28,10 @@ from tuner.journal import snapshot_files
 from tuner.journal.reader import read, recover
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
-from tuner.restore.rebuild import Rebuilt, rebuild
-from tuner.restore.snapshot_state import State
+from tuner.restore.experiment import Restored, restore_plan
+from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.config import FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from tuner.spec.experiment_spec import make_plan
+from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.storage import strict_json
 from tuner.storage.array_store import ObjectStore
 from tuner.storage.config_codec import ConfigCodec
@@ -360,12 +360,12 @@ class _CrashingExperiment:
         """Run one driver until it ends or is killed; return whether the experiment is over."""
         self._totals.num_drivers += 1
         self._killer.start_driver()
-        rebuilt = self._rebuild()
-        experiment = rebuilt.state.experiment
+        plan, restored = self._restore()
+        experiment = restored.state.experiment
         if not is_first:
-            self._check_restored(rebuilt.state)
+            self._check_restored(restored.state)
         simulated = SimulatedExecutor(
-            rebuilt.plan.trainable, capacity=self._capacity, duration_s=self._duration_s
+            plan.trainable, capacity=self._capacity, duration_s=self._duration_s
         )
         executor = _CrashingExecutor(simulated, self._killer)
         tail = START if is_first else recover(self._directory)
@@ -375,11 +375,11 @@ class _CrashingExperiment:
                 Journal(self._directory, tail, sync="process", disk=self._disk) as journal,
                 CheckpointDeleter(journal) as deleter,
             ):
-                log = JournalLog(journal, deleter, configs=rebuilt.state.configs)
-                self._drive(rebuilt, executor, log, is_first=is_first)
+                log = JournalLog(journal, deleter, configs=restored.state.configs)
+                self._drive(restored, executor, log, is_first=is_first)
         except _DriverKilled:
             is_written = journal and journal.written_sequence == journal.last_sequence
-            self._before = _state_to_compare(rebuilt.state) if is_written else None
+            self._before = _state_to_compare(restored.state) if is_written else None
             return False
         finally:
             executor.shutdown(0.0)
@@ -398,8 +398,8 @@ class _CrashingExperiment:
         self._check_acknowledged()
         return True
 
-    def _rebuild(self) -> Rebuilt:
-        """Restore the experiment from its directory, with a new scheduler."""
+    def _restore(self) -> tuple[Plan, Restored]:
+        """Return the experiment as its directory tells it, with a new scheduler."""
         plan = make_plan(
             self._train,
             {"x": uniform(0.1, 1.0)},
@@ -418,18 +418,18 @@ class _CrashingExperiment:
         settings = dataclasses.replace(settings, checkpoints=checkpoints)
         configs = ConfigCodec(plan.space, ObjectStore(self._directory))
         snapshot = snapshot_files.load_newest(self._directory)
-        return rebuild(plan, self._directory, settings, snapshot, configs)
+        return restore_plan(plan, self._directory, settings, snapshot, configs)
 
     @property
     def _capacity(self) -> dict[str, float]:
         return {"cpu": float(self._num_slots)}
 
     def _drive(
-        self, rebuilt: Rebuilt, executor: _CrashingExecutor, log: JournalLog, *, is_first: bool
+        self, restored: Restored, executor: _CrashingExecutor, log: JournalLog, *, is_first: bool
     ) -> None:
-        state = rebuilt.state
+        state = restored.state
         experiment = state.experiment
-        suggestions = SuggestionQueue(state.proposer)
+        suggestions = SuggestionQueue(state.search_adapter)
         callbacks = CallbackList([])
         event_dispatch = EventDispatch(
             suggestions, callbacks, experiment.trials, self._directory, "loss"
@@ -442,27 +442,31 @@ class _CrashingExperiment:
             event_dispatch,
             _delete_nothing,
             at_rest=lambda elapsed_s: self._take_snapshot(state, log, suggestions, elapsed_s),
-            elapsed_s=rebuilt.past.elapsed_s,
+            elapsed_s=restored.elapsed_s,
             tick_s=None,
         )
         driver.run([] if is_first else [ResumeConfig().event(experiment.settings)])
         log.close(driver.elapsed_s)
 
     def _take_snapshot(
-        self, state: State, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float
+        self,
+        state: ExperimentState,
+        log: JournalLog,
+        suggestions: SuggestionQueue,
+        elapsed_s: float,
     ) -> None:
         """Take a snapshot now and then, so that some restores begin with one."""
-        if self._rng.random() >= _SNAPSHOT_RATE or not state.can_be_put_down:
+        if self._rng.random() >= _SNAPSHOT_RATE or not state.keeps_state:
             return
         if suggestions.is_answering or not suggestions.settle(0.0):
             return  # the searcher's state is not that after the last record
         log.settle()
-        trials = [strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials]
-        parts = {**state.put_down(), "trials": trials, "callbacks": [], "elapsed_s": elapsed_s}
+        trials = [strict_json.loads(state.trial_json(trial)) for trial in state.experiment.trials]
+        parts = {**state.state_dict(), "trials": trials, "callbacks": [], "elapsed_s": elapsed_s}
         last_sequence = log.journal.last_sequence
         snapshot_files.write(self._directory, parts, last_sequence, sync=False, disk=self._disk)
 
-    def _check_restored(self, state: State) -> None:
+    def _check_restored(self, state: ExperimentState) -> None:
         """Compare the restored experiment with the one that was in memory."""
         state.experiment.check()
         self._check_acknowledged()
@@ -501,7 +505,7 @@ class _CrashingExperiment:
         return self._rng.choice((1.0, 1.0, 1.0, 2.5))
 
 
-def _state_to_compare(state: State) -> dict[str, str]:
+def _state_to_compare(state: ExperimentState) -> dict[str, str]:
     experiment = state.experiment
     trials = [
         {name: str(getattr(trial, name)) for name in _COMPARED} for trial in experiment.trials

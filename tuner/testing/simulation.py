@@ -22,7 +22,7 @@ from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.trainable import is_class_trainable
 from tuner.execution.virtual import Curves, Duration, SimulatedExecutor
 from tuner.journal.rows import History, MemoryRows, histories_of
-from tuner.restore.search_adapter import Proposer
+from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_spec import Plan, make_plan
 
@@ -188,7 +188,7 @@ def _drive(
 ) -> float:
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
-    suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
+    suggestions = SuggestionQueue(SearchAdapter(plan.searcher, plan.space, plan.request_for))
     observers = EventDispatch(
         suggestions,
         CallbackList(plan.run.callbacks or ()),

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, final
 
 _PERIOD_S = 1.0
 _LONGEST = 4.0
-"""How many periods may become one: twice four seconds are within what a restore takes for recent, see `tuner.restore.replay`."""
+"""How many periods may become one: twice four seconds are within what a restore takes for recent, see `tuner.restore.experiment`."""
 _MAX_SHARE = 0.02
 _WAKE_AT = 5_000
 _CAPACITY = 10_000

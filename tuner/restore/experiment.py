@@ -1,0 +1,276 @@
+"""Restore an experiment from its newest snapshot and the records of the journal after it.
+
+`restore_experiment` is the only place that does so: runs, analysis and simulated experiments call
+it. Nothing is started, written or deleted, and callbacks hear of nothing. Decisions are read from
+the journal and not made anew, so another scheduler, stop criterion or searcher only governs what
+comes after.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.core.commands import Notice, TrialAdded
+from tuner.core.events import (
+    Event,
+    SearchEnded,
+    SuggestionPostponed,
+    TrialForked,
+    TrialSuggested,
+    TurnEnded,
+)
+from tuner.core.experiment import Experiment
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial_json import Translate
+from tuner.errors import StorageError, TunerError
+from tuner.journal import records
+from tuner.journal.reader import read_events
+from tuner.journal.snapshot_files import Snapshot
+from tuner.spec.experiment_spec import Plan
+from tuner.storage.checkpoints import locate
+from tuner.storage.config_codec import ConfigCodec
+from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage.layout import trial_path
+
+from .search_adapter import Answer, Call, SearchAdapter
+from .snapshot_state import ExperimentState
+
+_log = logging.getLogger("tuner")
+_RECENT_S: Final = 10.0
+_ANSWERS: Final = (TrialSuggested, SuggestionPostponed, SearchEnded)
+"""What a searcher may answer when it is asked for a configuration."""
+_MISFITS: Final = (
+    TunerError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What the state machine raises where an event does not fit its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """An experiment as its directory tells it.
+
+    Attributes:
+        state: The experiment with its scheduler, stopper and searcher.
+        elapsed_s: Its running time so far.
+        recent: Ids of trials of which something happened shortly before the end, so that the log
+            files, which are written after the journal, may lack it.
+        callbacks: States of callbacks at the newest snapshot.
+        misfit: Why the snapshot was not used; None where it was, or there is none.
+    """
+
+    state: ExperimentState
+    elapsed_s: float
+    recent: Sequence[str]
+    callbacks: Sequence[Mapping[str, Any]] = ()
+    misfit: Exception | None = None
+
+
+def restore_experiment(
+    directory: Path,
+    state: ExperimentState,
+    snapshot: Snapshot | None = None,
+    *,
+    fallback: Callable[[], ExperimentState] | None = None,
+    decode: Translate | None = None,
+    recent_s: float = _RECENT_S,
+    disk: Disk = LOCAL_DISK,
+) -> Restored:
+    """Return the experiment as its directory tells it; a new one where nothing has happened.
+
+    Args:
+        directory: The experiment's directory. A torn end of its journal is passed over, and a
+            driver may be writing in it.
+        state: The experiment without trials, with the settings it was declared with. It is changed.
+        snapshot: Where to start; None for the beginning of the journal.
+        fallback: Makes the state that the whole journal is replayed into where the snapshot does
+            not fit; None to raise then.
+        decode: How configurations are read; None for the codec of the state.
+        recent_s: How long before the end something may have happened to a trial for it to count as
+            recent, in seconds.
+        disk: Where the journal lies.
+
+    Raises:
+        StorageError: If a configuration cannot be rebuilt, or a record is of an unknown kind.
+        DamagedJournal: If the journal does not verify.
+    """
+    decode = decode or state.configs.decode
+    misfit: Exception | None = None
+    if snapshot is not None:
+        try:
+            elapsed_s = state.load_state_dict(snapshot.state, directory, decode)
+            after = snapshot.last_sequence
+            restored = _replay(directory, state, decode, after, elapsed_s, recent_s, disk)
+            return replace(restored, callbacks=snapshot.state.get("callbacks", ()))
+        except StorageError:
+            raise
+        except Exception as error:
+            # A scheduler or searcher may raise anything; the journal still holds everything.
+            if fallback is None:
+                raise
+            misfit = error
+            state = fallback()
+    return replace(_replay(directory, state, decode, 0, 0.0, recent_s, disk), misfit=misfit)
+
+
+def restore_plan(
+    plan: Plan,
+    directory: Path,
+    declared: ExperimentSettings,
+    snapshot: Snapshot | None,
+    configs: ConfigCodec,
+) -> tuple[Plan, Restored]:
+    """Restore an experiment that is going to be driven on.
+
+    Args:
+        plan: What is declared now, connected.
+        directory: The experiment's directory.
+        declared: The settings with which the experiment began.
+        snapshot: Where to start; None for the beginning of the journal.
+        configs: How configurations are written down.
+
+    Returns:
+        The plan with the scheduler, searcher and stopper that know the past, and the experiment.
+
+    Raises:
+        StorageError: If it cannot be restored.
+    """
+    spare = _copy(plan) if snapshot else None
+
+    def new_state(plan: Plan) -> ExperimentState:
+        experiment = Experiment(declared, plan.scheduler, plan.stopper)
+        return ExperimentState(
+            experiment, SearchAdapter(plan.searcher, plan.space, plan.request_for), configs
+        )
+
+    if snapshot is None or spare is None:
+        return plan, restore_experiment(directory, new_state(plan))
+    restored = restore_experiment(
+        directory, new_state(plan), snapshot, fallback=lambda: new_state(spare)
+    )
+    if restored.misfit is None:
+        return plan, restored
+    _log.warning(
+        "the newest snapshot does not fit (%s: %s); the whole journal was replayed",
+        type(restored.misfit).__name__,
+        restored.misfit,
+    )
+    return spare, restored
+
+
+def _copy(plan: Plan) -> Plan | None:
+    """Return a copy to fall back on, None where a part cannot be copied."""
+    try:
+        return plan.copy()
+    except Exception:  # noqa: BLE001  (a lock or a connection of the user's)
+        return None
+
+
+def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
+    directory: Path,
+    state: ExperimentState,
+    decode: Translate,
+    after: int,
+    elapsed_s: float,
+    recent_s: float,
+    disk: Disk,
+) -> Restored:
+    """Fold the records after a number into the experiment, and let its searcher follow."""
+    experiment, search = state.experiment, state.search
+    heard_of_s: dict[str, float] = {}
+    past_search = _PastSearch(experiment, search) if search else None
+    for past in read_events(directory, after, elapsed_s, disk):
+        elapsed_s = past.at_s
+        if past.event is None:
+            continue
+        event, recorded = records.with_configs(past.event, past.recorded, decode)
+        if past_search and isinstance(event, _ANSWERS):
+            event = past_search.relive(event)
+        elif search and isinstance(event, TrialForked):
+            search.disown(event.trial_id, is_awaited=False)
+        try:
+            outcome = experiment.handle(event, elapsed_s, recorded)
+        except _MISFITS as cause:
+            if search:
+                raise  # perhaps it is an error of the user's scheduler
+            raise StorageError(
+                f"the journal of {str(directory)!r} tells what cannot have happened: "
+                f"{event!r:.200} ({cause!r:.200})"
+            ) from cause
+        for notice in outcome.notices:
+            if isinstance(notice, TrialAdded):
+                locate(notice.trial, trial_path(directory, notice.trial.trial_id))
+            heard_of_s[notice.trial.trial_id] = elapsed_s
+        if past_search:
+            past_search.follow(event, outcome.notices)
+    if past_search:
+        past_search.tell()
+        _log_deviations(experiment, past_search.search)
+    recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - recent_s]
+    return Restored(state, elapsed_s, recent)
+
+
+class _PastSearch:
+    """Calls a searcher in the order in which `SuggestionQueue` has called it.
+
+    At the end of a turn without questions under way it was told everything, then asked what the turn
+    had left unanswered.
+    """
+
+    def __init__(self, experiment: Experiment, search: SearchAdapter) -> None:
+        self._budget = experiment.suggestion_budget
+        self.search = search
+        self._untold: list[Call] = []
+        # A snapshot is taken just before they are asked.
+        self._num_asked = self._budget.num_outstanding
+        self._has_refused = False
+
+    def relive(self, recorded: Answer) -> Answer:
+        """Let the searcher answer again, where it was asked.
+
+        After a refusal, the rest of the questions got the same answer unasked.
+        """
+        if self._has_refused:
+            return recorded
+        self._has_refused = not isinstance(recorded, TrialSuggested)
+        return self.search.relive(recorded)
+
+    def follow(self, event: Event, notices: Sequence[Notice]) -> None:
+        """Take note of an event that has been folded, and of what followed from it."""
+        self._untold += filter(None, map(self.search.call_for, notices))
+        # A restarted driver does not get the answers that the last one was waiting for.
+        self._num_asked = min(
+            self._num_asked - isinstance(event, _ANSWERS), self._budget.num_outstanding
+        )
+        if isinstance(event, TurnEnded) and self._num_asked <= 0:
+            self.tell()
+            self._num_asked = self._budget.num_outstanding
+            self._has_refused = False
+
+    def tell(self) -> None:
+        """Let the searcher hear what it has not heard."""
+        calls, self._untold = self._untold, []
+        for call in calls:
+            call()
+
+
+def _log_deviations(experiment: Experiment, search: SearchAdapter) -> None:
+    if num_changes := experiment.policies.num_deviations:
+        _log.info(
+            "scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided",
+            num_changes,
+        )
+    if search.foreign:
+        _log.info(
+            "the searcher proposes other configurations now for %d trials; the recorded ones are kept, and it learns nothing from them",
+            len(search.foreign),
+        )
