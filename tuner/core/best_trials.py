@@ -1,7 +1,8 @@
-"""Ranks the trials of an experiment by the newest value of its metric.
+"""Ranking of trials by the newest value of the experiment's metric.
 
-The best trial is the one whose newest value is best; of equal ones the one that was created first. A trial whose newest value is not finite
-is not ranked. `ResultGrid.get_best_result` answers the same, and everything that shows a best trial asks here.
+The best trial is the one whose newest value is best; of equal ones, the one that was created first.
+A trial whose newest value is not finite is not ranked. `ResultGrid.get_best_result` uses the same
+definition, and everything that shows a best trial asks here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .trial_metrics import sign_of
 
 NUM_LEADERS: Final = 5
 _NUM_STALE: Final = 64
-"""So many superseded entries may lie in the heap, beside as many as there are trials, before it is built anew."""
+"""The heap is rebuilt once it holds this many superseded entries more than there are trials."""
 
 
 class BestTrials:
@@ -32,7 +33,7 @@ class BestTrials:
         self._sign = sign_of(mode)
         self._ranked: dict[int, tuple[float, Trial]] = {}
         self._heap: list[tuple[float, int]] = []
-        """Cost and number of each ranked trial, with entries among them that later results have superseded."""
+        """Cost and number of each ranked trial; later results have superseded some entries."""
 
     @property
     def trial(self) -> Trial | None:
@@ -56,7 +57,10 @@ class BestTrials:
             self._rank(trial)
 
     def rebuild(self, trials: Sequence[Trial]) -> None:
-        """Rank trials from a snapshot of an earlier release; their summaries tell the values, but not all of their iterations."""
+        """Rank trials by their summaries, which hold the values but not all of their iterations.
+
+        Used for snapshots of earlier releases, and where the metric has changed.
+        """
         for trial in trials:
             if self._metric and (summary := trial.summary.get(self._metric)):
                 self._track(trial)
@@ -99,7 +103,8 @@ class BestTrials:
             entry = heapq.heappop(self._heap)
             cost, number = entry
             is_current = number in self._ranked and self._ranked[number][0] == cost
-            # A value that came back after another one is in the heap twice, and equal entries lie side by side.
+            # A value that came back after another one is in the heap twice, and equal entries lie
+            # side by side.
             if is_current and (not found or found[-1] != entry):
                 found.append(entry)
         for entry in found:

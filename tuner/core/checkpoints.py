@@ -32,8 +32,8 @@ class CheckpointPolicy:
     """When the engine asks a trial for a checkpoint, and which ones it keeps.
 
     Attributes:
-        can_save_on_demand: Whether the trainable saves when asked (class trainables); functions report
-            checkpoints themselves.
+        can_save_on_demand: Whether the trainable saves when asked (class trainables); functions
+            report checkpoints themselves.
         frequency: Save at every `frequency`-th iteration; 0 for never.
         at_end: Save at a trial's last result.
         retention: What is kept.

@@ -1,6 +1,7 @@
-"""What the core wants done. Commands are imperatives; carrying them out is the driver's and the executor's business.
+"""Commands and notices: what the state machine wants done, and what it tells observers.
 
-Notices are their silent sisters: facts that observers (searcher, callbacks, loggers) have to hear, in the order they arose.
+The driver and the executor carry out commands. Notices are facts that searcher, callbacks and
+loggers receive, in the order in which they arose.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class AnswerReport:
         attempt: The attempt that reported.
         reply: Go on, or end for a pause or for good.
         save: Save a checkpoint first (class trainables).
-        stay: The trial is going to be started again at once, with another configuration: a worker that can be reset may stay for that
-            after it has said its last word.
+        stay: The trial is going to be started again at once, with another configuration: a worker
+            that can be reset may stay for that after it has said its last word.
     """
 
     trial_id: str
@@ -85,7 +86,8 @@ class KillWorker:
         trial_id: The trial.
         attempt: The attempt that is to end.
         reason: Why, in one line.
-        term_grace_s: For how long its processes are asked to end, by SIGTERM, before they are killed; 0 for not at all.
+        term_grace_s: For how long its processes are asked to end, by SIGTERM, before they are
+            killed; 0 for not at all.
     """
 
     trial_id: str
@@ -176,12 +178,15 @@ class KeysReplaced:
 
 @dataclass(frozen=True, slots=True)
 class MetricMissed:
-    """A trial has reported many results, or completed without any, and no trial has ever reported the metric to optimise.
+    """No trial has ever reported the metric to optimise.
+
+    Raised when a trial has reported many results, or has completed without any.
 
     Attributes:
         trial: The trial.
         metric: The metric.
-        value: What was reported for it although it is no number, shortened; empty where nothing was.
+        value: What was reported for it although it is no number, shortened; empty where nothing
+            was.
     """
 
     trial: Trial
@@ -226,7 +231,7 @@ class TrialPaused:
 
 @dataclass(frozen=True, slots=True)
 class ExploitApplied:
-    """A trial goes on from another one's checkpoint, with another configuration: an exploit has taken effect."""
+    """An exploit has been applied: a trial continues from another one's checkpoint."""
 
     trial: Trial
     graft: AppliedExploit
@@ -274,14 +279,18 @@ Notice = (
 
 
 class Effects(NamedTuple):
-    """What an event led to; a tuple, since there is one for each event, and a frozen dataclass takes three times as long to make.
+    """What follows from an event.
+
+    A named tuple, since there is one for each event, and a frozen dataclass takes three times as
+    long to create.
 
     Attributes:
         commands: What is to be done, in order, once the event is written down.
         notices: What observers have to hear, in order.
         recorded: What was decided and why, to be written down with the event.
         remarks: What the scheduler wants the user to know.
-        is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on and the searcher is asked.
+        is_routine: Whether the event was the end of a turn from which nothing followed but that
+            trials go on and the searcher is asked.
     """
 
     commands: Sequence[Command] = ()

@@ -1,7 +1,8 @@
-"""What can happen to an experiment. Events are facts: the core cannot refuse that they occurred, only that they make sense.
+"""Events: everything that can happen to an experiment.
 
-Everything that is not a function of the state enters here: time (the driver stamps each event as it folds it), the searcher's
-answers, what workers say and how they die, what users ask for.
+Events are facts. The state machine can refuse one that makes no sense, but not that it occurred.
+Whatever is no function of the state enters as an event: time (the driver stamps each event), the
+searcher's answers, messages and exits of workers, and requests of the user.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ USER_STOP: Final = "user.stop"
 
 
 SKIPPED: Final = "restore.skip"
-"""Rule for which trials end that were not over when the experiment was taken up again without them."""
+"""Rule for which trials end that a restore leaves out although they were not over."""
 
 
 class Outcome(enum.StrEnum):
@@ -63,7 +64,8 @@ class TrialSuggested:
         config: Its hyperparameters.
         resources: What it will occupy.
         experiment_tag: See `Trial.experiment_tag`.
-        failure: Why the trial cannot run at all, e.g. since its resource request raised; None where it can.
+        failure: Why the trial cannot run at all, e.g. since its resource request raised; None where
+            it can.
     """
 
     trial_id: str
@@ -103,7 +105,8 @@ class ResultReported:
         attempt: In which attempt; an older one's late report is dropped.
         metrics: The result, nested as reported, with the auto-filled keys but without ``config``.
         checkpoint: The checkpoint committed with this report, if any.
-        replaced: Names that were reported and that the engine has filled in instead, told once in an attempt; not part of the journal.
+        replaced: Names that were reported and that the engine has filled in instead, told once in
+            an attempt; not part of the journal.
     """
 
     trial_id: str
@@ -115,14 +118,14 @@ class ResultReported:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody other than the training code, e.g. a callback, wants a checkpoint at the result that waits for its answer."""
+    """A callback asks for a checkpoint at the result that waits for its reply."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStarted:
-    """The worker has begun to store a checkpoint, and will be silent until it is done; that is no time of the training code's."""
+    """The worker has begun to store a checkpoint; until it is done, no report timeout runs."""
 
     trial_id: str
     attempt: int
@@ -139,7 +142,10 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The worker could not save a checkpoint; the trial goes on without it, unless it raises what `report` has raised."""
+    """The worker could not save a checkpoint.
+
+    The trial continues without it, unless its code lets the exception pass that `report` raises.
+    """
 
     trial_id: str
     attempt: int
@@ -163,7 +169,7 @@ class CheckpointLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The trial's worker is gone, with its whole process group; nothing more comes from this attempt.
+    """The trial's worker and its process group are gone; no more events of this attempt follow.
 
     Attributes:
         trial_id: Whose.
@@ -200,26 +206,27 @@ class TrialStopRequested:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
-    """The user wants a trial to lie aside, whatever the scheduler says, until they want it to go on."""
+    """The user wants a trial to be paused until they resume it, whatever the scheduler decides."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
-    """The user wants a trial to go on, whoever has paused it."""
+    """The user wants a trial to continue, whether they or the scheduler have paused it."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrialForked:
-    """The user has let a new trial begin where another one stood, with another configuration.
+    """The user has started a new trial from another one's checkpoint, with changed hyperparameters.
 
     Attributes:
         trial_id: The new trial.
         donor_id: The other one.
-        changes: The hyperparameters that are different, by their flattened names; the others are the donor's.
+        changes: The hyperparameters that are different, by their flattened names; the others are
+            the donor's.
         resources: What it will occupy.
         checkpoint: Index of the donor's checkpoint that it goes on from.
     """
@@ -242,7 +249,8 @@ class DriverRestarted:
     Attributes:
         settings: What holds from now on; the machine, for one, may be another.
         unfinished: What becomes of trials that were not over, or only interrupted.
-        errored: What becomes of trials in ERROR; those that are tried again have all their attempts left.
+        errored: What becomes of trials in ERROR; those that are tried again have all their attempts
+            left.
         finished: What becomes of trials that were over, those that were stopped early included.
     """
 
@@ -261,10 +269,11 @@ class DriverRestarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The driver has told everything that had happened: now look at the clock and say what to do.
+    """The driver has fed all events so far; check the time and issue commands.
 
     Attributes:
-        is_routine: Noted by the driver when it writes the event down: nothing followed but that trials go on and the searcher is asked.
+        is_routine: Noted by the driver when it writes the event down: nothing followed but that
+            trials go on and the searcher is asked.
     """
 
     is_routine: bool = False

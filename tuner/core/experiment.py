@@ -211,7 +211,8 @@ class Experiment:
         Args:
             event: What happened.
             at_s: When, in seconds of experiment time; never earlier than the event before.
-            recorded: The decisions that the journal holds for it; None to ask scheduler and stopper.
+            recorded: The decisions that the journal holds for it; None to ask scheduler and
+                stopper.
 
         Returns:
             What follows from it.
@@ -389,7 +390,7 @@ class Experiment:
     def _add_checkpoint(
         self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
     ) -> None:
-        """Record a checkpoint, supply the trials that wait for it, and end the lease of the donor's."""
+        """Record a checkpoint, supply trials that wait for it, and end the lease of a donor's."""
         self._out.keep(trial, *self._checkpoints.add(trial, checkpoint, flat))
         self.exploits.release_origin(trial)
         self.exploits.supply(trial)
@@ -607,7 +608,7 @@ class Experiment:
                 self.trial_table.requeue(trial, move)
 
     def _pause(self, trial: Trial, intention: Intention) -> None:
-        """Pause the trial, and let it resume where the pause was only a means or is over already."""
+        """Pause the trial; resume it if the pause was only a means, or is over already."""
         self.trial_table.pause(trial, intention.reason)
         self._out.notices.append(cmd.TrialPaused(trial))
         self.exploits.supply(trial)  # it will save nothing more for those that wait
@@ -873,8 +874,8 @@ class Experiment:
         """End trials that have no worker, since the experiment stops.
 
         An interruption leaves paused trials as they are. Trials that were never admitted are
-        interrupted whatever ends the others: a later session has them to try, as it would have those
-        that have not been suggested.
+        interrupted whatever ends the others: a later session has them to try, as it would have
+        those that have not been suggested.
         """
         table = self.trial_table
         waiting = [*table.ready, *table.held.values(), *table.paused.values()]
@@ -886,7 +887,7 @@ class Experiment:
                 self._intend(trial, stopping)
 
     def _schedule(self) -> None:
-        """Fill free slots: with ready trials, then paused ones, the backlog, and new suggestions."""
+        """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
         self._resume_pending()
         if not (self.trial_table.live and self._suspected_failure()):
             self._start_ready()

@@ -1,4 +1,4 @@
-"""What failures have in common: which of them have the same cause, which are worth a retry, and when one of them ends the experiment."""
+"""Causes of failures: grouping by cause, retries, and stopping for a common cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schedulers.decisions import Reason
 from .trial import Failure, Status, Trial
 
 COMMON_FAILURE: Final = "common_failure"
-"""Rule for which an experiment ends of which many trials have failed for one cause, and none has got any farther."""
+"""Rule for which an experiment ends when many trials fail for one cause and none gets farther."""
 
 _FRAME: Final = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
@@ -22,7 +22,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
-"""What the path of a library's file contains: where the user's own code called it says more than where in it the exception arose."""
+"""Parts of the paths of library files; the line of the user's code that called them tells more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Cause:
 
     Attributes:
         kind: The exception's class, or what happened to the process.
-        place: Where in the user's code, e.g. ``"train.py:12 in train"``; the message without its numbers where that is not known.
+        place: Where in the user's code, e.g. ``"train.py:12 in train"``; the message without its
+            numbers where that is not known.
         is_exception: Whether it was an exception that was raised there.
     """
 
@@ -47,11 +48,14 @@ class Cause:
 
 @functools.lru_cache(maxsize=1024)
 def cause_of(failure: Failure) -> Cause:
-    r"""Return the cause of a failure: the same exception at the same line of the user's code is the same cause, whatever its message.
+    r"""Return the cause of a failure.
+
+    The same exception at the same line of the user's code is the same cause, whatever its message.
 
     Example:
-        >>> told = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 12, in train\n    x\nKeyError: 3'
-        >>> str(cause_of(Failure("KeyError", "3", told)))
+        >>> lines = ['  File "/home/me/train.py", line 12, in train', "    x", "KeyError: 3"]
+        >>> traceback = "\n".join(["Traceback (most recent call last):", *lines])
+        >>> str(cause_of(Failure("KeyError", "3", traceback)))
         'KeyError at train.py:12 in train'
     """
     place = failure.place or place_in(failure.traceback)
@@ -63,7 +67,10 @@ def cause_of(failure: Failure) -> Cause:
 
 
 def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
-    """Return trials by the cause of their latest failure, in the order in which the first of each cause comes; None for no failure."""
+    """Return trials by the cause of their latest failure, None for no failure.
+
+    Causes are in the order of their first trials.
+    """
     groups: dict[Cause | None, list[Trial]] = {}
     for trial in failed:
         groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(
@@ -73,11 +80,12 @@ def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
 
 
 def place_in(traceback: str, engine: Sequence[str] = ()) -> str:
-    """Return where in the user's code an exception arose, e.g. ``"train.py:12 in train"``; empty if the text is no traceback.
+    """Return where in the user's code an exception arose, e.g. ``"train.py:12 in train"``.
 
     Args:
         traceback: A formatted traceback. Of a chain of exceptions, the last one counts.
-        engine: With what the paths of the engine's files begin. Like files of libraries, they are not the user's.
+        engine: With what the paths of the engine's files begin. Like files of libraries, they are
+            not the user's.
     """
     frames = list(_FRAME.finditer(traceback, max(traceback.rfind(_TRACEBACK), 0)))
     own = [
@@ -98,14 +106,19 @@ def _is_library(file: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are worth a retry. Classes of exceptions are told by their names, and stand for classes derived from them as well.
+    """Which failures are worth a retry.
+
+    Exceptions are named by their classes, which stand for derived classes as well.
 
     Attributes:
         max_failures: How often each trial is tried again; -1 for ever.
-        retry_on: What is worth all these retries, even if it happens again and again at the same place.
-        no_retry_on: What is worth none. Of several classes that fit, the one nearest to the exception's own counts.
-        max_identical_failures: After how many times the same exception at the same place without progress in between a trial is given
-            up, although it has retries left; None for no such limit. A process that was killed is not given up for that.
+        retry_on: What is worth all these retries, even if it happens again and again at the same
+            place.
+        no_retry_on: What is worth none. Of several classes that fit, the one nearest to the
+            exception's own counts.
+        max_identical_failures: After how many times the same exception at the same place without
+            progress in between a trial is given up, although it has retries left; None for no such
+            limit. A process that was killed is not given up for that.
     """
 
     max_failures: int = 0
@@ -114,7 +127,7 @@ class RetryPolicy:
     max_identical_failures: int | None = None
 
     def objection(self, trial: Trial) -> str:
-        """Return why a trial whose attempt has just failed is not tried again although it has retries left; empty where it is."""
+        """Return why a failed attempt is not retried although retries are left; empty if it is."""
         failure = trial.failures[-1] if trial.failures else None
         if failure is None:
             return ""
@@ -122,7 +135,10 @@ class RetryPolicy:
             if name in self.retry_on:
                 return ""
             if name in self.no_retry_on:
-                return f"a {failure.kind} is not worth a retry; FailureConfig(retry_on=[{name!r}]) has it tried again"
+                return (
+                    f"a {failure.kind} is not worth a retry; "
+                    f"FailureConfig(retry_on=[{name!r}]) has it tried again"
+                )
         cause, num = cause_of(failure), self._num_identical(trial)
         if (
             self.max_identical_failures is None
@@ -132,11 +148,12 @@ class RetryPolicy:
             return ""
         return (
             f"it has failed {num} times in a row with {cause}, without any progress in between; "
-            f"FailureConfig(max_identical_failures=None), or retry_on=[{failure.kind!r}], has it tried again as often as max_failures says"
+            f"FailureConfig(max_identical_failures=None), or retry_on=[{failure.kind!r}], has "
+            "it tried again as often as max_failures says"
         )
 
     def why_given_up(self, trial: Trial) -> str:
-        """Return why a trial that has failed for good was not tried again; empty where it has not, or where nothing tells."""
+        """Return why a trial in ERROR was not retried; empty for other trials or if not known."""
         if trial.status is not Status.ERROR or not trial.failures:
             return ""
         if not self.max_failures:
@@ -148,11 +165,11 @@ class RetryPolicy:
         return self.objection(trial)
 
     def has_retries_left(self, trial: Trial) -> bool:
-        """Return whether a trial whose attempt has just failed has not been tried again often enough yet."""
+        """Return whether a trial whose attempt has just failed may be retried."""
         return not 0 <= self.max_failures <= trial.num_failures
 
     def _num_identical(self, trial: Trial) -> int:
-        """Return how many failures in a row, the latest included, have its cause and came before the trial got any farther."""
+        """Return how many of the latest failures have one cause, without progress in between."""
         latest, *earlier = reversed(trial.failures[-trial.num_vain_attempts - 1 :])
         cause, num = cause_of(latest), 1
         for failure in earlier:
@@ -175,11 +192,12 @@ class _Group:
 class FailureTally:
     """Counts the trials that one session has given up, by cause.
 
-    At the limit nothing new is started until one of the trials that run has succeeded or got farther, or none runs any more: they may
-    just not have reported yet.
+    At the limit nothing new is started until one of the trials that run has succeeded or got
+    farther, or none runs any more: they may just not have reported yet.
 
     Args:
-        limit: How many trials may fail for one cause as long as nothing succeeds; None for no limit.
+        limit: How many trials may fail for one cause as long as nothing succeeds; None for no
+            limit.
         trials: The trials of earlier sessions.
     """
 
@@ -192,7 +210,7 @@ class FailureTally:
         self._farthest = max((trial.farthest_iteration for trial in unfailed), default=0)
 
     def on_progress(self, iteration: int) -> bool:
-        """Take note that some trial has reported this iteration; return whether trials may be started again after that."""
+        """Record a reported iteration; return whether trials may start again because of it."""
         if iteration <= self._farthest:
             return False
         was_in_doubt = self.suspected(0) is not None
@@ -200,7 +218,7 @@ class FailureTally:
         return was_in_doubt and self.suspected(0) is None
 
     def add(self, trial: Trial) -> bool:
-        """Count a trial that has been given up; return whether its cause has reached the limit with it."""
+        """Count a trial that has failed for good; return whether its cause reaches the limit."""
         cause = cause_of(trial.failures[-1])
         group = self._groups.setdefault(cause, _Group(0, 0, trial.trial_id))
         group.num += 1
@@ -213,8 +231,8 @@ class FailureTally:
         """Return why the experiment has to end once no trial runs any more, None if it has not.
 
         Args:
-            num_succeeded: How many trials have completed or were stopped early. A trial that has got beyond the iteration at which the
-                others failed counts as well.
+            num_succeeded: How many trials have completed or were stopped early. A trial that has
+                got beyond the iteration at which the others failed counts as well.
         """
         for cause in self._frequent:
             group = self._groups[cause]
@@ -245,20 +263,24 @@ def common_failure(reason: Reason) -> str:
     """Return the sentence for what `FailureTally.suspected` has returned, once it has come true.
 
     Example:
-        >>> told = {"cause": "KeyError at train.py:12 in train", "num_failures": 5, "trial_id": "t00000"}
-        >>> common_failure(Reason(COMMON_FAILURE, told))
-        '5 trials failed with KeyError at train.py:12 in train, t00000 first, and none has got any farther'
+        >>> numbers = {"cause": "KeyError at train.py:12", "num_failures": 5, "trial_id": "t00000"}
+        >>> common_failure(Reason(COMMON_FAILURE, numbers))
+        '5 trials failed with KeyError at train.py:12, t00000 first, and none has got any farther'
     """
-    told = reason.numbers
-    return f"{told['num_failures']} trials failed with {told['cause']}, {told['trial_id']} first, and none has got any farther"
+    numbers = reason.numbers
+    return (
+        f"{numbers['num_failures']} trials failed with {numbers['cause']}, "
+        f"{numbers['trial_id']} first, and none has got any farther"
+    )
 
 
 def possible_common_failure(reason: Reason) -> str:
-    """Return the sentence for what `FailureTally.suspected` has returned, while trials run that may yet get farther.
+    """Return the sentence for what `FailureTally.suspected` returned while other trials still run.
 
     Example:
-        >>> possible_common_failure(Reason(COMMON_FAILURE, {"cause": "KeyError", "num_failures": 5, "trial_id": "t00000"}))
-        '5 trials failed with KeyError, t00000 first; no other is started until one of those that run gets farther or all have ended'
+        >>> numbers = {"cause": "KeyError", "num_failures": 5, "trial_id": "t00000"}
+        >>> possible_common_failure(Reason(COMMON_FAILURE, numbers)).partition("; ")[0]
+        '5 trials failed with KeyError, t00000 first'
     """
     told = reason.numbers
     return (

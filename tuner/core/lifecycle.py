@@ -1,37 +1,42 @@
-"""The life of a trial and of its worker: every transition there is, as tables.
+"""Status of a trial and state of its worker: every transition there is, as tables.
 
-Theory
-------
 Two small machines, coupled by one rule, instead of one machine with the product of their states.
 
-*The trial* is what the user sees: it waits (PENDING), trains (RUNNING), is set aside with a committed
-checkpoint (PAUSED), or is over (TERMINATED, ERROR). *Why* it is over is no state but a
-`TerminationReason`, kept beside the status, because "interrupted" and "completed" differ only in
-what a later restore may do with them.
+*The trial* is what the user sees: it waits (PENDING), trains (RUNNING), is set aside with a
+committed checkpoint (PAUSED), or is over (TERMINATED, ERROR). *Why* it is over is no status but a
+`TerminationReason`, kept beside it, because "interrupted" and "completed" differ only in what a
+later restore may do with them.
 
-*The worker* is the process of the trial's current attempt. It answers one question: may we talk to it now? Only a WAITING worker, which
-has reported and is blocked on our answer, can be told anything. That is why a decision about a TRAINING worker is an *intention*, a
-field of the trial that the next report carries out, and never a message that might cross one of the worker's.
+*The worker* is the process of the trial's current attempt. Only a WAITING worker, which has
+reported and is blocked on the reply, can be told anything. That is why a decision about a TRAINING
+worker is an *intention*, a field of the trial that the reply to the next report carries out, and
+never a message that might cross one of the worker's.
 
-The coupling: a worker exists exactly while its trial is RUNNING. A trial is PAUSED, TERMINATED, ERROR or PENDING again only once its
-worker is ABSENT, and so its slot is free and its checkpoint, if any, is committed.
+*The coupling:* a worker exists exactly while its trial is RUNNING. A trial becomes PAUSED,
+TERMINATED, ERROR or PENDING only once its worker is ABSENT, so that its slot is free and its
+checkpoint, if any, is committed.
 
 ::
 
-    PENDING ──start──▶ RUNNING ──end──▶ TERMINATED          ABSENT ─launch▶ STARTING ─begin▶ TRAINING ─report▶ WAITING
-      ▲  │               │ │ └──fail──▶ ERROR                                                  ▲  ▲               │
-      │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
-      └──retry, requeue──┘              └─requeue, end, fail                                 saved ◀─SAVING◀─save─┤
-      ▲                                                                                 STOPPING ◀──leave─────────┘
+    PENDING ──start──▶ RUNNING ──end──▶ TERMINATED
+      ▲  │               │ │ └──fail──▶ ERROR
+      │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING
+      └──retry, requeue──┘              └─requeue, end, fail
+      ▲
       └── revive ── TERMINATED, ERROR, PAUSED, by a restarted driver only
 
-How an attempt's end turns into a trial's move depends on two things only, what the worker was meant to do and what it did, and so is
-a table too: `EXIT_MOVES`.
+    ABSENT ─launch▶ STARTING ─begin▶ TRAINING ─report▶ WAITING
+                                       ▲  ▲               │
+                                       │  └────go on──────┤
+                                     saved ◀─SAVING◀─save─┤
+                                STOPPING ◀──leave─────────┘
 
-Rules
------
-Of a running experiment, this file alone changes `Trial.status` and `Trial.worker`. It does not know schedulers, resources or time. A move
-that the tables do not list raises `InvalidTransition` and leaves the trial untouched.
+What the exit of a worker means for its trial depends only on what the worker was told to do and how
+it exited, and so is a table too: `EXIT_MOVES`.
+
+Only this module changes `Trial.status` and `Trial.worker` of a running experiment. It does not know
+schedulers, resources or time. A move that the tables do not list raises `InvalidTransition` and
+leaves the trial unchanged.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ class TrialMove(enum.StrEnum):
     RETRY = "retry"
     """Its attempt failed, and it may try again."""
     REQUEUE = "requeue"
-    """Its worker was lost through no fault of the trial's, or what it was paused for has come to nothing."""
+    """Its worker was lost through no fault of its own, or the exploit that it waited for failed."""
     END = "end"
     """It has done its training, or is stopped for good, or interrupted."""
     FAIL = "fail"
@@ -122,7 +127,8 @@ WORKER_TABLE: dict[tuple[WorkerState, WorkerMove], WorkerState] = {
     (WorkerState.SAVING, WorkerMove.SAVED): WorkerState.TRAINING,
     (WorkerState.SAVING, WorkerMove.KILL): WorkerState.STOPPING,
     (WorkerState.SAVING, WorkerMove.EXIT): WorkerState.ABSENT,
-    # A worker on its way out may still save what it was asked for, and may be killed for taking too long.
+    # A worker on its way out may still save what it was asked for, and may be killed for taking too
+    # long.
     (WorkerState.STOPPING, WorkerMove.SAVED): WorkerState.STOPPING,
     (WorkerState.STOPPING, WorkerMove.KILL): WorkerState.STOPPING,
     (WorkerState.STOPPING, WorkerMove.EXIT): WorkerState.ABSENT,
@@ -142,15 +148,17 @@ EXIT_MOVES: dict[tuple[ReportReply, Outcome], TrialMove] = {
     (ReportReply.PAUSE, Outcome.UNSAVED): TrialMove.FAIL,
     (ReportReply.PAUSE, Outcome.KILLED): TrialMove.FAIL,
     (ReportReply.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
-    # What it has trained is given up for another trial's checkpoint, so nothing it does on its way out matters, unless it is done.
+    # What it has trained is given up for another trial's checkpoint, so nothing it does on its way
+    # out matters, unless it is done.
     (ReportReply.EXPLOIT, Outcome.COMPLETED): TrialMove.END,
     (ReportReply.EXPLOIT, Outcome.STOPPED): TrialMove.PAUSE,
     (ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE,
     (ReportReply.EXPLOIT, Outcome.UNSAVED): TrialMove.PAUSE,
     (ReportReply.EXPLOIT, Outcome.KILLED): TrialMove.PAUSE,
     (ReportReply.EXPLOIT, Outcome.LOST): TrialMove.PAUSE,
-    # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial. But for a checkpoint that was asked for
-    # and is missing: without it, what has been trained is lost.
+    # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial.
+    # But for a checkpoint that was asked for and is missing: without it, what has been trained is
+    # lost.
     (ReportReply.STOP, Outcome.COMPLETED): TrialMove.END,
     (ReportReply.STOP, Outcome.STOPPED): TrialMove.END,
     (ReportReply.STOP, Outcome.FAILED): TrialMove.END,
@@ -192,7 +200,7 @@ def can_move_worker(trial: Trial, move: WorkerMove) -> bool:
 
 
 def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
-    """Return what the end of its worker means for the trial; FAIL where it failed, whether or not it may try again."""
+    """Return what the exit of its worker means for the trial; FAIL also where it may retry."""
     reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
     return EXIT_MOVES[reply, outcome]
 
@@ -200,7 +208,10 @@ def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
 def exit_termination(
     intention: Intention | None, outcome: Outcome
 ) -> tuple[TerminationReason, Reason | None]:
-    """Return why a trial is over whose worker has ended with this intention; who has done all its training is not interrupted."""
+    """Return why a trial is over whose worker exited with this intention.
+
+    A trial whose training code returned is completed, even if it was about to be interrupted.
+    """
     if intention is None or (
         outcome is Outcome.COMPLETED and intention.ending is TerminationReason.INTERRUPTED
     ):
@@ -209,13 +220,15 @@ def exit_termination(
 
 
 def is_coupled(trial: Trial) -> bool:
-    """Return whether trial and worker fit together: a worker exists exactly while the trial is RUNNING."""
+    """Return whether a worker exists exactly if the trial is RUNNING."""
     return (trial.status is Status.RUNNING) == (trial.worker in LIVE_WORKERS)
 
 
 def _refusal(trial: Trial, move: TrialMove | WorkerMove) -> InvalidTransition:
     failures = "; ".join(str(failure) for failure in trial.failures) or "none"
     return InvalidTransition(
-        f"{move!s} is not possible for trial {trial.trial_id}, which is {trial.status} with its worker {trial.worker} "
-        f"(attempt {trial.attempt}, iteration {trial.iteration}, intention {trial.intention}, failures: {failures})"
+        f"{move!s} is not possible for trial {trial.trial_id}, which is {trial.status} with "
+        f"its worker {trial.worker} "
+        f"(attempt {trial.attempt}, iteration {trial.iteration}, intention {trial.intention}, "
+        f"failures: {failures})"
     )

@@ -1,4 +1,4 @@
-"""Whether the metric to optimise is ever reported, and what to say where it is not: mostly its name has been mistyped."""
+"""Detection of a metric that is never reported, mostly since its name is misspelt."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .trial import Trial
 from .trial_metrics import number_in
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
-"""Rule for which an experiment ends whose metric no trial has reported although one has completed."""
+"""Rule for which an experiment ends when a trial has completed and none reported the metric."""
 
 _ENOUGH_RESULTS: Final = 10
-"""After so many results of one trial without the metric, its name is presumably wrong; a metric may come every few results only."""
+"""Results of one trial without the metric until the user is warned; not every result has it."""
 _ENOUGH_SILENT_TRIALS: Final = 5
-"""So many trials have to complete without any result before the metric counts as never reported: one may have nothing to report."""
+"""Trials that have to complete without any result until the metric counts as never reported."""
 
 
 @final
@@ -27,12 +27,14 @@ class MetricWatch:
 
     Args:
         metrics: The flattened names of the metrics.
-        is_required: Whether the experiment ends once a trial has completed and no trial has ever reported one of them.
-        trials: The trials so far; those of them that have completed did so in an earlier session, and since then the training code may
-            have been mended.
+        is_required: Whether the experiment ends once a trial has completed and no trial has ever
+            reported one of them.
+        trials: The trials so far; those of them that have completed did so in an earlier session,
+            and since then the training code may have been mended.
 
     Attributes:
-        missing: The metrics for which no trial has reported a number yet; NaN is one, texts, booleans and None are none.
+        missing: The metrics for which no trial has reported a number yet; NaN is one, texts,
+            booleans and None are none.
     """
 
     def __init__(
@@ -42,14 +44,14 @@ class MetricWatch:
         self._is_required = is_required
         self._has_warned = False
         self._not_numbers: dict[str, str] = {}
-        """What was reported for missing metrics although it is no number, shortened for a message."""
+        """Values of missing metrics that are no numbers, shortened for a message."""
         self._completed: Trial | None = None
         self._num_silent = 0
         for trial in trials:
             self.missing = [metric for metric in self.missing if metric not in trial.summary]
 
     def on_result(self, flat: Mapping[str, Any], num_rows: int) -> bool:
-        """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once.
+        """Record a flattened result; return whether to warn now, once, that a metric is missing.
 
         Args:
             flat: The result.
@@ -68,10 +70,11 @@ class MetricWatch:
         return True
 
     def on_completed(self, trial: Trial) -> bool:
-        """Take note that a trial has completed; one that has reported nothing at all tells nothing about the name of the metric.
+        """Record a completed trial; one without results says nothing about the metric's name.
 
         Returns:
-            Whether the user is to be told now that the trial has reported nothing, which happens once.
+            Whether the user is to be told now that the trial has reported nothing, which happens
+            once.
         """
         if not trial.last_result:
             self._num_silent += 1
@@ -80,7 +83,7 @@ class MetricWatch:
         return not trial.last_result and self._num_silent == 1 and bool(self.missing)
 
     def value_of(self, metric: str) -> str:
-        """Return what was reported last for a missing metric although it is no number, shortened; empty where nothing was."""
+        """Return the last value of a missing metric that is no number, shortened; may be empty."""
         return self._not_numbers.get(metric, "")
 
     @property
@@ -130,9 +133,10 @@ def own_keys(trial: Trial) -> list[str]:
 
 
 def meant_by(metric: str, keys: Collection[str]) -> list[str]:
-    """Return which of the reported keys may be meant by a metric that is none of them: three at most, the likeliest first.
+    """Return the reported keys, at most three, that resemble a missing metric, the likeliest first.
 
-    First come those that differ in the path only, ``val/loss`` for ``loss`` and the other way round.
+    First come those that differ in the path only, ``val/loss`` for ``loss`` and the other way
+    round.
 
     Example:
         >>> meant_by("val_accuracy", ["train_loss", "val_acc"]), meant_by("loss", ["eval/loss", "step"])
@@ -148,7 +152,7 @@ def _likeliest(metric: str, keys: Sequence[str]) -> str:
 
 
 def warning_for(metric: str, trial: Trial, value: str = "") -> str:
-    """Return the sentence for a metric that a trial has not reported in many results, or in none at all.
+    """Return the warning that a trial has not reported the metric in many results, or in none.
 
     Args:
         metric: The metric.
@@ -171,8 +175,9 @@ def error_for(reason: Reason) -> str:
     """Return the sentence for a `MetricWatch.reason_to_end`.
 
     Example:
-        >>> error_for(Reason(METRIC_NOT_REPORTED, {"metric": "acc", "trial_id": "t00000", "reported": "loss, val_acc", "meant": "val_acc"}))
-        "trial t00000 completed, and no trial has reported the metric 'acc'; reported were loss, val_acc; did you mean 'val_acc'?"
+        >>> numbers = {"metric": "ac", "trial_id": "t00000", "reported": "acc", "meant": "acc"}
+        >>> error_for(Reason(METRIC_NOT_REPORTED, numbers)).partition(", and ")[2]
+        "no trial has reported the metric 'ac'; reported were acc; did you mean 'acc'?"
     """
     numbers = reason.numbers
     told = f"trial {numbers['trial_id']} completed"
@@ -187,7 +192,10 @@ def error_for(reason: Reason) -> str:
 
 def _told(told: str, metric: str, value: str, keys: str, meant: str, *, so_far: str = "") -> str:
     if value and keys:
-        return f"{told}, and no trial has reported a number for the metric {metric!r}{so_far}; it was {value}, which is no number"
+        return (
+            f"{told}, and no trial has reported a number for the metric {metric!r}{so_far}; "
+            f"it was {value}, which is no number"
+        )
     told = f"{told}, and no trial has reported the metric {metric!r}{so_far}"
     if not keys:
         return (

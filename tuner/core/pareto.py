@@ -17,7 +17,9 @@ ValueOf = Callable[[Trial, str], float]
 
 
 def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> list[int]:
-    """Return the indices of the points that no other point dominates, best in the first objective first; equal points are all on it.
+    """Return the indices of the points that no other point dominates; equal points are all on it.
+
+    The best point in the first objective comes first.
 
     Args:
         points: A finite value for each objective.
@@ -32,7 +34,8 @@ def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> lis
         for point in points
     ]
     front: list[int] = []
-    # In sorted order no point dominates an earlier one, so each is compared with the front found so far.
+    # In sorted order no point dominates an earlier one, so each is compared with the front found so
+    # far.
     for index in sorted(range(len(turned)), key=turned.__getitem__):
         if not any(dominates(turned[member], turned[index]) for member in front):
             front.append(index)
@@ -42,7 +45,8 @@ def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> lis
 def newest_value(trial: Trial, metric: str) -> float:
     """Return the newest value of a metric that a trial has reported, NaN for none.
 
-    Of the metric that the experiment optimises, that is a value which counts; of others it may be one that a failed attempt reported last.
+    Of the metric that the experiment optimises, that is a value which counts; of others it may be
+    one that a failed attempt reported last.
     """
     if trial.objective.metric == metric:
         return trial.objective.last.value if trial.objective.last else math.nan
@@ -57,7 +61,8 @@ def values_of(
     Args:
         trial: The trial.
         objectives: What is optimised.
-        value_of: Tells the values; one that reads the trial's results leaves out what failed attempts reported in vain.
+        value_of: Tells the values; one that reads the trial's results leaves out what failed
+            attempts reported in vain.
     """
     values = tuple(value_of(trial, metric) for metric, _ in objectives)
     return values if all(map(math.isfinite, values)) else None
@@ -66,10 +71,13 @@ def values_of(
 def best_trials(
     trials: Iterable[Trial], objectives: Objectives, value_of: ValueOf = newest_value
 ) -> list[Trial]:
-    """Return the trials on the Pareto front of their newest values, best in the first objective first.
+    """Return the trials on the Pareto front of their newest values.
+
+    The best trial in the first objective comes first.
 
     Args:
-        trials: In the order of their creation. Trials without a finite value of every objective are left out.
+        trials: In the order of their creation. Trials without a finite value of every objective are
+            left out.
         objectives: What is optimised, e.g. `ExperimentSettings.objectives`; at least one.
         value_of: Tells the values, as for `values_of`.
     """

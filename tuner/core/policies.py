@@ -2,8 +2,8 @@
 
 A decision is recorded with the event on which it was made. When the event is folded again, the
 recorded decision counts, whatever today's scheduler would decide: a trial that was stopped stays
-stopped. Scheduler and stopper are asked nevertheless, so that their own state is up to date when the
-replay ends.
+stopped. Scheduler and stopper are asked nevertheless, so that their own state is up to date when
+the replay ends.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RecordedDecision:
     """A decision, and the question that it answers.
 
     Attributes:
-        question: Number of the question among those that the event raised, from 0. An event may raise
-            several, and the answers to the first ones determine which follow.
+        question: Number of the question among those that the event raised, from 0. An event may
+            raise several, and the answers to the first ones determine which follow.
         decision: What was decided.
     """
 
@@ -186,8 +186,8 @@ class Policies:
 def termination_reason_for(reason: Reason) -> TerminationReason:
     """Return how trials end when the experiment does for this reason.
 
-    After a time budget or an error they are interrupted, since a later session may have more time or
-    corrected code. After a stop criterion they are stopped early.
+    After a time budget or an error they are interrupted, since a later session may have more time
+    or corrected code. After a stop criterion they are stopped early.
     """
     if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE):
         return TerminationReason.INTERRUPTED
@@ -268,7 +268,7 @@ class LiveExperimentView:
 
     @property
     def trials(self) -> Mapping[str, TrialView]:
-        """Trials by id, in the order in which they were added; none that is still in the backlog."""
+        """Trials by id, in the order in which they were added, without the backlog."""
         return MappingProxyType(self._trial_table.admitted)
 
     @property

@@ -22,29 +22,35 @@ class Progress:
         name: The experiment's name.
         metric: What is optimised, None where nothing is.
         mode: ``"min"`` or ``"max"``, None without a metric.
-        num_trials_by_status: How many trials there are in each status; one without trials may be missing.
+        num_trials_by_status: How many trials there are in each status; one without trials may be
+            missing.
         num_stopped_early: How many of the TERMINATED ones a scheduler has stopped.
         num_interrupted: How many of the TERMINATED ones have been interrupted and may be continued.
         num_not_started: How many of these were interrupted before there was a slot for them.
         num_total: How many trials there will be, None where that is open.
-        num_finished: How many trials are TERMINATED or in ERROR, without interrupted ones, which have yet to go on.
-        num_underway: What the other trials have behind them, in whole trials: running ones by their share of a full training, paused ones
-            as one each, since most of those will stay behind.
-        full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
+        num_finished: How many trials are TERMINATED or in ERROR, without interrupted ones, which
+            have yet to go on.
+        num_underway: What the other trials have behind them, in whole trials: running ones by their
+            share of a full training, paused ones as one each, since most of those will stay behind.
+        full_iteration: ``training_iteration`` at which a full training ends; None where that is
+            open.
         elapsed_s: Seconds since the start of the experiment.
         time_budget_s: Seconds after which it is ended, None for no limit.
         used: Resources that running trials occupy, e.g. ``{"cpu": 3.0}``.
         capacity: Resources that there are, by the same names.
         best: The best trial, by its newest value of the metric; None before the first.
         best_last: That value, with its iteration.
-        best_ever: The best value that this trial has reported, with its iteration; None where it is not known.
+        best_ever: The best value that this trial has reported, with its iteration; None where it is
+            not known.
         running: Trials that are RUNNING, in the order of their start.
         leaders: The best trials by their newest values, best first, whatever their status.
-        waiting_for: Why trials wait whose turn has come, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
+        waiting_for: Why trials wait whose turn has come, as half a sentence, e.g. ``"a free GPU"``;
+            empty where none waits.
         num_errors: How many attempts have failed, those that were tried again included.
         several_objectives: Metric and mode of each objective where there are several; else empty.
         front: Then the trials on the Pareto front, best in the first objective first.
-        longest_left_s: How many seconds the running trial with most left to train will take at its own pace; 0 where that is open.
+        longest_left_s: How many seconds the running trial with most left to train will take at its
+            own pace; 0 where that is open.
         quiet_s: For how many seconds no trial has come closer to its end.
     """
 
@@ -104,14 +110,17 @@ class Progress:
 
     @property
     def best_config(self) -> Mapping[str, Any]:
-        """Flattened configuration with which the best trial reached its best value; a trial may have been given others since."""
+        """Flattened configuration with which the best trial reached its best value.
+
+        An exploit may have given it another one since.
+        """
         if self.best is None:
             return {}
         return flatten(self.best.config_at(self.best_ever.row if self.best_ever else 0))
 
     @property
     def fraction(self) -> float | None:
-        """How much of the trials, or else of the time, is behind us; None where neither is limited."""
+        """Fraction of the trials, or else of the time, that is done; None without a limit."""
         if self.num_total:
             return min(1.0, self.num_behind / self.num_total)
         if self.time_budget_s:
@@ -122,9 +131,11 @@ class Progress:
     def remaining_s(self) -> float | None:
         """How many seconds are left at the pace so far, at most those of the budget.
 
-        The last few trials may take far longer than the many before them, so it is no less than what the slowest running trial still
-        needs, nor than the time for which nothing has moved. None where it is too early to tell, where it is less than a second, once the
-        budget is used up, and where trials are paused and no others are to come: the scheduler may resume few of them or all.
+        The last few trials may take far longer than the many before them, so it is no less than
+        what the slowest running trial still needs, nor than the time for which nothing has moved.
+        None where it is too early to tell, where it is less than a second, once the budget is used
+        up, and where trials are paused and no others are to come: the scheduler may resume few of
+        them or all.
         """
         until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
         if (until_budget is not None and until_budget < _MIN_LEFT_S) or (
@@ -162,7 +173,7 @@ class Progress:
 _MIN_FRACTION = 0.03
 """Before this much is done the pace says nothing."""
 _MIN_LEFT_S = 1.0
-"""Less than this is not told: what is left then is saving, cleaning up or a last step, which may take minutes."""
+"""Shorter times are not shown: saving and cleaning up may take minutes."""
 
 
 def look_at(
@@ -174,7 +185,8 @@ def look_at(
         experiment: The experiment.
         name: Its name.
         elapsed_s: Its running time in seconds.
-        full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
+        full_iteration: ``training_iteration`` at which a full training ends; None where that is
+            open.
     """
     trial_table, settings, leaders = (
         experiment.trial_table,
@@ -227,7 +239,7 @@ def look_at(
 
 
 def _left_of(trial: Trial, full_iteration: int) -> float:
-    """Return how many seconds a trial needs for the rest of a full training at its own pace, 0 before its first result."""
+    """Return how long a full training still takes at the trial's pace; 0 without results."""
     spent_s = float(trial.last_result.get(TIME_TOTAL_S) or 0.0)
     return (
         spent_s * max(0, full_iteration - trial.iteration) / trial.iteration

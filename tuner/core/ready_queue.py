@@ -1,4 +1,4 @@
-"""Trials that are ready to start, in the order in which they became so."""
+"""Queue of trials that are ready to start, in the order in which they became so."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ _Shape = tuple[tuple[str, float], ...]
 
 
 class ReadyQueue:
-    """First come, first served among trials with the same resource request; a request that does not fit lets others pass.
+    """Queue of trials to be started, first come, first served per resource request.
 
-    Trials are grouped by request, so that finding the next one that fits costs the number of different requests, not of trials. One
-    that rests is in the queue, but gets its place only when it is woken.
+    A trial whose request does not fit does not block trials with other requests.
+
+    Trials are grouped by request, so that finding the next one that fits costs the number of
+    different requests, not of trials. One that rests is in the queue, but gets its place only when
+    it is woken.
     """
 
     def __init__(self) -> None:
@@ -78,7 +81,7 @@ class ReadyQueue:
         return [trial for _, trial in sorted(entries, key=lambda entry: entry[0])]
 
     def push(self, trial: Trial) -> None:
-        """Append a trial; one that waits already keeps its place, and one that rests goes on resting."""
+        """Append a trial, unless it waits or is delayed already."""
         if trial.trial_id in self._members or trial.trial_id in self._resting:
             return
         shape = tuple(sorted(trial.resources.items()))
@@ -93,7 +96,10 @@ class ReadyQueue:
         self._rests.cancel(trial.trial_id)
 
     def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
-        """Remove and return the longest waiting trial that `can_start` accepts; it is asked once per different request."""
+        """Remove and return the longest waiting trial that `can_start` accepts.
+
+        `can_start` is called once per different request.
+        """
         if not self._members:
             return None
         for group in sorted(self._live_groups(), key=lambda group: group[0][0]):

@@ -1,4 +1,4 @@
-"""Who occupies what: a pool of CPUs, GPUs (whole or in fractions) and custom resources."""
+"""Pool of resources: CPUs, GPUs (whole or in fractions) and custom resources."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _UNIT = 10_000
 class ResourcePool:
     """Grants requests from a fixed capacity.
 
-    GPUs are devices: a request of 1 or more takes whole ones, a fraction shares the fullest device that still has room, so that whole
-    devices stay free as long as possible.
+    GPUs are devices: a request of 1 or more takes whole ones, a fraction shares the fullest device
+    that still has room, so that whole devices stay free as long as possible.
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -40,12 +40,15 @@ class ResourcePool:
         return {name: (units - self._free[name]) / _UNIT for name, units in self._total.items()}
 
     def misfit(self, request: Mapping[str, float]) -> str:
-        """Return why the request could not be granted even with everything free; empty if it could."""
+        """Return why the request could never be granted; empty if it could."""
         too_much = [
             name for name, amount in request.items() if _units(amount) > self._total.get(name, 0)
         ]
         if too_much:
-            return f"the trial asks for {dict(request)}, the experiment has {self.capacity} in all; ask for less {' and '.join(too_much)}"
+            return (
+                f"the trial asks for {dict(request)}, the experiment has {self.capacity} in all; "
+                f"ask for less {' and '.join(too_much)}"
+            )
         if (gpus := request.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
             return f"gpu must be a fraction below 1 or a whole number, got {gpus}"
         return ""
@@ -68,7 +71,8 @@ class ResourcePool:
         """Grant the request.
 
         Returns:
-            The devices assigned, empty where no GPU was asked for; None if the request does not fit now.
+            The devices assigned, empty where no GPU was asked for; None if the request does not fit
+            now.
         """
         if any(_units(amount) > self._free.get(name, 0) for name, amount in request.items()):
             return None

@@ -1,4 +1,4 @@
-"""The keys of a result, and the flat form in which schedulers, searchers and tables see it."""
+"""Keys of a result, and its flattened form, which schedulers, searchers and tables see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TRAINING_ITERATION = "training_iteration"
-"""Count of the trial's results, from 1 on, or what training code reports by this name as long as it grows.
+"""Count of the trial's results, from 1, or what training code reports by this name if it grows.
 
 Continues over retries and restores from the checkpoint's count.
 """
@@ -38,9 +38,10 @@ DEFAULT_METRIC = "_metric"
 
 AUTO_FILLED = frozenset(
     {
-        TRAINING_ITERATION, SHOULD_CHECKPOINT, DONE, CHECKPOINT_DIR_NAME, TRIAL_ID, DATE, TIMESTAMP, TIME_THIS_ITER_S, TIME_TOTAL_S,
-        TIME_SINCE_RESTORE, ITERATIONS_SINCE_RESTORE, TIMESTEPS_THIS_ITER, TIMESTEPS_TOTAL, EPISODES_THIS_ITER, EPISODES_TOTAL, PID,
-        HOSTNAME, NODE_IP, CONFIG, EXPERIMENT_TAG,
+        TRAINING_ITERATION, SHOULD_CHECKPOINT, DONE, CHECKPOINT_DIR_NAME, TRIAL_ID, DATE, TIMESTAMP,
+        TIME_THIS_ITER_S, TIME_TOTAL_S, TIME_SINCE_RESTORE, ITERATIONS_SINCE_RESTORE,
+        TIMESTEPS_THIS_ITER, TIMESTEPS_TOTAL, EPISODES_THIS_ITER, EPISODES_TOTAL, PID, HOSTNAME,
+        NODE_IP, CONFIG, EXPERIMENT_TAG,
     }
 )  # fmt: skip
 """Keys that the engine adds to every result; all others are the user's metrics."""
@@ -72,7 +73,7 @@ def identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def is_same_report(told: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    """Return whether what a file tells is one certain result, as far as its iteration and its times say so.
+    """Return whether two results are the same report, judged by iteration and times.
 
     The iteration alone does not: an attempt that is over may have reported the same one.
     """
@@ -80,8 +81,9 @@ def is_same_report(told: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 
 def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result with nested dictionaries joined to ``"a/b"`` keys; an empty dictionary leaves no key."""
-    # Asked several times for each result, and nearly always true; a loop in Python takes three times as long.
+    """Return the result with nested keys joined to ``"a/b"``; an empty dictionary has no key."""
+    # Asked several times for each result, and nearly always true; a loop in Python takes three
+    # times as long.
     if SCALARS.issuperset(map(type, result.values())):
         return dict(result)
     flat: dict[str, Any] = {}
@@ -98,7 +100,7 @@ def _add_leaves(node: Mapping[str, Any], prefix: str, flat: dict[str, Any]) -> N
 
 
 def with_own_containers(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy whose dictionaries and lists can be changed without changing those of the result; all other values are shared."""
+    """Return a copy with its own dictionaries, lists and tuples; all other values are shared."""
     return {
         key: value if value.__class__ in SCALARS else _copied(value)
         for key, value in result.items()

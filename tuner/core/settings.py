@@ -19,25 +19,31 @@ class ExperimentSettings:
         default_request: What a trial asks for unless its configuration says otherwise.
         metric: Flattened name of the metric to optimise, None for none.
         mode: ``"min"`` or ``"max"``: its direction.
-        max_trials: How many trials there will be at most; None for as many as the searcher proposes.
+        max_trials: How many trials there will be at most; None for as many as the searcher
+            proposes.
         max_concurrent: How many trials may run at once; None for as many as fit.
         max_failures: How often each trial may be tried again; -1 for ever.
         fail_fast: Whether the first trial in ERROR ends the experiment.
         time_budget_s: Running time after which everything stops; None for no limit.
-        stop_grace_s: How long a worker may take to leave once it has been told to, before it is killed.
-        interrupt_grace_s: How long all workers together may take to report, save and leave once the experiment is interrupted.
+        stop_grace_s: How long a worker may take to leave once it has been told to, before it is
+            killed.
+        interrupt_grace_s: How long all workers together may take to report, save and leave once the
+            experiment is interrupted.
         report_timeout_s: How long a worker may stay silent before it counts as hung; None for ever.
         checkpoints: When to save, what to keep.
-        several_objectives: Metric and mode of each objective where searcher or scheduler have several, and `metric` may be None; else
-            empty. What is optimised in either case is `objectives`.
-        is_metric_required: Whether the experiment ends with an error once a trial has completed and no trial has reported the metric.
+        several_objectives: Metric and mode of each objective where searcher or scheduler have
+            several, and `metric` may be None; else empty. What is optimised in either case is
+            `objectives`.
+        is_metric_required: Whether the experiment ends with an error once a trial has completed and
+            no trial has reported the metric.
         retry_on: Names of exceptions that are worth all retries, see `RetryPolicy`.
         no_retry_on: Names of exceptions that are worth none.
-        max_identical_failures: After how many failures of one cause without progress in between a trial is given up; None for no limit.
-        max_common_failures: After how many trials that have failed for one cause the experiment ends as long as none succeeds; None for
-            no limit.
-        max_pending: How many trials are suggested before there is a slot for them; 0 to ask only where a slot is free, so that a searcher
-            that learns knows all results.
+        max_identical_failures: After how many failures of one cause without progress in between a
+            trial is given up; None for no limit.
+        max_common_failures: After how many trials that have failed for one cause the experiment
+            ends as long as none succeeds; None for no limit.
+        max_pending: How many trials are suggested before there is a slot for them; 0 to ask only
+            where a slot is free, so that a searcher that learns knows all results.
     """
 
     capacity: Mapping[str, float]
@@ -54,7 +60,8 @@ class ExperimentSettings:
     report_timeout_s: float | None = None
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     several_objectives: tuple[tuple[str, str], ...] = ()
-    # What follows is off where the settings were recorded by a release that did not have it, so that a replay decides as it did.
+    # What follows is off where the settings were recorded by a release that did not have it, so
+    # that a replay decides as it did.
     is_metric_required: bool = False
     retry_on: tuple[str, ...] = ()
     no_retry_on: tuple[str, ...] = ()
@@ -64,7 +71,7 @@ class ExperimentSettings:
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode (``"min"`` or ``"max"``) of everything that is optimised: several, one, or none."""
+        """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or none."""
         return self.several_objectives or (
             ((self.metric, self.mode),) if self.metric and self.mode else ()
         )

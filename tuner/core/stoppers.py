@@ -1,4 +1,4 @@
-"""When to stop a trial, or all of them, by the user's own criterion."""
+"""Stop criteria for single trials and for the whole experiment."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STOP: Final = "stop"
 class Stopper(Declared, ABC):
     """Decides when trials have trained enough.
 
-    A stopper reads no clock: it is told the experiment's running time, so that it decides alike in a real run, in a simulated one, and
-    when a run is replayed.
+    A stopper reads no clock: it is told the experiment's running time, so that it decides alike in
+    a real run, in a simulated one, and when a run is replayed.
     """
 
     @abstractmethod
@@ -34,7 +34,7 @@ class Stopper(Declared, ABC):
         """Return whether the trial is to stop; called with each result, nested as reported."""
 
     def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return the numbers for which it has stopped the trial at this result, by name, for the records; none are needed."""
+        """Return the numbers for which it has stopped the trial at this result, by name."""
         return {}
 
     def stop_all(self) -> bool:
@@ -43,17 +43,21 @@ class Stopper(Declared, ABC):
 
     @property
     def due_s(self) -> float | None:
-        """Running time in seconds at which `stop_all` is worth asking even if nothing else happens; None for no such time."""
+        """Running time in seconds at which `stop_all` is due without any event; None for never."""
         return None
 
     def on_tick(self, elapsed_s: float) -> None:
-        """Learn the experiment's running time in seconds, sessions before a restore included; called before each `stop_all`."""
+        """Receive the running time in seconds, before each call of `stop_all`.
+
+        Sessions before a restore are included.
+        """
 
     @property
     def keeps_state(self) -> bool:
         """Whether `state_dict` tells all that the results so far have led to.
 
-        False, unless it is overridden: the stopper is then brought back by telling it all results again, from the beginning.
+        False, unless it is overridden: the stopper is then brought back by telling it all results
+        again, from the beginning.
         """
         return type(self).state_dict is not Stopper.state_dict
 
@@ -82,12 +86,13 @@ class NoopStopper(_Stateless):
 
 
 class MetricThresholdStopper(_Stateless):
-    """Stops a trial once any of the named values has been reached: what a ``stop`` dictionary means.
+    """Stops a trial once any of the named values is reached; what a ``stop`` dictionary means.
 
     Args:
-        thresholds: By the name of the metric; of a nested one flattened (``{"env/reward": 200}``) or nested likewise
-            (``{"env": {"reward": 200}}``). A number is reached by a result that is equal or *larger*, whatever the direction of
-            optimisation, as in Ray Tune; for a metric that falls, give a string with the comparison: ``{"loss": "<= 0.1"}``.
+        thresholds: By the name of the metric; of a nested one flattened (``{"env/reward": 200}``)
+            or nested likewise (``{"env": {"reward": 200}}``). A number is reached by a result that
+            is equal or *larger*, whatever the direction of optimisation, as in Ray Tune; for a
+            metric that falls, give a string with the comparison: ``{"loss": "<= 0.1"}``.
 
     Raises:
         ValueError: If a threshold is neither a number nor a comparison.
@@ -134,7 +139,8 @@ class MetricThresholdStopper(_Stateless):
             return cls._COMPARISONS[sign], float(text[len(sign) :])
         except (KeyError, TypeError, ValueError):
             raise ValueError(
-                f"stop[{key!r}] must be a number (reached by an equal or larger value) or a comparison such as '<= 0.1', got {threshold!r}"
+                f"stop[{key!r}] must be a number (reached by an equal or larger value) or a "
+                f"comparison such as '<= 0.1', got {threshold!r}"
             ) from None
 
 
@@ -148,7 +154,8 @@ class FunctionStopper(Stopper):
     def __init__(self, function: Callable[[str, Mapping[str, Any]], bool]) -> None:
         if not callable(function):
             raise TypeError(
-                f"function must be callable as function(trial_id, result), got {type(function).__name__}"
+                "function must be callable as function(trial_id, result), got "
+                f"{type(function).__name__}"
             )
         self.function = function
 
@@ -166,7 +173,8 @@ class CombinedStopper(Stopper):
     """Stops what any of several stoppers stops; each of them sees every result.
 
     Departures:
-        Ray Tune asks no further once one stopper has said yes, so that those behind it miss results.
+        Ray Tune asks no further once one stopper has said yes, so that those behind it miss
+        results.
     """
 
     def __init__(self, *stoppers: Stopper) -> None:
@@ -284,11 +292,14 @@ class TrialPlateauStopper(Stopper):
 
     Args:
         metric: Flattened name.
-        std: The trial stops when the standard deviation of its latest `num_results` values is at most this.
+        std: The trial stops when the standard deviation of its latest `num_results` values is at
+            most this.
         num_results: How many values to look at, at least 1; the population deviation is taken.
         grace_period: How many results a trial reports before it may be stopped.
-        metric_threshold: Stop only once the metric is at least this good; None for no such condition.
-        mode: ``"min"`` or ``"max"``, the direction in which `metric_threshold` is compared; needed with it.
+        metric_threshold: Stop only once the metric is at least this good; None for no such
+            condition.
+        mode: ``"min"`` or ``"max"``, the direction in which `metric_threshold` is compared; needed
+            with it.
 
     Raises:
         ValueError: If an argument is out of range, or `metric_threshold` comes without `mode`.
@@ -305,7 +316,8 @@ class TrialPlateauStopper(Stopper):
     ) -> None:
         if num_results < 1 or grace_period < 0 or std < 0:
             raise ValueError(
-                f"num_results must be at least 1, grace_period and std at least 0, got {num_results=}, {grace_period=}, {std=}"
+                "num_results must be at least 1, grace_period and std at least 0, got "
+                f"{num_results=}, {grace_period=}, {std=}"
             )
         if metric_threshold is not None and mode not in ("min", "max"):
             raise ValueError(
@@ -323,7 +335,7 @@ class TrialPlateauStopper(Stopper):
         )
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Return whether the trial has come to rest; a result without the metric changes nothing."""
+        """Return whether the metric has reached a plateau; a result without it changes nothing."""
         value = flatten(result).get(self._metric)
         if not isinstance(value, int | float):
             return False
@@ -361,7 +373,8 @@ class ExperimentPlateauStopper(Stopper):
 
     Args:
         metric: Flattened name.
-        std: The experiment has come to rest when the standard deviation of the `top` best values is at most this.
+        std: The experiment has come to rest when the standard deviation of the `top` best values is
+            at most this.
         top: How many of the best values to look at, at least 2.
         mode: ``"min"`` or ``"max"``: the direction of optimisation.
         patience: For how many further results it must stay at rest.
@@ -377,7 +390,8 @@ class ExperimentPlateauStopper(Stopper):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}")
         if top < 2 or std < 0 or patience < 0:  # noqa: PLR2004  (one value has no deviation)
             raise ValueError(
-                f"top must be at least 2, std and patience at least 0, got {top=}, {std=}, {patience=}"
+                f"top must be at least 2, std and patience at least 0, got {top=}, {std=}, "
+                f"{patience=}"
             )
         self._metric = metric
         self._std = std
@@ -414,9 +428,10 @@ class ExperimentPlateauStopper(Stopper):
 
 
 def warning_of_direction(trial: Trial, metric: str, thresholds: Mapping[str, Any]) -> str:
-    """Return what to tell of a trial that its first result has stopped although the metric is to fall; empty for nothing.
+    """Return a warning for a trial stopped by its first result although the metric is to fall.
 
-    Such a number is mostly meant to be fallen to, and `MetricThresholdStopper` stops at it or above.
+    Such a number is mostly meant to be fallen to, and `MetricThresholdStopper` stops at it or
+    above.
 
     Args:
         trial: A trial that has just ended.
@@ -433,14 +448,16 @@ def warning_of_direction(trial: Trial, metric: str, thresholds: Mapping[str, Any
     ):
         return ""
     return (
-        f"trial {trial.trial_id} was stopped at its first result, with {metric}={reason.numbers[metric]:.6g}: a number in stop is reached "
-        f"by an equal or larger value, also with mode='min'; to stop trials once {metric} has fallen to {threshold!r}, "
+        f"trial {trial.trial_id} was stopped at its first result, with "
+        f"{metric}={reason.numbers[metric]:.6g}: a number in stop is reached "
+        f"by an equal or larger value, also with mode='min'; to stop trials once {metric} has "
+        f"fallen to {threshold!r}, "
         f"write stop={{{metric!r}: '<= {threshold!r}'}}"
     )
 
 
 def unused(stopper: Stopper) -> Stopper:
-    """Return a copy of a stopper of this module, so that no other experiment learns what one has taught it; others as they are."""
+    """Return a copy of a stopper of this module, so that experiments share no state."""
     if type(stopper) is CombinedStopper:
         return CombinedStopper(*map(unused, stopper.parts))
     is_own = type(stopper).__module__ == __name__ and not isinstance(stopper, FunctionStopper)
@@ -448,7 +465,7 @@ def unused(stopper: Stopper) -> Stopper:
 
 
 def users_stoppers(stopper: Stopper) -> list[Any]:
-    """Return the stoppers and callable objects of the user's own that a stopper consists of, as far as they may remember anything."""
+    """Return the user's own stoppers and callables in a stopper that may have state."""
     if isinstance(stopper, CombinedStopper):
         return [part for one in stopper.parts for part in users_stoppers(one)]
     part = stopper.function if isinstance(stopper, FunctionStopper) else stopper
@@ -460,8 +477,8 @@ def stopper_from(criterion: Any) -> Stopper:
     """Return the stopper that a ``stop`` argument means.
 
     Args:
-        criterion: None; a dictionary of thresholds; a function ``(trial_id, result) -> bool``; a stopper; a list of stoppers, any of
-            which may stop.
+        criterion: None; a dictionary of thresholds; a function ``(trial_id, result) -> bool``; a
+            stopper; a list of stoppers, any of which may stop.
 
     Raises:
         TypeError: If it is none of these.
@@ -480,5 +497,6 @@ def stopper_from(criterion: Any) -> Stopper:
             return FunctionStopper(criterion)
         case _:
             raise TypeError(
-                f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of those, got {criterion!r}"
+                "stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a "
+                f"list of those, got {criterion!r}"
             )

@@ -1,4 +1,4 @@
-"""How many configurations have been asked for, and whether there will be more."""
+"""Number of suggestions requested from the searcher, and whether more will come."""
 
 from __future__ import annotations
 
@@ -63,26 +63,27 @@ class SuggestionBudget:
         return [f"t{index:05d}" for index in range(first, first + num)]
 
     def on_progress(self) -> bool:
-        """Take note that something has happened that may change the searcher's mind; return whether it had waited for that."""
+        """Record news for the searcher; return whether it had postponed its suggestion."""
         had_waited, self.is_postponed = self.is_postponed, False
         self._has_heard = True
         return had_waited
 
     def on_suggested(self) -> None:
-        """Take note that a configuration has come."""
+        """Record that a configuration has come."""
         self.num_outstanding -= 1
 
     def on_postponed(self) -> None:
-        """Take note that the searcher wants to see another result first, unless one has come since it was asked.
+        """Ask again only after another result, unless one has come since the searcher was asked.
 
-        The id is given out again, so all younger ids that are still outstanding have to be postponed as well.
+        The id is given out again, so all younger ids that are still outstanding have to be
+        postponed as well.
         """
         self.num_outstanding -= 1
         self._num_asked -= 1
         self.is_postponed = not self._has_heard
 
     def on_search_ended(self) -> None:
-        """Take note that the searcher has nothing more to propose."""
+        """Record that the searcher has nothing more to propose."""
         self.num_outstanding -= 1
         self._has_ended = True
 
@@ -93,7 +94,8 @@ class SuggestionBudget:
     def begin_session(self, max_trials: int | None) -> None:
         """Ask again, for at most `max_trials` configurations in all: another session has begun.
 
-        What the last session asked for and has not got will never come, and its ids are given out again.
+        What the last session asked for and has not got will never come, and its ids are given out
+        again.
         """
         self._max_trials = max_trials
         self._is_suspended = False

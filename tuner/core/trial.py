@@ -1,4 +1,4 @@
-"""The records of a trial: what the engine knows about one training run."""
+"""Trial: everything that the engine knows about one training run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WorkerState(enum.StrEnum):
 
 
 class TerminationReason(enum.StrEnum):
-    """Why a trial is over; kept apart from the status, so that what was interrupted can be continued later."""
+    """Why a trial is over; kept apart from the status, so that interrupted trials can resume."""
 
     COMPLETED = "completed"
     STOPPED_EARLY = "stopped early"
@@ -76,14 +76,18 @@ class TerminationReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in a worker, as text only: nothing of the user's is ever rebuilt in the driver.
+    """What went wrong in a worker, as text; the driver unpickles no exception of the user's code.
 
     Attributes:
-        kind: Name of the exception type, or what happened to the process, e.g. ``"ValueError"`` or ``"killed by SIGSEGV"``.
+        kind: Name of the exception type, or what happened to the process, e.g. ``"ValueError"`` or
+            ``"killed by SIGSEGV"``.
         message: One line.
-        traceback: The formatted traceback, or what is known instead of it (the last lines of stderr); may be empty.
-        bases: Names of the classes that the exception's type is derived from, nearest first; empty where there is no exception.
-        place: Where in the user's code, e.g. ``"train.py:12 in train"``, as the worker told it; empty where that is not known.
+        traceback: The formatted traceback, or what is known instead of it (the last lines of
+            stderr); may be empty.
+        bases: Names of the classes that the exception's type is derived from, nearest first; empty
+            where there is no exception.
+        place: Where in the user's code, e.g. ``"train.py:12 in train"``, as the worker told it;
+            empty where that is not known.
     """
 
     kind: str
@@ -99,7 +103,8 @@ class Failure:
 
 CANNOT_PAUSE = Failure(
     "CannotPause",
-    "the scheduler paused a trial that has no checkpoint to continue from; report one with each result at which it may be paused, "
+    "the scheduler paused a trial that has no checkpoint to continue from; report one with "
+    "each result at which it may be paused, "
     "or use a scheduler that only stops",
 )
 
@@ -109,13 +114,15 @@ class CheckpointRecord:
     """A committed checkpoint of a trial.
 
     Attributes:
-        index: Zero-based count of the trial's checkpoints; the directory is ``checkpoint_<index>``, six digits.
+        index: Zero-based count of the trial's checkpoints; the directory is ``checkpoint_<index>``,
+            six digits.
         iteration: ``training_iteration`` of the result it belongs to.
         time_total_s: Training time of the trial up to it.
-        counters: ``timesteps_total`` and ``episodes_total`` up to it, where the trainable counts them.
+        counters: ``timesteps_total`` and ``episodes_total`` up to it, where the trainable counts
+            them.
         score: Value of ``checkpoint_score_attribute`` in that result, None without one.
-        num_rows: How many of the trial's results counted up to it, see `Trial.num_rows`; None where an earlier release has not noted it,
-            which numbered results without gaps.
+        num_rows: How many of the trial's results counted up to it, see `Trial.num_rows`; None where
+            an earlier release has not noted it, which numbered results without gaps.
     """
 
     index: int
@@ -147,10 +154,12 @@ class AppliedExploit:
         config: Its hyperparameters until then.
         donor_id: Whose checkpoint it took.
         checkpoint: That checkpoint.
-        from_iteration: ``training_iteration`` behind which its results go on: that of the checkpoint, unless it had to begin further back.
+        from_iteration: ``training_iteration`` behind which its results go on: that of the
+            checkpoint, unless it had to begin further back.
         first_checkpoint: Index that its own next checkpoint got.
         reason: Why.
-        is_over: Whether the donor's checkpoint is of no use any more: the trial has one of its own, or it was damaged or gone.
+        is_over: Whether the donor's checkpoint is of no use any more: the trial has one of its own,
+            or it was damaged or gone.
     """
 
     attempt: int
@@ -168,8 +177,9 @@ class AppliedExploit:
 class Trial:
     """One training run with one configuration.
 
-    The same object stands for the trial from its suggestion to its end, through pauses and retries, and hashes by identity, so it
-    can be the key of a user's dictionary. To users and plug-ins it is read-only; the core alone changes it.
+    The same object stands for the trial from its suggestion to its end, through pauses and retries,
+    and hashes by identity, so it can be the key of a user's dictionary. To users and plug-ins it is
+    read-only; the core alone changes it.
 
     Attributes:
         trial_id: Unique in the experiment, e.g. ``t00017``; also the name of its directory.
@@ -179,27 +189,32 @@ class Trial:
         experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
         local_path: The trial's directory, empty until the driver has laid it out.
         trainable_name: Name of what is trained, empty where it is not known.
-        open_checkpoint: Makes of a checkpoint's directory what users see as `checkpoint`; None where there is no disk.
+        open_checkpoint: Makes of a checkpoint's directory what users see as `checkpoint`; None
+            where there is no disk.
         status: See `Status`.
         worker: State of its worker process.
         ending: Why it is over, None while it is not.
         reason: The decision that stopped it early or last paused it, with its numbers.
         attempt: How often it has been started, pauses included.
-        superseded_attempt: The last attempt whose results no longer count, since the trial began anew after it; 0 for none.
+        superseded_attempt: The last attempt whose results no longer count, since the trial began
+            anew after it; 0 for none.
         num_failures: How many attempts have failed.
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
-        objective: The newest and the best value of the metric that the experiment optimises, with their iterations.
+        objective: The newest and the best value of the metric that the experiment optimises, with
+            their iterations.
         checkpoints: Checkpoints that retention keeps, oldest first.
-        leases: Which checkpoint whom retention leaves for, by the reader's name: another trial that goes on from it, or ``""``, the trial
-            itself that has just been started from it.
+        leases: Which checkpoint whom retention leaves for, by the reader's name: another trial that
+            goes on from it, or ``""``, the trial itself that has just been started from it.
         next_checkpoint: Index that the next checkpoint gets.
-        resumed_iteration: ``training_iteration`` from which the current attempt continued; later results are reported again.
+        resumed_iteration: ``training_iteration`` from which the current attempt continued; later
+            results are reported again.
         resumed_row: How many results count up to there.
-        reported_attempt: The last attempt that has reported a result; None where an earlier release has not noted it.
+        reported_attempt: The last attempt that has reported a result; None where an earlier release
+            has not noted it.
         intention: A decision that the worker has not yet obeyed.
-        exploit: A decision to take over another trial's checkpoint that has not taken effect, since the worker is still there or the
-            checkpoint is not; None for none.
+        exploit: A decision to take over another trial's checkpoint that has not taken effect, since
+            the worker is still there or the checkpoint is not; None for none.
         resize: What the trial will occupy once its worker has left for that; None for no change.
         is_to_resume: Whether it is to go on at once where `exploit` or `resize` takes effect.
         grafts: The exploits that have taken effect, oldest first.
@@ -306,8 +321,10 @@ class Trial:
     @status.setter
     def status(self, status: object) -> NoReturn:
         raise AttributeError(
-            f"the status of trial {self.trial_id} cannot be assigned, got {status!r}; to end a trial, give RunConfig(stop=...) a function "
-            "(trial_id, result) -> bool, use a scheduler, or call stop_trial(trial_id) of the handle that Tuner.start() returns"
+            f"the status of trial {self.trial_id} cannot be assigned, got {status!r}; to end "
+            "a trial, give RunConfig(stop=...) a function "
+            "(trial_id, result) -> bool, use a scheduler, or call stop_trial(trial_id) of the "
+            "handle that Tuner.start() returns"
         )
 
     def move_to(self, status: Status) -> None:
@@ -315,7 +332,7 @@ class Trial:
         self._status = status
 
     def begin_anew(self) -> list[CheckpointRecord]:
-        """Forget what the attempts so far have led to, and return the checkpoints that no longer count."""
+        """Discard what the attempts so far have led to; return the checkpoints to delete."""
         dropped = list(self.checkpoints)
         self.checkpoints.clear()
         self.leases.pop("", None)
@@ -347,7 +364,7 @@ class Trial:
 
     @property
     def checkpoint(self) -> Any:
-        """The latest committed checkpoint as a `Checkpoint`, in callbacks and results; None before the first one."""
+        """The latest committed checkpoint as a `Checkpoint`; None for none."""
         latest = self.latest_checkpoint
         return (
             self.open_checkpoint(f"{self.local_path}/{latest.directory}")
@@ -362,18 +379,24 @@ class Trial:
 
     @property
     def graft(self) -> AppliedExploit | None:
-        """The latest exploit as long as the trial has no checkpoint of its own since; None for none."""
+        """The latest applied exploit while the trial has saved nothing since; None for none."""
         return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None
 
     @property
     def source(self) -> CheckpointRecord | None:
-        """The checkpoint from which the next attempt continues, the donor's behind an exploit; None for the beginning."""
+        """The checkpoint from which the next attempt continues; None for the beginning.
+
+        After an exploit it is the donor's, until the trial has saved one of its own.
+        """
         if self.graft:
             return self.graft.checkpoint
         return self._latest_behind(self.grafts[-1]) if self.grafts else self.latest_checkpoint
 
     def _latest_behind(self, graft: AppliedExploit) -> CheckpointRecord | None:
-        """Return the latest checkpoint of its own since an exploit; where all are lost, an older one that leaves no hole in its results."""
+        """Return the latest checkpoint of its own since an exploit.
+
+        Where all of those are lost, an older one counts if it leaves no gap in the trial's results.
+        """
         is_free = self.num_rows == graft.num_rows
         fit = (
             kept
@@ -385,7 +408,7 @@ class Trial:
         return next(fit, None)
 
     def go_back_to_source(self) -> None:
-        """Take note that the next attempt continues from `source`, and that what was reported behind it is going to be reported again."""
+        """Let the next attempt continue from `source`; later results will be reported again."""
         source, graft = self.source, self.grafts[-1] if self.grafts else None
         self.resumed_iteration = source.iteration if source else 0
         if source is None or (graft and (self.graft or source.index < graft.first_checkpoint)):
@@ -402,7 +425,7 @@ class Trial:
 
     @property
     def leased(self) -> set[int]:
-        """Indices of checkpoints that somebody is about to read, which retention therefore leaves alone."""
+        """Indices of checkpoints that are about to be read, which retention therefore keeps."""
         return set(self.leases.values())
 
     @property
@@ -443,7 +466,11 @@ class Trial:
             self.summary[name].add(value)
 
     def _count_row(self, iteration: int) -> None:
-        """Count a result. With the first one of an attempt, those that an earlier one has reported behind its checkpoint count no more."""
+        """Count a result.
+
+        With the first one of an attempt, results that earlier ones reported after its checkpoint no
+        longer count.
+        """
         if self.grafts:
             # Results go on from where the first attempt since the exploit did, or further back.
             graft = self.grafts[-1]
@@ -458,12 +485,16 @@ class Trial:
         self.reported_attempt = self.attempt
 
     def _row_without_gaps(self, iteration: int) -> int:
-        """Return how many results count up to an iteration if none was left out, as earlier releases numbered them."""
+        """Return how many results count up to an iteration that is numbered without gaps."""
         graft = self.grafts[-1] if self.grafts else None
         return graft.num_rows + iteration - graft.from_iteration if graft else iteration
 
     def config_at(self, row: int) -> Mapping[str, Any]:
-        """Return the configuration in force at a result, by its position among those that count, as `num_rows` counts them; 0 for now."""
+        """Return the configuration in force at a result.
+
+        Args:
+            row: The position of the result among those that count, see `num_rows`; 0 for now.
+        """
         return next(
             (graft.config for graft in self.grafts if 0 < row <= graft.num_rows), self.config
         )
@@ -475,7 +506,10 @@ class Trial:
 
     def __repr__(self) -> str:
         """Return id, status and worker state."""
-        return f"Trial({self.trial_id}, {self.status}, worker={self.worker}, attempt={self.attempt}, iteration={self.iteration})"
+        return (
+            f"Trial({self.trial_id}, {self.status}, worker={self.worker}, "
+            f"attempt={self.attempt}, iteration={self.iteration})"
+        )
 
 
 USER_PAUSE: Final = "user.pause"
@@ -488,24 +522,25 @@ class ReportReply(enum.StrEnum):
     CONTINUE = "continue"
     PAUSE = "pause"
     EXPLOIT = "exploit"
-    """Leave without saving, since another trial's checkpoint takes the place of what has been trained."""
+    """Leave without saving, since another trial's checkpoint replaces what has been trained."""
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """A decision in flight: the worker has been told, or will be at its next report, and has not yet obeyed."""
+    """A decision in flight: the worker will be told, or has been told and has not left yet."""
 
     reply: ReportReply
     ending: TerminationReason
     reason: Reason
 
     def outweighs(self, other: Intention | None) -> bool:
-        """Return whether this takes the place of another: an end for good outweighs an exploit, that a pause, and that an interruption.
+        """Return whether this replaces another intention.
 
-        A pause that the scheduler wants outweighs one that the user wants, since the user may take theirs back.
-        Otherwise the first word stands. A trial that is interrupted on its way into a pause is paused: it goes on when it is resumed,
-        and not at once when the experiment does.
+        An end for good outweighs an exploit, that a pause, and that an interruption.
+        A pause that the scheduler wants outweighs one that the user wants, since the user may take
+        theirs back. Otherwise the first word stands. A trial that is interrupted on its way into a
+        pause is paused: it goes on when it is resumed, and not at once when the experiment does.
         """
         return other is None or _weight(self) > _weight(other)
 

@@ -1,4 +1,4 @@
-"""What is known about a trial, as JSON values, and the trial that is known by them again."""
+"""Conversion of trials to JSON values and back, for snapshots and the journal."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.grafts = [_graft_from(graft, decode) for graft in fields["grafts"]]
     trial.num_rows = fields["num_rows"]
     if fields["last_result"]:
-        # A trial that has not reported since its last exploit has its last result from the configuration before.
+        # A trial that has not reported since its last exploit has its last result from the
+        # configuration before.
         has_reported = not trial.grafts or trial.num_rows > trial.grafts[-1].num_rows
         trial.last_result = {
             **fields["last_result"],
@@ -232,5 +233,5 @@ def failure_fields(failure: Failure) -> Fields:
 
 
 def failure_from(fields: Mapping[str, Any]) -> Failure:
-    """Return the failure that `failure_fields` has described; earlier releases noted neither bases nor place."""
+    """Return the failure that `failure_fields` described; old releases wrote no bases and place."""
     return Failure(**{**fields, "bases": tuple(fields.get("bases", ()))})

@@ -1,4 +1,4 @@
-"""Statistics of a trial's metrics: running summaries, and the newest and best value of one metric."""
+"""Statistics of a trial's metrics: running summaries, and the newest and best value."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _NUM_RECENT: Final = 10
 class MetricSummary:
     """Minimum, maximum and averages of a metric over a trial's results.
 
-    Minimum and maximum are those of the finite values: what has diverged is never the best. Averages are of all values, so that NaN makes
-    them NaN. They weigh each reported value alike, however many iterations lie between two of them.
+    Minimum and maximum are those of the finite values: what has diverged is never the best.
+    Averages are of all values, so that NaN makes them NaN. They weigh each reported value alike,
+    however many iterations lie between two of them.
 
     Attributes:
         last: The latest value.
@@ -53,7 +54,7 @@ class MetricSummary:
                 self.max = value
 
     def state(self) -> list[float]:
-        """Return what the summary consists of: count, last, minimum, maximum, total, then the latest values."""
+        """Return the state: count, last, minimum, maximum, total, then the latest values."""
         return [self.count, self.last, self.min, self.max, self._total, *self._recent]
 
     @classmethod
@@ -76,12 +77,20 @@ class MetricSummary:
         return tuple(self._recent)
 
     def recent_avg(self, num_values: int) -> float:
-        """Return the mean of the latest `num_values` (at most 10) values, of fewer where there are fewer."""
+        """Return the mean of the latest `num_values` values (at most 10), or of all of fewer."""
         values = self._recent[-num_values:]
         return sum(values) / len(values) if values else math.nan
 
     def by_scope(self, scope: str, mode: str) -> float:
-        """Return what ``get_best_result`` compares: ``last``, ``avg``, ``last-5-avg``, ``last-10-avg`` or, for ``all``, the best."""
+        """Return what ``get_best_result`` compares.
+
+        Args:
+            scope: ``last``, ``avg``, ``last-5-avg``, ``last-10-avg``, or ``all`` for the best.
+            mode: ``"min"`` or ``"max"``.
+
+        Raises:
+            ValueError: If the scope is none of these.
+        """
         match scope:
             case "last":
                 return self.last
@@ -105,8 +114,10 @@ class Evaluation:
 
     Attributes:
         value: The value.
-        iteration: ``training_iteration`` of that result; None where an earlier release has not recorded it.
-        row: Position of that result among those of the trial that count, as `Trial.num_rows` counts them; 0 where it is not known.
+        iteration: ``training_iteration`` of that result; None where an earlier release has not
+            recorded it.
+        row: Position of that result among those of the trial that count, as `Trial.num_rows` counts
+            them; 0 where it is not known.
     """
 
     value: float
@@ -116,7 +127,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What was known when a checkpoint was saved: a later attempt that continues from it takes the values back to this."""
+    """Values when a checkpoint was saved, to which an attempt that continues from it returns."""
 
     row: int = 0
     last: Evaluation | None = None
@@ -126,11 +137,13 @@ class _Mark:
 class TrackedMetric:
     """The newest and the best value of one metric among the results of a trial that count.
 
-    Where an attempt continues from an earlier checkpoint, values that it reports again replace those of the attempt before.
+    Where an attempt continues from an earlier checkpoint, values that it reports again replace
+    those of the attempt before.
 
     Attributes:
         metric: Which metric, flattened; None until the first result.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, by which `best` is chosen.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, by which `best` is
+            chosen.
         last: The newest value, which need not be finite; None while there is none.
         best: The best finite value, the newest of equal ones; None while there is none.
     """
@@ -152,7 +165,8 @@ class TrackedMetric:
 
         Args:
             flat: The result, flattened.
-            row: Its position among the results that count; one that is not above the last replaces what came after.
+            row: Its position among the results that count; one that is not above the last replaces
+                what came after.
         """
         if row <= self._row:
             self._go_back_before(row)
@@ -182,7 +196,7 @@ class TrackedMetric:
             self.best = newest if newest.value == best and newest.row else Evaluation(best)
 
     def mark(self, checkpoint_index: int) -> None:
-        """Remember the values of this moment for attempts that continue from a checkpoint saved now."""
+        """Remember the values for attempts that continue from a checkpoint saved now."""
         if self.last is not None:
             self._marks[checkpoint_index] = _Mark(self._row, self.last, self.best)
 
@@ -192,7 +206,7 @@ class TrackedMetric:
             self._marks.pop(index, None)
 
     def settle(self) -> None:
-        """Keep all values so far for good, since the trial leaves its own path for another one's checkpoint."""
+        """Make all values so far final, since an exploit is applied."""
         self._base = _Mark(self._row, self.last, self.best)
         self._marks.clear()
 

@@ -1,4 +1,4 @@
-"""Which trial stands where, and what it occupies."""
+"""Table of all trials: by status, with the queue and the resources that they hold."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from .trial import CheckpointRecord, Failure, Status, TerminationReason, Trial, 
 _NUM_QUICK_RETRIES: Final = 3
 _MAX_REST_S: Final = 60.0
 _MAX_DOUBLINGS: Final = 6
-"""Of a second, until the rests are as long as they get; more would one day be too much for a float."""
+"""Doublings of one second that reach the longest delay; an unlimited power would overflow."""
 
 
 class TrialTable:
     """All trials of an experiment, the collections they are found in, and the resources they hold.
 
-    A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the scheduler, until it is admitted. From then
-    on it is in `ready` while it is PENDING, in `live` while RUNNING, and in `paused` while PAUSED; once it is to be resumed, in `ready` as
-    well. One that the user holds back is in `held` beside that, and in `backlog` or `ready` only when it is let go. Every method keeps
-    status, collection and resources in step; none of them scans all trials.
+    A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the
+    scheduler, until it is admitted. From then on it is in `ready` while it is PENDING, in `live`
+    while RUNNING, and in `paused` while PAUSED; once it is to be resumed, in `ready` as well. One
+    that the user holds back is in `held` beside that, and in `backlog` or `ready` only when it is
+    let go. Every method keeps status, collection and resources in step; none of them scans all
+    trials.
 
     Attributes:
         trials: All trials in the order they were added.
@@ -36,7 +38,8 @@ class TrialTable:
         num_by_status: How many trials stand where.
         num_by_ending: Why how many trials are over.
         num_failed_attempts: How many attempts have failed, those that were tried again included.
-        backlog: PENDING trials that are not yet admitted, by id, in the order in which they will be.
+        backlog: PENDING trials that are not yet admitted, by id, in the order in which they will
+            be.
         ready: Trials to be started.
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
@@ -162,19 +165,19 @@ class TrialTable:
         return Failure("ResourcesUnavailable", why) if why else None
 
     def num_free_slots(self, request: Mapping[str, float], limit: int = 64) -> int:
-        """Return how many more trials with this request could run now, counting no further than `limit`."""
+        """Return how many more trials with this request could run now, at most `limit`."""
         if self._max_concurrent is not None:
             limit = min(limit, self._max_concurrent - len(self.live))
         return self.pool.num_fitting(request, limit)
 
     def pop_startable(self) -> Trial | None:
-        """Take the next ready trial that fits, with its resources acquired; None if there is none."""
+        """Take the next ready trial that fits, and acquire its resources; None if there is none."""
         if self._max_concurrent is not None and len(self.live) >= self._max_concurrent:
             return None
         return self.ready.pop_first(self._acquire)
 
     def start(self, trial: Trial, now_s: float) -> None:
-        """Give the trial a worker, to go on from its latest checkpoint; its resources have been acquired by `pop_startable`."""
+        """Start the trial from its latest checkpoint, with the resources that were acquired."""
         self.paused.pop(trial.trial_id, None)
         self._move(trial, TrialMove.START)
         move_worker(trial, WorkerMove.LAUNCH)
@@ -184,7 +187,7 @@ class TrialTable:
         self.live[trial.trial_id] = trial
 
     def release_worker(self, trial: Trial) -> None:
-        """Take note that the trial's worker is gone, and free what it held; one of the moves below has to follow."""
+        """Free what the trial's worker held; one of the moves below has to follow."""
         move_worker(trial, WorkerMove.EXIT)
         del self.live[trial.trial_id]
         self.pool.release(trial.resources, trial.gpu_ids)
@@ -201,8 +204,9 @@ class TrialTable:
     def retry(self, trial: Trial, now_s: float) -> None:
         """Put a trial back in the queue whose attempt has failed.
 
-        The first retries come at once, since many causes pass by. If the trial gets no farther they come ever more slowly, so that what
-        fails again and again neither fills the disk nor keeps the machine busy.
+        The first retries come at once, since many causes pass by. If the trial gets no farther they
+        come ever more slowly, so that what fails again and again neither fills the disk nor keeps
+        the machine busy.
         """
         trial.num_failures += 1
         trial.num_vain_attempts += 1
@@ -223,7 +227,7 @@ class TrialTable:
         self.make_ready(trial)
 
     def make_ready(self, trial: Trial) -> None:
-        """Let the trial wait for its start, or first for its admission; one that is held back waits until it is let go."""
+        """Queue the trial for its start or admission; a held one waits for the user."""
         if trial.trial_id not in self.held:
             trial.is_to_resume = False  # else it would undo its next pause
             self._enqueue(trial)
@@ -236,7 +240,7 @@ class TrialTable:
         self.dequeue(trial)
 
     def dequeue(self, trial: Trial) -> None:
-        """Take the trial out of the queue; a paused one that was about to go on is to do so once nothing keeps it from that."""
+        """Remove the trial from the queue; a paused one resumes once nothing prevents it."""
         trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
         self.backlog.pop(trial.trial_id, None)
         self.ready.discard(trial)
@@ -263,7 +267,11 @@ class TrialTable:
         self.requeue(trial, TrialMove.REVIVE)
 
     def readmit(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
-        """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
+        """Resume or restart the trial, which has no worker, after a restart of the driver.
+
+        Returns:
+            The checkpoints that no longer count.
+        """
         if treatment is ResumeType.RESTART:
             return self._restart(trial)
         if treatment is ResumeType.RESUME and trial.is_finished:
@@ -326,7 +334,7 @@ class TrialTable:
     def _check_resources(self) -> None:
         for name, used in self.pool.used.items():
             held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
-            assert abs(used - held) < 1e-6, f"{name}: {used} in use, {held} held"  # noqa: PLR2004  (rounding)
+            assert round(used - held, 6) == 0, f"{name}: {used} in use, {held} held"
         assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, (
             "too many at once"
         )
