@@ -117,3 +117,13 @@ def test_an_experiment_that_does_not_end_is_found(monkeypatch):
     monkeypatch.setattr("tuner.testing.crash_check._MAX_TURNS", 50)
     with pytest.raises(CrashCheckFailed, match="does not end"):
         simulate_with_faults(NeverResumes, num_experiments=50)
+
+
+class CannotLoadItsState(ForgetsItsState):
+    def load_state_dict(self, state):
+        raise TypeError("this state is none of mine")
+
+
+def test_a_state_that_cannot_be_loaded_is_found():
+    with pytest.raises(CrashCheckFailed, match="a snapshot cannot be loaded: TypeError"):
+        simulate_with_faults(CannotLoadItsState, num_experiments=50)

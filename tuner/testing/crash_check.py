@@ -362,6 +362,7 @@ class _CrashingExperiment:
         self._killer.start_driver()
         plan, restored = self._restore()
         experiment = restored.state.experiment
+        _require(restored.misfit is None, f"a snapshot cannot be loaded: {restored.misfit!r}")
         if not is_first:
             self._check_restored(restored.state)
         simulated = SimulatedExecutor(
