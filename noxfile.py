@@ -10,7 +10,7 @@ nox.options.reuse_existing_virtualenvs = True
 NEVERGRAD_TESTS = (
     "tests/searchers",
     "tests/contracts",
-    "tests/restore/test_declarations.py",
+    "tests/spec/test_argument_codec.py",
     "tests/end_to_end/test_search_libraries.py",
     "tests/test_house.py",
 )

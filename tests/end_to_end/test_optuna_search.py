@@ -8,7 +8,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, MOASHAScheduler
 from searchers import ConcurrencyLimiter, OptunaSearch
-from tests.replay.others import Learner
+from tests.restore.others import Learner
 from tuner.analysis.open_experiment import read_stored
 from tuner.core.trial import TerminationReason
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.conftest import MemoryDisk
+from tests.faulty_disks import MemoryDisk
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal.reader import read, recover
 from tuner.journal.repair import ASIDE_PREFIX, salvage

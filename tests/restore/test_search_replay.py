@@ -2,7 +2,7 @@
 
 import tuner as tune
 from searchers import BasicVariantGenerator, Searcher
-from tests.replay.others import OTHERS, Learner
+from tests.restore.others import OTHERS, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import stopper_from

@@ -10,7 +10,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
-from tests.replay.others import OTHERS, REPLAYED, Learner
+from tests.restore.others import OTHERS, REPLAYED, Learner
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial_json import trial_fields
 from tuner.driver.snapshots import Snapshots, fixed_period_s
