@@ -114,7 +114,7 @@ def test_a_trial_that_begins_anew_gets_a_new_curve(curves):
     trial = Trial("t00000", {}, {})
     report(trial, 3.0, 2.0, 1.0)
     curves.look_at([trial])
-    trial.begin_anew()
+    trial.restart()
     report(trial, 9.0, 10.0)
     curves.look_at([trial])
     assert curves.drawn(trial, 8) == "▁█"

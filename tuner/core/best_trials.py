@@ -52,7 +52,7 @@ class BestTrials:
         return tuple(self._first(NUM_LEADERS))
 
     def load(self, trials: Sequence[Trial]) -> None:
-        """Rank the trials of an experiment that is brought back."""
+        """Rank the trials of a restored experiment."""
         for trial in trials:
             self._rank(trial)
 
@@ -68,7 +68,7 @@ class BestTrials:
         self.load(trials)
 
     def update(self, trial: Trial, flat: Mapping[str, Any]) -> None:
-        """Take in a trial's flattened result, after its summary has."""
+        """Rank a trial by its flattened result, which its summary contains already."""
         if self._metric is None:
             return
         self._track(trial)

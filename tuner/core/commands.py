@@ -106,7 +106,7 @@ class DeleteCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class AskSearcher:
-    """Ask the searcher for the configuration of a new trial and tell its answer as an event."""
+    """Ask the searcher for the configuration of a new trial; its answer becomes an event."""
 
     trial_id: str
 
@@ -286,7 +286,7 @@ class Effects(NamedTuple):
 
     Attributes:
         commands: What is to be done, in order, once the event is written down.
-        notices: What observers have to hear, in order.
+        notices: What observers receive, in order.
         recorded: What was decided and why, to be written down with the event.
         remarks: What the scheduler wants the user to know.
         is_routine: Whether the event was the end of a turn from which nothing followed but that
@@ -308,11 +308,11 @@ class Effects(NamedTuple):
 
 
 class Outbox:
-    """Collects what an event leads to while it is being folded.
+    """Collects the commands and notices of an event while it is being handled.
 
     Attributes:
         commands: See `Effects`, as for the others.
-        notices: What observers have to hear.
+        notices: What observers receive.
         remarks: What the user has to know.
     """
 
@@ -327,12 +327,12 @@ class Outbox:
     def keep(
         self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]
     ) -> None:
-        """Tell of a new checkpoint and have those deleted that it makes dispensable."""
+        """Record a new checkpoint, and delete those that it supersedes."""
         self.notices.append(CheckpointRecorded(trial, checkpoint))
         self.delete(trial, superseded)
 
     def delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
-        """Have checkpoints of a trial deleted."""
+        """Delete checkpoints of a trial."""
         self.commands.extend(
             DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints
         )

@@ -48,11 +48,11 @@ class ResumeType(enum.StrEnum):
     """What a restarted driver does with trials of one kind."""
 
     SKIP = "skip"
-    """Leaves them as they are; what was not over ends."""
+    """Leaves them as they are; trials that were not over end."""
     RESUME = "resume"
-    """Lets them go on from their latest checkpoints."""
+    """Continues them from their latest checkpoints."""
     RESTART = "restart"
-    """Lets them begin anew: their checkpoints and results no longer count."""
+    """Restarts them from the beginning: their checkpoints and results no longer count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Experiment:
         )
         self._failure_tally = FailureTally(settings.max_common_failures, self.trials)
 
-    # ---------------------------------------------------------------- what it tells
+    # ---------------------------------------------------------------- state
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -206,7 +206,7 @@ class Experiment:
     def handle(
         self, event: ev.Event, at_s: float, recorded: Sequence[RecordedDecision] | None = None
     ) -> cmd.Effects:
-        """Fold one event into the state.
+        """Apply one event to the state.
 
         Args:
             event: What happened.
@@ -777,7 +777,7 @@ class Experiment:
     def _on_turn_ended(self) -> None:
         """Check the time, answer the workers that wait, and find work for free slots.
 
-        Mostly all that happens is that trials continue. Such turns are told apart as no-ops, since
+        Mostly all that happens is that trials continue. Such turns are marked as no-ops, since
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self._needs_scheduling
@@ -804,7 +804,7 @@ class Experiment:
         )
 
     def _has_no_effect(self, *, has_events: bool) -> bool:
-        """Return whether the turn only answers reports and asks the searcher, which is not told.
+        """Return whether the turn only answers reports and asks the searcher.
 
         Asking the searcher counts only in a turn that has seen events: in an idle one it may belong
         to what the next record of the journal tells.

@@ -22,12 +22,12 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
-"""Parts of the paths of library files; the line of the user's code that called them tells more."""
+"""Parts of the paths of library files; a failure's place is in the user's own code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What a failure is told by.
+    """What identifies failures that have the same cause.
 
     Attributes:
         kind: The exception's class, or what happened to the process.
@@ -249,7 +249,7 @@ class FailureTally:
         return {"groups": groups, "farthest": self._farthest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._groups = {Cause(*fields[:3]): _Group(*fields[3:]) for fields in state["groups"]}
         self._frequent = [
             cause
@@ -282,8 +282,8 @@ def possible_common_failure(reason: Reason) -> str:
         >>> possible_common_failure(Reason(COMMON_FAILURE, numbers)).partition("; ")[0]
         '5 trials failed with KeyError, t00000 first'
     """
-    told = reason.numbers
+    numbers = reason.numbers
     return (
-        f"{told['num_failures']} trials failed with {told['cause']}, {told['trial_id']} first; "
+        f"{numbers['num_failures']} trials failed with {numbers['cause']}, {numbers['trial_id']} first; "
         "no other is started until one of those that run gets farther or all have ended"
     )

@@ -105,7 +105,7 @@ TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
     (Status.PAUSED, TrialMove.REQUEUE): Status.PENDING,
     (Status.PAUSED, TrialMove.END): Status.TERMINATED,
     (Status.PAUSED, TrialMove.FAIL): Status.ERROR,
-    # Only a restarted driver takes up what was over, and lets begin anew what lies aside.
+    # Only a restarted driver resumes trials that were over, and restarts paused ones.
     (Status.PAUSED, TrialMove.REVIVE): Status.PENDING,
     (Status.TERMINATED, TrialMove.REVIVE): Status.PENDING,
     (Status.ERROR, TrialMove.REVIVE): Status.PENDING,
@@ -135,7 +135,7 @@ WORKER_TABLE: dict[tuple[WorkerState, WorkerMove], WorkerState] = {
 }
 
 EXIT_MOVES: dict[tuple[ReportReply, Outcome], TrialMove] = {
-    # Nobody had asked it to leave. FAIL becomes RETRY where the trial has attempts left.
+    # It was not asked to leave. FAIL becomes RETRY where the trial has attempts left.
     (ReportReply.CONTINUE, Outcome.COMPLETED): TrialMove.END,
     (ReportReply.CONTINUE, Outcome.STOPPED): TrialMove.END,
     (ReportReply.CONTINUE, Outcome.FAILED): TrialMove.FAIL,

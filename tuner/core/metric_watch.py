@@ -30,7 +30,7 @@ class MetricWatch:
         is_required: Whether the experiment ends once a trial has completed and no trial has ever
             reported one of them.
         trials: The trials so far; those of them that have completed did so in an earlier session,
-            and since then the training code may have been mended.
+            and since then the training code may have been corrected.
 
     Attributes:
         missing: The metrics for which no trial has reported a number yet; NaN is one, texts,
@@ -73,7 +73,7 @@ class MetricWatch:
         """Record a completed trial; one without results says nothing about the metric's name.
 
         Returns:
-            Whether the user is to be told now that the trial has reported nothing, which happens
+            Whether to warn the user now that the trial has reported nothing, which happens
             once.
         """
         if not trial.last_result:
@@ -103,7 +103,7 @@ class MetricWatch:
         return Reason(METRIC_NOT_REPORTED, numbers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the trials do not tell, as JSON values."""
+        """Return the state that the trials do not contain, as JSON values."""
         completed = self._completed.trial_id if self._completed else None
         return {
             "missing": list(self.missing),
@@ -114,7 +114,7 @@ class MetricWatch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
-        """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
+        """Restore what `state_dict` returned; `trial_of` returns a trial by its id."""
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
         self._num_silent = state.get("num_silent", 0)
@@ -160,9 +160,9 @@ def warning_for(metric: str, trial: Trial, value: str = "") -> str:
         value: See `MetricWatch.value_of`.
     """
     keys = own_keys(trial)
-    told = f"has reported {_ENOUGH_RESULTS} results" if trial.last_result else "completed"
-    return _told(
-        f"trial {trial.trial_id} {told}",
+    beginning = f"has reported {_ENOUGH_RESULTS} results" if trial.last_result else "completed"
+    return _sentence(
+        f"trial {trial.trial_id} {beginning}",
         metric,
         value,
         ", ".join(keys),
@@ -180,9 +180,9 @@ def error_for(reason: Reason) -> str:
         "no trial has reported the metric 'ac'; reported were acc; did you mean 'acc'?"
     """
     numbers = reason.numbers
-    told = f"trial {numbers['trial_id']} completed"
-    return _told(
-        told,
+    beginning = f"trial {numbers['trial_id']} completed"
+    return _sentence(
+        beginning,
         str(numbers["metric"]),
         str(numbers.get("value", "")),
         str(numbers["reported"]),
@@ -190,15 +190,15 @@ def error_for(reason: Reason) -> str:
     )
 
 
-def _told(told: str, metric: str, value: str, keys: str, meant: str, *, so_far: str = "") -> str:
+def _sentence(
+    beginning: str, metric: str, value: str, keys: str, meant: str, *, so_far: str = ""
+) -> str:
     if value and keys:
         return (
-            f"{told}, and no trial has reported a number for the metric {metric!r}{so_far}; "
+            f"{beginning}, and no trial has reported a number for the metric {metric!r}{so_far}; "
             f"it was {value}, which is no number"
         )
-    told = f"{told}, and no trial has reported the metric {metric!r}{so_far}"
+    beginning = f"{beginning}, and no trial has reported the metric {metric!r}{so_far}"
     if not keys:
-        return (
-            f"{told}; the trial reported nothing: call tune.report(metrics), or return the metrics"
-        )
-    return f"{told}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"
+        return f"{beginning}; the trial reported nothing: call tune.report(metrics), or return the metrics"
+    return f"{beginning}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"

@@ -171,7 +171,7 @@ class Progress:
 
 
 _MIN_FRACTION = 0.03
-"""Before this much is done the pace says nothing."""
+"""Before this fraction is done, no remaining time is estimated."""
 _MIN_LEFT_S = 1.0
 """Shorter times are not shown: saving and cleaning up may take minutes."""
 

@@ -27,25 +27,25 @@ class ReadyQueue:
         self._groups: OrderedDict[_Shape, deque[tuple[int, Trial]]] = OrderedDict()
         self._num_pushed = 0
         self._members: dict[str, int] = {}
-        """The place of each member; an entry of a group that tells another place is a dead one."""
+        """The position of each member; an entry of a group with another position is stale."""
         self._rests = Deadlines()
         self._resting: dict[str, Trial] = {}
 
     @property
     def next_s(self) -> float | None:
-        """When the next trial has rested; None if none rests."""
+        """When the next delay is over; None if no trial is delayed."""
         return self._rests.next_s()
 
     def __len__(self) -> int:
-        """Return how many trials wait, resting ones included."""
+        """Return how many trials wait, delayed ones included."""
         return len(self._members) + len(self._resting)
 
     def __contains__(self, trial: Trial) -> bool:
-        """Return whether the trial waits, or rests."""
+        """Return whether the trial waits or is delayed."""
         return trial.trial_id in self._members or trial.trial_id in self._resting
 
     def __iter__(self) -> Iterator[Trial]:
-        """Iterate over the waiting trials, grouped by request, then over those that rest."""
+        """Iterate over the waiting trials, grouped by request, then over the delayed ones."""
         return itertools.chain(
             (
                 entry[1]
@@ -58,16 +58,16 @@ class ReadyQueue:
 
     @property
     def resting_until_s(self) -> dict[str, float]:
-        """When each trial that rests has rested."""
+        """When the delay of each delayed trial is over."""
         return self._rests.due
 
     def rest(self, trial: Trial, until_s: float) -> None:
-        """Take in a trial that is not to be started before a time."""
+        """Add a trial that is not to be started before a time."""
         self._resting[trial.trial_id] = trial
         self._rests.set(trial.trial_id, until_s)
 
     def wake(self, now_s: float) -> bool:
-        """Let those that have rested wait like the others; return whether there are any."""
+        """Queue the trials whose delay is over; return whether there are any."""
         rested = self._rests.take_due(now_s)
         for trial_id in rested:
             self.push(self._resting.pop(trial_id))

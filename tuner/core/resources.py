@@ -83,11 +83,11 @@ class ResourcePool:
         return devices
 
     def hold(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
-        """Book what `acquire` granted in an earlier life."""
+        """Reserve what `acquire` granted before a restore."""
         self._book(request, devices, -1)
 
     def release(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
-        """Take back what `acquire` granted."""
+        """Release what `acquire` granted."""
         self._book(request, devices, 1)
 
     def _book(self, request: Mapping[str, float], devices: tuple[int, ...], sign: int) -> None:

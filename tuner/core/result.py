@@ -68,16 +68,16 @@ SCALARS = frozenset({float, int, str, bool, type(None)})
 
 
 def identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what tells a result of a trial from all others: its iteration and its times."""
+    """Return what identifies a result of a trial: its iteration and its times."""
     return tuple(map(result.get, _IDENTITY))
 
 
-def is_same_report(told: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+def is_same_report(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two results are the same report, judged by iteration and times.
 
     The iteration alone does not: an attempt that is over may have reported the same one.
     """
-    return identity(told) == identity(result)
+    return identity(one) == identity(other)
 
 
 def flatten(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class ExperimentSettings:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
-        """Return the settings that `as_fields` has described."""
+        """Return the settings that `as_fields` described."""
         policy = fields["checkpoints"]
         retention = RetentionPolicy(**policy["retention"])
         several = tuple(

@@ -54,7 +54,7 @@ class Stopper(Declared, ABC):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether `state_dict` tells all that the results so far have led to.
+        """Whether `state_dict` returns all that the results so far have led to.
 
         False, unless it is overridden: the stopper is then brought back by telling it all results
         again, from the beginning.
@@ -66,7 +66,7 @@ class Stopper(Declared, ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
 
 
 class _Stateless(Stopper):
@@ -206,7 +206,7 @@ class CombinedStopper(Stopper):
         return {"stoppers": [stopper.state_dict() for stopper in self.parts]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned from the same stoppers."""
+        """Restore what `state_dict` returned for the same stoppers."""
         for stopper, saved in zip(self.parts, state["stoppers"], strict=True):
             stopper.load_state_dict(saved)
 
@@ -283,7 +283,7 @@ class TimeoutStopper(_Stateless):
         return self._elapsed_s >= self._timeout_s
 
     def on_tick(self, elapsed_s: float) -> None:
-        """Take note of the running time."""
+        """Record the running time."""
         self._elapsed_s = elapsed_s
 
 
@@ -357,7 +357,7 @@ class TrialPlateauStopper(Stopper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         for trial_id, (count, *window) in state.items():
             self._counts[trial_id] = count
             self._windows[trial_id].extend(window)
@@ -402,7 +402,7 @@ class ExperimentPlateauStopper(Stopper):
         self._num_at_rest = 0
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Take note of the result; a trial is stopped only together with the experiment."""
+        """Record the result; a trial is stopped only together with the experiment."""
         value = flatten(result).get(self._metric)
         if isinstance(value, int | float) and math.isfinite(value):
             bisect.insort(self._best, self._sign * value)
@@ -422,7 +422,7 @@ class ExperimentPlateauStopper(Stopper):
         return {"best": list(self._best), "num_at_rest": self._num_at_rest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._best = list(state["best"])
         self._num_at_rest = state["num_at_rest"]
 

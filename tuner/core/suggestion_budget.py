@@ -7,7 +7,7 @@ from typing import Any
 
 
 class SuggestionBudget:
-    """Keeps the account with the searcher.
+    """Counts the suggestions requested from the searcher, and decides whether to request more.
 
     Attributes:
         is_postponed: Whether the searcher wants to see another result first.
@@ -15,12 +15,12 @@ class SuggestionBudget:
     """
 
     def __init__(self, max_trials: int | None) -> None:
-        """Open the suggestion_budget for at most `max_trials` configurations, None for no limit."""
+        """Create a budget of at most `max_trials` configurations, None for no limit."""
         self._max_trials = max_trials
         self._num_asked = 0
         self._has_ended = False
         self._is_suspended = False
-        self._has_heard = False
+        self._has_news = False
         self.num_outstanding = 0
         self.is_postponed = False
 
@@ -50,10 +50,9 @@ class SuggestionBudget:
         """Return the ids of the trials whose configurations are to be asked for now."""
         if not self.is_open:
             return []
-        if (
-            not self.num_outstanding
-        ):  # else what has been heard since the first of them was asked for still counts
-            self._has_heard = False
+        # News since the first outstanding request still count for that one.
+        if not self.num_outstanding:
+            self._has_news = False
         num = max(num_wanted - self.num_outstanding, 0)
         if self._max_trials is not None:
             num = min(num, self._max_trials - self._num_asked)
@@ -65,7 +64,7 @@ class SuggestionBudget:
     def on_progress(self) -> bool:
         """Record news for the searcher; return whether it had postponed its suggestion."""
         had_waited, self.is_postponed = self.is_postponed, False
-        self._has_heard = True
+        self._has_news = True
         return had_waited
 
     def on_suggested(self) -> None:
@@ -80,7 +79,7 @@ class SuggestionBudget:
         """
         self.num_outstanding -= 1
         self._num_asked -= 1
-        self.is_postponed = not self._has_heard
+        self.is_postponed = not self._has_news
 
     def on_search_ended(self) -> None:
         """Record that the searcher has nothing more to propose."""
@@ -110,17 +109,17 @@ class SuggestionBudget:
             "num_asked": self._num_asked,
             "has_ended": self._has_ended,
             "is_suspended": self._is_suspended,
-            "has_heard": self._has_heard,
+            "has_heard": self._has_news,
             "num_outstanding": self.num_outstanding,
             "is_postponed": self.is_postponed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._max_trials = state["max_trials"]
         self._num_asked = state["num_asked"]
         self._has_ended = state["has_ended"]
         self._is_suspended = state["is_suspended"]
-        self._has_heard = state["has_heard"]
+        self._has_news = state["has_heard"]
         self.num_outstanding = state["num_outstanding"]
         self.is_postponed = state["is_postponed"]

@@ -124,8 +124,8 @@ class SuspectedHang:
 class HangDetector:
     """Detects workers that are silent for ten times their median interval, and at least a minute.
 
-    Each worker is told of once. A report costs little, since a worker is looked at once a minute or
-    more rarely.
+    Each worker is reported once. This costs little per result, since a worker is looked at once a
+    minute or less often.
     """
 
     def __init__(self) -> None:

@@ -29,22 +29,22 @@ _NO_NUMBERS = frozenset({bool, str, type(None)})
 
 
 class Status(enum.StrEnum):
-    """Where a trial stands; what may follow what is written in `lifecycle`."""
+    """Status of a trial; `lifecycle` lists the possible transitions."""
 
     PENDING = "PENDING"
     """It waits for its first start, or for the next after a failure or an interruption."""
     RUNNING = "RUNNING"
     """It has a worker and the resources that it asked for."""
     PAUSED = "PAUSED"
-    """It lies aside without a worker, with a checkpoint to go on from."""
+    """It has no worker, and a checkpoint to continue from."""
     TERMINATED = "TERMINATED"
     """It is over, and has not failed; its `TerminationReason` tells why."""
     ERROR = "ERROR"
-    """It has failed as often as it may."""
+    """It has failed, and has no retry left."""
 
 
 class WorkerState(enum.StrEnum):
-    """Where a trial's worker stands."""
+    """State of a trial's worker process."""
 
     ABSENT = "ABSENT"
     """There is no process."""
@@ -70,7 +70,7 @@ class TerminationReason(enum.StrEnum):
 
     @property
     def word(self) -> str:
-        """The ending as one word, for columns and files: ``"stopped_early"``."""
+        """The reason as one word, for columns and files: ``"stopped_early"``."""
         return self.value.replace(" ", "_")
 
 
@@ -145,21 +145,21 @@ def checkpoint_directory_name(index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppliedExploit:
-    """An exploit that has taken effect: where a trial left its own path, and whose it took up.
+    """An exploit that has been applied: a trial continues from its donor's checkpoint.
 
     Attributes:
         attempt: The trial's last attempt before it.
         num_rows: How many results of the trial count that were reported before it.
         iteration: ``training_iteration`` that the trial had reached.
         config: Its hyperparameters until then.
-        donor_id: Whose checkpoint it took.
-        checkpoint: That checkpoint.
-        from_iteration: ``training_iteration`` behind which its results go on: that of the
+        donor_id: The donor.
+        checkpoint: The donor's checkpoint.
+        from_iteration: ``training_iteration`` after which its results continue: that of the
             checkpoint, unless it had to begin further back.
         first_checkpoint: Index that its own next checkpoint got.
         reason: Why.
-        is_over: Whether the donor's checkpoint is of no use any more: the trial has one of its own,
-            or it was damaged or gone.
+        is_over: Whether the donor's checkpoint is no longer needed: the trial has saved one of its
+            own, or the donor's was damaged or deleted.
     """
 
     attempt: int
@@ -196,30 +196,30 @@ class Trial:
         ending: Why it is over, None while it is not.
         reason: The decision that stopped it early or last paused it, with its numbers.
         attempt: How often it has been started, pauses included.
-        superseded_attempt: The last attempt whose results no longer count, since the trial began
-            anew after it; 0 for none.
+        superseded_attempt: The last attempt whose results no longer count, since the trial was
+            restarted after it; 0 for none.
         num_failures: How many attempts have failed.
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
         objective: The newest and the best value of the metric that the experiment optimises, with
             their iterations.
         checkpoints: Checkpoints that retention keeps, oldest first.
-        leases: Which checkpoint whom retention leaves for, by the reader's name: another trial that
-            goes on from it, or ``""``, the trial itself that has just been started from it.
+        leases: Indices of checkpoints that retention keeps for a reader, by the reader: the id of a
+            trial that exploits this one, or ``""`` for the trial itself, just started from it.
         next_checkpoint: Index that the next checkpoint gets.
         resumed_iteration: ``training_iteration`` from which the current attempt continued; later
             results are reported again.
         resumed_row: How many results count up to there.
         reported_attempt: The last attempt that has reported a result; None where an earlier release
             has not noted it.
-        intention: A decision that the worker has not yet obeyed.
-        exploit: A decision to take over another trial's checkpoint that has not taken effect, since
-            the worker is still there or the checkpoint is not; None for none.
+        intention: A decision that the worker has not yet carried out.
+        exploit: A decided exploit that is not yet applied, since the worker is still there or the
+            donor's checkpoint is not; None for none.
         resize: What the trial will occupy once its worker has left for that; None for no change.
-        is_to_resume: Whether it is to go on at once where `exploit` or `resize` takes effect.
-        grafts: The exploits that have taken effect, oldest first.
-        num_rows: How many of its results count, those of before the grafts included.
-        owes_save: Whether a checkpoint was asked for that the next answer has to demand.
+        is_to_resume: Whether the trial resumes once it is paused and waits for no checkpoint.
+        grafts: The exploits that have been applied, oldest first.
+        num_rows: How many of its results count, those from before exploits included.
+        owes_save: Whether the next reply has to ask the worker for a checkpoint.
         gpu_ids: Devices assigned to the current attempt.
         start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
@@ -331,7 +331,7 @@ class Trial:
         """Change the status; for the engine alone, which checks moves in `lifecycle`."""
         self._status = status
 
-    def begin_anew(self) -> list[CheckpointRecord]:
+    def restart(self) -> list[CheckpointRecord]:
         """Discard what the attempts so far have led to; return the checkpoints to delete."""
         dropped = list(self.checkpoints)
         self.checkpoints.clear()
@@ -513,7 +513,7 @@ class Trial:
 
 
 USER_PAUSE: Final = "user.pause"
-"""Rule for which trials are paused that the user holds back."""
+"""Rule for which trials are paused by the user."""
 
 
 class ReportReply(enum.StrEnum):

@@ -30,7 +30,7 @@ Translate = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
-    """Return all that is known about a trial, except where its directory lies.
+    """Return the state of a trial as JSON values, without the path of its directory.
 
     Args:
         trial: The trial.
@@ -73,7 +73,7 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
 
 
 def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
-    """Return the trial that `trial_fields` has described.
+    """Return the trial that `trial_fields` described.
 
     Args:
         fields: The description.
@@ -130,7 +130,7 @@ def reason_fields(reason: Reason | None) -> Fields | None:
 
 
 def reason_from(fields: Mapping[str, Any] | None) -> Reason | None:
-    """Return the reason that `reason_fields` has described."""
+    """Return the reason that `reason_fields` described."""
     return None if fields is None else Reason(fields["rule"], fields["n"])
 
 
@@ -146,7 +146,7 @@ def intention_fields(intention: Intention | None) -> Fields | None:
 
 
 def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
-    """Return the intention that `intention_fields` has described."""
+    """Return the intention that `intention_fields` described."""
     reason = reason_from(fields["reason"]) if fields else None
     return (
         Intention(ReportReply(fields["verdict"]), TerminationReason(fields["ending"]), reason)
@@ -167,7 +167,7 @@ def exploit_fields(exploit: Exploit, encode: Translate = dict) -> Fields:
 
 
 def exploit_from(fields: Mapping[str, Any], decode: Translate = dict) -> Exploit:
-    """Return the decision that `exploit_fields` has described."""
+    """Return the decision that `exploit_fields` described."""
     config = decode(fields["config"])
     return Exploit(
         fields["id"],

@@ -39,7 +39,7 @@ class MetricSummary:
         )  # for each metric of each trial a deque takes 760 bytes, and a list of ten floats 420
 
     def add(self, value: float) -> None:
-        """Take in the next value."""
+        """Add the next value."""
         self.count += 1
         self.last = value
         self._total += value
@@ -161,7 +161,7 @@ class TrackedMetric:
         self._marks: dict[int, _Mark] = {}
 
     def take(self, flat: Mapping[str, Any], row: int) -> None:
-        """Take in the next result.
+        """Add the next result.
 
         Args:
             flat: The result, flattened.
@@ -180,7 +180,7 @@ class TrackedMetric:
             self.best = self.last
 
     def recall(self, summary: MetricSummary, latest: Mapping[str, Any], row: int) -> None:
-        """Take the values from a summary, which does not tell in which results they were reported.
+        """Set the values from a summary, which does not hold their iterations.
 
         Args:
             summary: The metric's summary.

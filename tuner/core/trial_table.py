@@ -24,32 +24,31 @@ _MAX_DOUBLINGS: Final = 6
 class TrialTable:
     """All trials of an experiment, the collections they are found in, and the resources they hold.
 
-    A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the
-    scheduler, until it is admitted. From then on it is in `ready` while it is PENDING, in `live`
-    while RUNNING, and in `paused` while PAUSED; once it is to be resumed, in `ready` as well. One
-    that the user holds back is in `held` beside that, and in `backlog` or `ready` only when it is
-    let go. Every method keeps status, collection and resources in step; none of them scans all
-    trials.
+    A trial that is suggested before there is a slot for it waits in `backlog`, unknown to the
+    scheduler, until it is *admitted*. From then on it is in `ready` while it is PENDING, in `live`
+    while RUNNING, and in `paused` while PAUSED; while it waits to be resumed, in `ready` as well.
+    One that the user has paused is also in `held`, and neither in `backlog` nor in `ready` until
+    the user resumes it. Every method keeps status, collections and resources consistent; none of
+    them scans all trials.
 
     Attributes:
         trials: All trials in the order they were added.
         by_id: The same by their ids.
-        admitted: Those that the scheduler has been told of, by id.
-        num_by_status: How many trials stand where.
-        num_by_ending: Why how many trials are over.
+        admitted: Trials that the scheduler knows, by id.
+        num_by_status: Number of trials by status.
+        num_by_ending: Number of trials that are over, by reason.
         num_failed_attempts: How many attempts have failed, those that were tried again included.
-        backlog: PENDING trials that are not yet admitted, by id, in the order in which they will
-            be.
+        backlog: PENDING trials that are not yet admitted, by id, in the order of their admission.
         ready: Trials to be started.
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
-        held: Trials that the user holds back, by id.
+        held: Trials that the user has paused, by id.
         num_forked: How many trials the user has forked.
         pool: The resources.
     """
 
     def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
-        """Create a trial_table without trials."""
+        """Create an empty table."""
         self.trials: list[Trial] = []
         self.num_by_status: Counter[Status] = Counter()
         self.num_by_ending: Counter[TerminationReason] = Counter()
@@ -66,7 +65,7 @@ class TrialTable:
         self.admitted: dict[str, Trial] = {}
 
     def set_resources(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
-        """Take over other resources; no trial may hold any."""
+        """Replace the resources; no trial may hold any."""
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
 
@@ -85,14 +84,14 @@ class TrialTable:
 
     @property
     def idle(self) -> list[Trial]:
-        """Paused trials that nobody holds back."""
+        """Paused trials that the user does not hold."""
         return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
 
     def add(self, trial: Trial) -> None:
-        """Take in a new trial; it is PENDING, and neither admitted nor waiting.
+        """Add a new trial; it is PENDING, and neither admitted nor queued.
 
         Raises:
-            InvalidTransition: If there is a trial of its name.
+            InvalidTransition: If there is a trial with its id.
         """
         if trial.trial_id in self.by_id:
             raise InvalidTransition(f"trial {trial.trial_id} is suggested a second time")
@@ -102,16 +101,15 @@ class TrialTable:
         self.num_by_status[trial.status] += 1
 
     def admit(self, trial: Trial) -> None:
-        """Let the trial be one of those that the scheduler knows."""
+        """Make the trial known to the scheduler."""
         self.backlog.pop(trial.trial_id, None)
         self.admitted[trial.trial_id] = trial
 
     @property
     def num_not_started(self) -> int:
         """How many trials were interrupted before there was a slot for them."""
-        if len(self.admitted) + len(self.backlog) == len(
-            self.trials
-        ):  # nearly always; else all have to be looked at
+        # Nearly always so; otherwise all trials have to be looked at.
+        if len(self.admitted) + len(self.backlog) == len(self.trials):
             return 0
         return sum(
             trial.ending is TerminationReason.INTERRUPTED and not self.is_admitted(trial)
@@ -123,7 +121,7 @@ class TrialTable:
         return trial.trial_id in self.admitted
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the trials themselves do not tell, as JSON values."""
+        """Return the state that the trials do not contain, as JSON values."""
         return {
             "admitted": list(self.admitted),
             "backlog": list(self.backlog),
@@ -137,12 +135,12 @@ class TrialTable:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
-        """Take back all trials, and what `state_dict` returned; the trial_table is empty so far."""
+        """Restore all trials, and what `state_dict` returned, in an empty table."""
         for trial in trials:
             self.add(trial)
             if trial.ending is not None:
                 self.num_by_ending[trial.ending] += 1
-        # Earlier releases asked for no trial before there was a slot for it.
+        # Earlier releases had no backlog: each trial was admitted at once.
         self.admitted = {trial_id: self[trial_id] for trial_id in state.get("admitted", self.by_id)}
         self.backlog = {trial_id: self[trial_id] for trial_id in state.get("backlog", ())}
         for trial_id in state["ready"]:
@@ -151,9 +149,8 @@ class TrialTable:
             self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
-        self.held = {
-            trial_id: self[trial_id] for trial_id in state.get("held", ())
-        }  # earlier releases held nothing back
+        # Earlier releases held no trials.
+        self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
@@ -196,7 +193,7 @@ class TrialTable:
         trial.intention = None
 
     def pause(self, trial: Trial, reason: Reason) -> None:
-        """Lay the trial aside."""
+        """Pause the trial, whose worker is gone."""
         self._move(trial, TrialMove.PAUSE)
         trial.reason = reason
         self.paused[trial.trial_id] = trial
@@ -204,9 +201,9 @@ class TrialTable:
     def retry(self, trial: Trial, now_s: float) -> None:
         """Put a trial back in the queue whose attempt has failed.
 
-        The first retries come at once, since many causes pass by. If the trial gets no farther they
-        come ever more slowly, so that what fails again and again neither fills the disk nor keeps
-        the machine busy.
+        The first retries start at once, since many causes are temporary. If the trial makes
+        no progress, later ones are delayed exponentially, so that a trial that fails again
+        and again neither fills the disk nor keeps the machine busy.
         """
         trial.num_failures += 1
         trial.num_vain_attempts += 1
@@ -229,13 +226,13 @@ class TrialTable:
     def make_ready(self, trial: Trial) -> None:
         """Queue the trial for its start or admission; a held one waits for the user."""
         if trial.trial_id not in self.held:
-            trial.is_to_resume = False  # else it would undo its next pause
+            trial.is_to_resume = False  # otherwise it would undo the trial's next pause
             self._enqueue(trial)
         elif trial.status is Status.PAUSED:
             trial.is_to_resume = True
 
     def hold(self, trial: Trial) -> None:
-        """Hold the trial back: it is not started until it is let go."""
+        """Hold the trial: it is not started until `unhold` is called."""
         self.held[trial.trial_id] = trial
         self.dequeue(trial)
 
@@ -246,12 +243,12 @@ class TrialTable:
         self.ready.discard(trial)
 
     def unhold(self, trial: Trial) -> None:
-        """Hold the trial back no longer; one that is PENDING waits for its start now."""
+        """Hold the trial no longer; one that is PENDING is queued."""
         if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
             self._enqueue(trial)
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
-        """Let the trial, which has no worker, occupy something else from now on."""
+        """Change the resources of a trial without a worker."""
         is_ready = trial in self.ready
         self.ready.discard(trial)
         trial.resources = resources
@@ -259,7 +256,7 @@ class TrialTable:
             self.ready.push(trial)
 
     def revive(self, trial: Trial) -> None:
-        """Take up a trial that was over, with all its attempts left."""
+        """Resume a trial that was over, with all its retries left."""
         if trial.ending is not None:
             self.num_by_ending[trial.ending] -= 1
         trial.ending = trial.reason = None
@@ -287,7 +284,7 @@ class TrialTable:
         self.num_by_ending[ending] += 1
 
     def fail(self, trial: Trial) -> None:
-        """Give the trial up as failed."""
+        """Move the trial to ERROR."""
         self._move(trial, TrialMove.FAIL)
         self._forget(trial)
         trial.ending = TerminationReason.FAILED
@@ -301,15 +298,17 @@ class TrialTable:
         for trial in self.trials:
             standing[trial.status].add(trial.trial_id)
             assert is_coupled(trial), "a worker without a running trial, or the reverse"
-            assert (trial.ending is not None) == trial.is_finished, "an ending without an end"
+            assert (trial.ending is not None) == trial.is_finished, (
+                "a termination reason without an end"
+            )
             assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, (
-                "a worker without a place among the live"
+                "a worker of a trial that is not live"
             )
         assert {
             status: len(ids) for status, ids in standing.items() if ids
         } == +self.num_by_status, "miscounted"
-        assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
-        assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
+        assert set(self.live) == standing[Status.RUNNING], "live differs from RUNNING"
+        assert set(self.paused) == standing[Status.PAUSED], "paused differs from PAUSED"
         ready = {trial.trial_id for trial in self.ready}
         held, backlog = set(self.held), set(self.backlog)
         assert (
@@ -320,11 +319,11 @@ class TrialTable:
         assert backlog <= standing[Status.PENDING], "in the backlog, and not PENDING"
         assert not backlog & (ready | held | self.admitted.keys()), "in the backlog and elsewhere"
         assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), (
-            "underway, and not admitted"
+            "running, ready or paused, and not admitted"
         )
-        assert not held & ready, "held back and yet to be started"
+        assert not held & ready, "held, and ready to start"
         assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), (
-            "held back after the end"
+            "held after the end"
         )
         assert all(trial.source or trial.exploit for trial in self.paused.values()), (
             "a pause without a checkpoint"
@@ -336,7 +335,7 @@ class TrialTable:
             held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
             assert round(used - held, 6) == 0, f"{name}: {used} in use, {held} held"
         assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, (
-            "too many at once"
+            "more live trials than max_concurrent"
         )
 
     def _acquire(self, trial: Trial) -> bool:
@@ -347,7 +346,7 @@ class TrialTable:
         return True
 
     def _restart(self, trial: Trial) -> list[CheckpointRecord]:
-        dropped = trial.begin_anew()
+        dropped = trial.restart()
         if trial.status is not Status.PENDING:
             self._forget(trial)
             self.revive(trial)
