@@ -1,17 +1,21 @@
 """Whether a journal is complete, as far as the other files of its experiment tell.
 
-A journal that lost its newest segment, or all of them, verifies: what is missing at the end leaves no gap. So it is compared with what
-can only have been written after it: the mark that each driver leaves when it has begun a segment, snapshots, the rows of ``result.json``,
-and checkpoints. Each of them follows the journal, whenever a process dies:
+A journal that lost its newest segment, or all of them, verifies: what is missing at the end leaves
+no gap. So it is compared with what can only have been written after it: the mark that each driver
+leaves when it has begun a segment, snapshots, the rows of ``result.json``, and checkpoints. Each of
+them follows the journal, whenever a process dies:
 
 - the mark is written when the segment and its name have been synced;
 - a snapshot is written when the record that it ends with has been synced;
 - a row is written when its record has been;
-- a checkpoint is committed before its record. A trial that has saved one because it was asked to does not wait before it reports another,
-  and there it waits; where it is told then to save and leave, since the journal is lost, a third comes after it.
+- a checkpoint is committed before its record. A trial that has saved one because it was asked to
+  does not wait before it reports another,
+  and there it waits; where it is told then to save and leave, since the journal is lost, a third
+  comes after it.
 
-A power cut may take records that were not synced and leave files that followed them. Where the machine has been started anew since the
-last driver began, what the durability setting allows to be lost is therefore no contradiction.
+A power cut may take records that were not synced and leave files that followed them. Where the
+machine has been started anew since the last driver began, what the durability setting allows to be
+lost is therefore no contradiction.
 """
 
 from __future__ import annotations
@@ -45,9 +49,11 @@ from .segments import JournalPosition
 MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""
 _POWER_CUT_S: Final = 60.0
-"""Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times what a sync takes; no sync takes three seconds."""
+"""Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times what a sync takes;
+no sync takes three seconds."""
 _ROW_BYTES: Final = (1 << 16, 4 << 20)
-"""How much of the end of a file is read to find its last row: mostly enough, and always, since a result has at most 1 MiB."""
+"""How much of the end of a file is read to find its last row: mostly enough, and always, since a
+result has at most 1 MiB."""
 _MAX_AHEAD: Final = 3
 """How many checkpoints a trial may have committed that the journal does not know yet."""
 _NUM_NAMED: Final = 4
@@ -151,7 +157,8 @@ class Lack:
     is_known: bool = True
 
 
-# ---------------------------------------------------------------------------------------------------------------- the mark
+# ----------------------------------------------------------------------------------------------------------------
+# the mark
 
 
 def mark_fields(epoch: int, durability: str) -> dict[str, Any]:
@@ -194,7 +201,8 @@ def _seconds(result: Mapping[str, Any]) -> float:
         return math.inf
 
 
-# ------------------------------------------------------------------------------------------------------- what is compared
+# -------------------------------------------------------------------------------------------------------
+# what is compared
 
 
 def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK) -> list[Lack]:
@@ -235,7 +243,8 @@ def lacking_results(
     Args:
         experiment: Directory of the experiment.
         trials: All trials, as the journal leaves them.
-        has_segment: Whether there is a segment at all; the first is synced before any trial is started.
+        has_segment: Whether there is a segment at all; the first is synced before any trial is
+            started.
         disk: Where the journal lies.
     """
     known = {trial.trial_id: None if _is_over(trial) else Known.of(trial) for trial in trials}
@@ -312,7 +321,8 @@ def _is_over(trial: Trial) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ the files of trials
+# ------------------------------------------------------------------------------------------------------
+# the files of trials
 
 
 def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[Witness]:
@@ -320,7 +330,8 @@ def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[W
 
     Args:
         experiment: Directory of the experiment.
-        known: What the journal knows of each trial; None for one that is not looked at. Those that are left out are looked at, too.
+        known: What the journal knows of each trial; None for one that is not looked at. Those that
+            are left out are looked at, too.
     """
     names: list[str] = []
     with suppress(OSError), os.scandir(experiment) as entries:
@@ -383,7 +394,8 @@ def _last_row(path: Path) -> Mapping[str, Any]:
     return {}
 
 
-# ------------------------------------------------------------------------------------------------- what follows from a lack
+# -------------------------------------------------------------------------------------------------
+# what follows from a lack
 
 
 def checked_end(
@@ -404,7 +416,8 @@ def checked_end(
         now: See `Mark.allows`.
 
     Raises:
-        DamagedJournal: If its last segment is damaged, or it lacks what no power cut can have taken; nothing is changed then.
+        DamagedJournal: If its last segment is damaged, or it lacks what no power cut can have
+            taken; nothing is changed then.
         StorageError: If it cannot be read, or a snapshot not be removed.
     """
     end = find_end(experiment, disk=disk)
@@ -470,7 +483,8 @@ def _discard(experiment: Path, lacks: Iterable[Lack]) -> None:
                 checkpoints.delete(experiment / witness.path)
         except OSError as cause:
             raise StorageError(
-                f"{experiment / witness.path} tells more than the journal and cannot be removed: {cause}"
+                f"{experiment / witness.path} tells more than the journal and cannot be removed: "
+                f"{cause}"
             ) from cause
 
 
@@ -478,7 +492,8 @@ def check(experiment: Path) -> None:
     """Refuse an experiment whose journal lacks what was written to it.
 
     Raises:
-        DamagedJournal: If something is missing that no power cut can have taken, or if it does not verify.
+        DamagedJournal: If something is missing that no power cut can have taken, or if it does not
+            verify.
         StorageError: If it cannot be read.
     """
     if lacks := unexplained(experiment):
@@ -502,7 +517,8 @@ def unexplained(experiment: Path) -> list[Lack]:
 def explained(lacks: Sequence[Lack], mark: Mark) -> str:
     """Return what the user is told of a loss that a power cut accounts for."""
     return (
-        f"the machine has been started anew since the experiment was last driven, and what durability={mark.durability!r} lets a power cut "
+        "the machine has been started anew since the experiment was last driven, and what "
+        f"durability={mark.durability!r} lets a power cut "
         f"take is gone: {_listed(lacks)}; it is trained again"
     )
 
@@ -517,8 +533,10 @@ def incomplete(experiment: Path, lacks: Sequence[Lack], tail: JournalPosition) -
     """
     holds = f"records 1 to {tail.sequence} are" if tail.sequence else "no record is"
     return DamagedJournal(
-        f"journal {journal_directory(experiment)} is incomplete, {holds} there: {_listed(lacks)}; put its files back from a backup, or "
-        f"have Tuner.restore({str(experiment)!r}, trainable, salvage=True) go on from what is there and keep aside what contradicts it"
+        f"journal {journal_directory(experiment)} is incomplete, {holds} there: {_listed(lacks)}; "
+        "put its files back from a backup, or "
+        f"have Tuner.restore({str(experiment)!r}, trainable, salvage=True) go on from what is "
+        "there and keep aside what contradicts it"
     )
 
 

@@ -1,8 +1,9 @@
 """Reading the journal: every line is verified, and what does not verify is either a torn end or damage.
 
-A line that does not verify, with nothing good behind it, is where a write was cut off: the record was never acknowledged, or the power
-failed within the promised window. With a good line behind it, something has changed the file. The first is cut off, the second refused:
-to go on from a guess would be worse than to stop.
+A line that does not verify, with nothing good behind it, is where a write was cut off: the record
+was never acknowledged, or the power failed within the promised window. With a good line behind it,
+something has changed the file. The first is cut off, the second refused: to go on from a guess
+would be worse than to stop.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class Walk:
         head: The record before the segment that was last gone through, as its header says.
         tail: The last record that was seen.
         torn_at: Byte at which the last segment is torn off, None if it is not.
-        superseded: What the last segment holds behind the start of the next one, None for nothing. A driver whose sync has failed writes
-            the same records into a new segment, and leaves them where they were.
+        superseded: What the last segment holds behind the start of the next one, None for nothing.
+            A driver whose sync has failed writes the same records into a new segment, and leaves
+            them where they were.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,8 @@ class Walk:
             end: Number of the record with which the next segment begins, None for the last one.
 
         Raises:
-            DamagedJournal: If something does not verify, unless it is the torn end of the last segment.
+            DamagedJournal: If something does not verify, unless it is the torn end of the last
+                segment.
             StorageError: If a newer version wrote the segment.
         """
         for offset, line in _lines(data):
@@ -119,7 +122,8 @@ class Walk:
             raise _damaged(path, 0, f"its header is not as it was written ({cause!r})") from cause
         if version > FORMAT:
             raise StorageError(
-                f"{path} was written by a newer version (format {version}, known is {FORMAT}); open it with that one"
+                f"{path} was written by a newer version (format {version}, known is {FORMAT}); "
+                "open it with that one"
             )
         previous = JournalPosition(sequence, crc, epoch)
         if path.stem != f"{sequence + 1:020d}":
@@ -137,7 +141,8 @@ class Walk:
             previous: The record before it, and the epoch of its driver, as its header says.
 
         Raises:
-            DamagedJournal: If that is another record, or if an earlier driver has written records that this one did not know.
+            DamagedJournal: If that is another record, or if an earlier driver has written records
+                that this one did not know.
         """
         last = self.tail or START
         if (last.sequence, last.crc) != (previous.sequence, previous.crc):
@@ -194,7 +199,8 @@ def _two_drivers(path: Path, offset: int, later: int, earlier: int) -> DamagedJo
     return _damaged(
         path,
         offset,
-        f"driver {earlier} wrote behind driver {later}, so the file lock of {path.parent} did not hold",
+        f"driver {earlier} wrote behind driver {later}, so the file lock of {path.parent} did not "
+        "hold",
     )
 
 
@@ -203,8 +209,8 @@ def read(
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of an experiment's journal in order, marks included.
 
-    A torn end is passed over in silence, since it may be a line that a driver is just writing; whoever takes the journal over calls
-    `recover` first.
+    A torn end is passed over in silence, since it may be a line that a driver is just writing;
+    whoever takes the journal over calls `recover` first.
 
     Args:
         experiment: Directory of the experiment.
@@ -220,7 +226,8 @@ def read(
             yield strict_json.loads(body)
         except ValueError as cause:
             raise DamagedJournal(
-                f"a record of journal {journal_directory(experiment)} is no JSON, {body[:40]!r}...: {cause}"
+                f"a record of journal {journal_directory(experiment)} is no JSON, "
+                f"{body[:40]!r}...: {cause}"
             ) from cause
 
 
@@ -295,8 +302,8 @@ def backwards(
         disk: Where it lies.
 
     Raises:
-        DamagedJournal: As `read` does; of what was not asked for nothing is known. The records of a segment have to be gone through
-            before the next one is asked for.
+        DamagedJournal: As `read` does; of what was not asked for nothing is known. The records of a
+            segment have to be gone through before the next one is asked for.
         StorageError: As `read` does.
     """
     end: int | None = None
@@ -334,7 +341,8 @@ class End(NamedTuple):
 
     Attributes:
         tail: The last record; `START` where nothing but torn segments is there.
-        torn: Of each segment that is torn, the last one first: path, content, and the byte from which on it is not good.
+        torn: Of each segment that is torn, the last one first: path, content, and the byte from
+            which on it is not good.
         last: Path and content of the last segment that is to be kept, None without any.
     """
 
@@ -371,7 +379,8 @@ def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk =
             return End(walk.tail, torn, (path, data[: walk.torn_at]))
     if expected:
         raise DamagedJournal(
-            f"journal {directory} is empty, but record {expected} was written; restore its files from a backup"
+            f"journal {directory} is empty, but record {expected} was written; restore its files "
+            "from a backup"
         )
     return End(START, torn, None)
 
@@ -381,9 +390,10 @@ def recover(
 ) -> JournalPosition:
     """Bring a journal into the state in which it can be continued, and return where it ends.
 
-    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Where the last segment is to be replaced by one
-    of the same number, since it holds no record, what the one before it holds behind that number is cut off: from then on only a driver
-    that was not kept out can have written it.
+    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Where the
+    last segment is to be replaced by one of the same number, since it holds no record, what the one
+    before it holds behind that number is cut off: from then on only a driver that was not kept out
+    can have written it.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -450,7 +460,8 @@ def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
     except OSError as cause:
         raise StorageError(f"the torn end of journal {path} cannot be cut off: {cause}") from cause
     warnings.warn(
-        f"the last write to journal {path} was cut off at byte {offset}: {len(data) - offset} bytes are kept in {aside.name}, "
+        f"the last write to journal {path} was cut off at byte {offset}: {len(data) - offset} "
+        f"bytes are kept in {aside.name}, "
         "the experiment goes on from the record before them",
         RuntimeWarning,
         stacklevel=3,
@@ -458,8 +469,9 @@ def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
 
 
 def _write_anew(path: Path, data: bytes, disk: Disk) -> None:
-    # A driver that was killed has left lines that only the kernel holds. Were the next segment on the platter before them, a power cut
-    # would leave a hole. To sync the file is not enough: where a sync had failed under that driver, the kernel takes lost pages for clean.
+    # A driver that was killed has left lines that only the kernel holds. Were the next segment on
+    # the platter before them, a power cut would leave a hole. To sync the file is not enough: where
+    # a sync had failed under that driver, the kernel takes lost pages for clean.
     try:
         atomic.write_bytes(path, data, disk=disk)
     except OSError as cause:

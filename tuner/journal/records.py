@@ -1,10 +1,11 @@
 """How events and decisions are written down in the journal, and read back.
 
-A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the kind, then the event's own fields,
-then ``d``, what was decided on it, if anything; ``on`` says which of the questions that the event raised a decision answers, where it
-was not the first. Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics,
-``c`` checkpoint, ``n`` numbers. The journal puts sequence and epoch in front. Beside events there are *marks*, made by the driver:
-``open`` and ``close`` frame the life of one driver.
+A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the
+kind, then the event's own fields, then ``d``, what was decided on it, if anything; ``on`` says
+which of the questions that the event raised a decision answers, where it was not the first.
+Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics, ``c`` checkpoint,
+``n`` numbers. The journal puts sequence and epoch in front. Beside events there are *marks*, made
+by the driver: ``open`` and ``close`` frame the life of one driver.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 RESULT: Final = "result"
 SAVED: Final = "saved"
 ROUTINE_END: Final = "turn"
-"""Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
+"""Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in
+seconds."""
 
 
 def encode(
@@ -260,7 +262,8 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[RecordedDecisio
     event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
     if event_of is None:
         raise StorageError(
-            f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version can read"
+            f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version "
+            "can read"
         )
     try:
         _check_types(body)
@@ -274,7 +277,8 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[RecordedDecisio
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise StorageError(
-            f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r:.200}); a newer version wrote it, or it "
+            f"record {body.get('q')} of kind {kind!r} is not as this version writes it "
+            f"({cause!r:.200}); a newer version wrote it, or it "
             "was changed on purpose, as its checksum is right"
         ) from cause
 

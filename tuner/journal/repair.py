@@ -1,8 +1,9 @@
 """Making the best of a damaged journal, for those who have no backup and ask for it.
 
-Where a single bit was flipped, the line's checksum tells which: it is turned back, and nothing is lost. Where more is gone, the journal is
-cut there. What lies before it is exact; of what lies behind it nobody can tell what it rested on, so it is kept aside, named, and done
-again. Nothing is ever thrown away.
+Where a single bit was flipped, the line's checksum tells which: it is turned back, and nothing is
+lost. Where more is gone, the journal is cut there. What lies before it is exact; of what lies
+behind it nobody can tell what it rested on, so it is kept aside, named, and done again. Nothing is
+ever thrown away.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from .segments import body_of
 
 ASIDE_PREFIX: Final = "damaged-"
 _MENDABLE_BYTES: Final = 4096
-"""A longer stretch is not searched for the flipped bit: it would take long, and the checksum might be met by chance."""
+"""A longer stretch is not searched for the flipped bit: it would take long, and the checksum might
+be met by chance."""
 
 _log = logging.getLogger("tuner")
 
@@ -73,7 +75,8 @@ def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salv
         except OSError as cause:
             raise StorageError(f"the damage in journal {path} cannot be mended: {cause}") from cause
         _log.warning(
-            "journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is lost",
+            "journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is "
+            "lost",
             path,
             offset,
         )
@@ -143,7 +146,8 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
     kept = data[:offset]
     if not (kept.count(b"\n") > 1 or segments.index(path)):
         raise DamagedJournal(
-            f"journal {path} is damaged at byte {offset}, and no record stands before that; restore it from a backup"
+            f"journal {path} is damaged at byte {offset}, and no record stands before that; "
+            "restore it from a backup"
         )
     lost = Counter(_trials_of(data[offset:]))
     for segment in behind:
@@ -158,7 +162,8 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
         disk.rename(path, _aside(path, disk))
     disk.sync_directory(path.parent)
     _log.warning(
-        "journal %s is damaged at byte %d and was cut there; what lay behind it is kept beside it and done again: %s",
+        "journal %s is damaged at byte %d and was cut there; what lay behind it is kept beside it "
+        "and done again: %s",
         path,
         offset,
         ", ".join(

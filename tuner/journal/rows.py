@@ -33,16 +33,19 @@ from .segments import body_of
 Row = dict[str, Any]
 """A result, nested as reported, with the auto-filled keys but without ``config``."""
 Reported = tuple[str, int, int | None, Row]
-"""The trial that reported a result, its branch, see `surviving`, where its attempt began, likewise, and the result."""
+"""The trial that reported a result, its branch, see `surviving`, where its attempt began, likewise,
+and the result."""
 
 _OF_KIND: Final = rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"(?:%b)","id":"([^"\\]*)"'
 RESULT_OF: Final = re.compile(_OF_KIND % RESULT.encode())
 _ROW_OF: Final = re.compile(_OF_KIND % f"{RESULT}|{SAVED}".encode())
 _OF_TRIAL: Final = re.compile(_OF_KIND % f"{RESULT}|{SAVED}|(suggested|forked)".encode())
-"""A result or a saved checkpoint, or, with a first group, what a trial comes from: it has no result before."""
+"""A result or a saved checkpoint, or, with a first group, what a trial comes from: it has no result
+before."""
 _OFFSET_BITS: Final = 40
 _DECODED_AT_ONCE: Final = 64
-"""To decode so many records in one piece takes half the time of one by one; of more, memory becomes the limit."""
+"""To decode so many records in one piece takes half the time of one by one; of more, memory becomes
+the limit."""
 
 
 class Rows(Protocol):
@@ -51,8 +54,9 @@ class Rows(Protocol):
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results in the order in which they were reported, one for each iteration; empty if it never reported.
 
-        What an attempt reported beyond the iteration at which a later attempt went on is superseded by what that one reported. Not so
-        where the trial went on from another trial's checkpoint: what it had reported until then stays, and iterations may repeat.
+        What an attempt reported beyond the iteration at which a later attempt went on is superseded
+        by what that one reported. Not so where the trial went on from another trial's checkpoint:
+        what it had reported until then stays, and iterations may repeat.
         """
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
@@ -61,7 +65,8 @@ class Rows(Protocol):
     def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
         """Yield all that these trials reported, also what is superseded; each trial's results in their order, those of several mixed.
 
-        A result tells the checkpoint that was saved after it, where `of` tells only of one that was reported with it.
+        A result tells the checkpoint that was saved after it, where `of` tells only of one that was
+        reported with it.
 
         Args:
             trial_ids: The trials.
@@ -127,7 +132,8 @@ class JournalRows:
     """Rows read from an experiment's journal, which is gone through once, when the first of them are asked for.
 
     Args:
-        experiment_path: Directory of the experiment. Results that are reported after the first question are not seen.
+        experiment_path: Directory of the experiment. Results that are reported after the first
+            question are not seen.
         histories: See `histories_of`.
     """
 
@@ -193,7 +199,8 @@ class History:
     """What has to be known of a trial's attempts to tell which of its results count.
 
     Attributes:
-        superseded: The last attempt whose results no longer count, since the trial began anew after it; 0 for none.
+        superseded: The last attempt whose results no longer count, since the trial began anew after
+            it; 0 for none.
         grafted: The last attempt before each exploit, oldest first.
         configs: The configuration until each of them, and the last one behind them.
     """
@@ -280,7 +287,8 @@ def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> lis
     """Return the results that no later attempt has superseded, each behind the number of its branch.
 
     Args:
-        results: All that one trial reported, in that order, each behind its branch and where its attempt began, see `surviving`.
+        results: All that one trial reported, in that order, each behind its branch and where its
+            attempt began, see `surviving`.
     """
     reported = list(results)
     places = surviving(
@@ -293,10 +301,12 @@ def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int
     """Return the places of the results that no later attempt has superseded.
 
     Args:
-        results: All that one trial reported, in that order, by three numbers: the branch, which is how many exploits lay behind the trial;
-            of the first result of an attempt the iteration behind which the attempt began, None for the others and where that is not
-            known; and the iteration, None for one above the result before. Within a branch, an iteration that is not above the one before
-            it shows as well that an attempt went on from an earlier checkpoint.
+        results: All that one trial reported, in that order, by three numbers: the branch, which is
+            how many exploits lay behind the trial; of the first result of an attempt the iteration
+            behind which the attempt began, None for the others and where that is not known; and the
+            iteration, None for one above the result before. Within a branch, an iteration that is
+            not above the one before it shows as well that an attempt went on from an earlier
+            checkpoint.
     """
     places: list[int] = []
     iterations: list[int] = []
@@ -328,7 +338,8 @@ def result_records(
 
     Args:
         experiment: Directory of the experiment; a driver may be writing in it.
-        trial_ids: Of which trials; None for all. For one trial after the other a `ResultIndex` is faster.
+        trial_ids: Of which trials; None for all. For one trial after the other a `ResultIndex` is
+            faster.
 
     Raises:
         DamagedJournal: If records are missing or do not verify; names file and byte.
@@ -362,14 +373,15 @@ def _bodies_of_results(
 class ResultIndex:
     """Knows where in the journal each trial's results and saved checkpoints stand: 12 bytes for each, and one pass over the files.
 
-    The pass begins at the end, and goes as far back as the trials that are asked for, so that those that ran last are found soon.
+    The pass begins at the end, and goes as far back as the trials that are asked for, so that those
+    that ran last are found soon.
 
     Args:
         experiment: Directory of the experiment. Results that are reported later are not seen.
 
     Raises:
-        DamagedJournal: If records of the last segment are missing or do not verify; a torn end is passed over. So do the methods, where
-            they find that of others.
+        DamagedJournal: If records of the last segment are missing or do not verify; a torn end is
+            passed over. So do the methods, where they find that of others.
     """
 
     def __init__(self, experiment: str | os.PathLike[str]) -> None:
@@ -460,7 +472,8 @@ class ResultIndex:
         body = body_of(os.pread(descriptor, size_bytes + 9, offset))
         if body is None:
             raise DamagedJournal(
-                f"journal {self._segments[number]} was changed at byte {offset} while it was read; read it again"
+                f"journal {self._segments[number]} was changed at byte {offset} while it was read; "
+                "read it again"
             )
         record: dict[str, Any] = strict_json.loads(body)
         return record

@@ -1,9 +1,11 @@
 r"""The journal's files: lines that verify, and the segment that is being written.
 
-A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins with its sequence number ``q`` and the
-epoch ``e`` of the driver that wrote it. The first line of a segment is its header; it names the format and repeats number and CRC of
-the last record before it, so that a lost segment shows. Segments are named by the number of their first record, and a segment counts
-up to where the next one begins: that is how lines which a failed sync has put in doubt are written again elsewhere.
+A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins
+with its sequence number ``q`` and the epoch ``e`` of the driver that wrote it. The first line of a
+segment is its header; it names the format and repeats number and CRC of the last record before it,
+so that a lost segment shows. Segments are named by the number of their first record, and a segment
+counts up to where the next one begins: that is how lines which a failed sync has put in doubt are
+written again elsewhere.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class Segment:
         self.size_bytes = 0
         self._disk = disk
         self._is_ragged = False
-        # Under a temporary name first: a segment never exists without its header, and one that is replaced never vanishes.
+        # Under a temporary name first: a segment never exists without its header, and one that is
+        # replaced never vanishes.
         temporary = temporary_sibling(self.path)
         self._descriptor = disk.create(temporary)
         disk.hold(

@@ -1,7 +1,7 @@
 """Snapshots: the state of an experiment after some record of its journal, so that a restore need not replay what lies before.
 
-A snapshot is a shortcut and never the only copy of anything: the journal is complete. So a damaged one is passed over with a warning,
-and one that could not be written is no misfortune.
+A snapshot is a shortcut and never the only copy of anything: the journal is complete. So a damaged
+one is passed over with a warning, and one that could not be written is no misfortune.
 """
 
 from __future__ import annotations
@@ -114,15 +114,16 @@ def discard_after(
             disk.remove(path)
         except OSError as cause:
             raise StorageError(
-                f"snapshot {path} tells more than the journal and cannot be removed: {cause}; delete it"
+                f"snapshot {path} tells more than the journal and cannot be removed: {cause}; "
+                "delete it"
             ) from cause
 
 
 def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Snapshot | None:
     """Return the newest snapshot that is intact.
 
-    Which is the newest, its name tells, and not the clock. A damaged one is passed over with a warning: the journal still holds
-    everything.
+    Which is the newest, its name tells, and not the clock. A damaged one is passed over with a
+    warning: the journal still holds everything.
 
     Returns:
         The snapshot; None if there is none, and the whole journal has to be replayed.
@@ -152,7 +153,8 @@ def load(path: Path, disk: Disk = LOCAL_DISK) -> Snapshot:
     body = strict_json.unseal(disk.read(path))
     if body["format"] > FORMAT:
         raise StorageError(
-            f"snapshot {path} was written by a newer version (format {body['format']}); open it with that one"
+            f"snapshot {path} was written by a newer version (format {body['format']}); open it "
+            "with that one"
         )
     if path.stem != f"{body['last_sequence']:020d}":
         raise ValueError(f"it contains records up to {body['last_sequence']}")
@@ -175,8 +177,8 @@ class SnapshotClock:
 
     Args:
         start_s: When the experiment began; the first save is due one period later.
-        fixed_period_s: Seconds between the end of a save and the next, whatever it costs; None for at least 60 seconds and 19 times
-            the duration of each save.
+        fixed_period_s: Seconds between the end of a save and the next, whatever it costs; None for
+            at least 60 seconds and 19 times the duration of each save.
 
     Example:
         >>> clock = SnapshotClock(start_s=0.0)
@@ -188,7 +190,8 @@ class SnapshotClock:
     def __init__(self, start_s: float, fixed_period_s: float | None = None) -> None:
         if fixed_period_s is not None and not fixed_period_s >= 0:
             raise ValueError(
-                f"fixed_period_s must be at least 0, got {fixed_period_s}; None leaves the period to the cost of a save"
+                f"fixed_period_s must be at least 0, got {fixed_period_s}; None leaves the period "
+                "to the cost of a save"
             )
         self._fixed_period_s = fixed_period_s
         self._last_end_s = start_s
@@ -212,7 +215,8 @@ class SnapshotClock:
     def saved(self, started_s: float, ended_s: float) -> None:
         """Take note of a save, due or forced.
 
-        A save before the one before it is paid off adds to that debt, so that forced saves delay those that are due.
+        A save before the one before it is paid off adds to that debt, so that forced saves delay
+        those that are due.
         """
         self._last_end_s = ended_s
         self.worked(started_s, ended_s)

@@ -25,12 +25,13 @@ def sweep(
 ) -> list[Path]:
     """Remove what died before it was finished, or before the journal came to know of it.
 
-    These are staging directories and temporary files, and checkpoints that were renamed but never recorded, or superseded but not yet
-    deleted. What cannot be removed is told and left.
+    These are staging directories and temporary files, and checkpoints that were renamed but never
+    recorded, or superseded but not yet deleted. What cannot be removed is told and left.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
-        recorded: For each trial the names of its checkpoints, None to keep whatever there is. Directories of others are not looked at.
+        recorded: For each trial the names of its checkpoints, None to keep whatever there is.
+            Directories of others are not looked at.
 
     Returns:
         What was removed.
@@ -68,7 +69,8 @@ def check_ours(directory: Path) -> None:
         read_declaration(directory)
     except StorageError as cause:
         raise StorageError(
-            f"{str(directory)!r} is not removed, since it is not recognisable as a tuner experiment ({cause}); remove it yourself, or "
+            f"{str(directory)!r} is not removed, since it is not recognisable as a tuner "
+            f"experiment ({cause}); remove it yourself, or "
             "choose another name"
         ) from cause
 
@@ -76,8 +78,9 @@ def check_ours(directory: Path) -> None:
 def clear(experiment: str | os.PathLike[str]) -> list[str]:
     """Remove an experiment whose lock the caller holds, so that another can begin in its directory.
 
-    What the engine has made there is removed, with everything in the directories of trials, and nothing else. The declaration goes
-    last: an experiment of which only a part was removed can be told to be one, and removed again.
+    What the engine has made there is removed, with everything in the directories of trials, and
+    nothing else. The declaration goes last: an experiment of which only a part was removed can be
+    told to be one, and removed again.
 
     Args:
         experiment: Directory of the experiment.
@@ -86,7 +89,8 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
         The names of what is left, since it is none of the experiment's.
 
     Raises:
-        StorageError: If the directory holds no experiment of ours that is whole enough to be sure of it, or something cannot be removed.
+        StorageError: If the directory holds no experiment of ours that is whole enough to be sure
+            of it, or something cannot be removed.
     """
     directory = Path(experiment)
     check_ours(directory)
@@ -105,7 +109,8 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
         (directory / layout.DECLARATION).unlink()
     except OSError as cause:
         raise StorageError(
-            f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest yourself"
+            f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest "
+            "yourself"
         ) from cause
     return [path.name for path in entries if not layout.is_own(path.name)]
 
@@ -121,7 +126,8 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception:
         with suppress(OSError, StorageError):
-            # Where files of trials are left, a journal without a record was deleted by somebody else.
+            # Where files of trials are left, a journal without a record was deleted by somebody
+            # else.
             if next(read(experiment), None) is None and not remains_in(Path(experiment)):
                 _withdraw(Path(experiment))
         raise

@@ -36,7 +36,8 @@ _MAX_SYNC_SHARE: Final = 0.05
 _WEIGHT: Final = 0.1
 """Of the last sync in what one usually takes."""
 _SLACK_S: Final = 0.008
-"""What the thread that syncs may take to wake up while the driver has the interpreter, and a sync longer than the one before it."""
+"""What the thread that syncs may take to wake up while the driver has the interpreter, and a sync
+longer than the one before it."""
 
 
 class SyncPolicy(enum.StrEnum):
@@ -59,7 +60,8 @@ class JournalStatistics:
         num_bytes: Their size.
         num_writes: System calls to write them.
         num_syncs: Syncs, the thread's included.
-        driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it waited for.
+        driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it
+            waited for.
         syncer_cpu_s: CPU seconds of the syncing thread.
     """
 
@@ -75,21 +77,25 @@ class JournalStatistics:
 class Journal:
     """Writes an experiment's journal; to be used by one thread, that of the driver.
 
-    Each opening begins a new segment and a new epoch. Where the disk refuses, nothing is lost and nothing half written: the records stay
-    in memory, `flush` raises, and is called again when the disk may have recovered. After a failed sync, which may have lost what it was
-    to save, the file is not trusted any more: all records since the last good sync are written again, into a new segment.
+    Each opening begins a new segment and a new epoch. Where the disk refuses, nothing is lost and
+    nothing half written: the records stay in memory, `flush` raises, and is called again when the
+    disk may have recovered. After a failed sync, which may have lost what it was to save, the file
+    is not trusted any more: all records since the last good sync are written again, into a new
+    segment.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
         tail: Where the journal ends, from `recover`; `START` for a new one.
         sync: See `SyncPolicy`.
         segment_bytes: Size from which on a new segment is begun.
-        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync_in_background` in time.
+        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls
+            `sync_in_background` in time.
         disk: Where it lies.
         is_ours: Tells whether the experiment's lock is still held; None to take that for granted.
-        look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock are still in their places.
-        on_segment: Told of each segment that has been begun, and synced where anything is: its epoch, and the number of its first record.
-            None for nobody.
+        look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock
+            are still in their places.
+        on_segment: Told of each segment that has been begun, and synced where anything is: its
+            epoch, and the number of its first record. None for nobody.
 
     Raises:
         StorageError: If the first segment cannot be written.
@@ -136,7 +142,8 @@ class Journal:
         self._unsynced: deque[tuple[tuple[int, int], bytes]] = deque()
         """Lines that were written together, with number and CRC of the last of their records."""
         self._sync_failed = self._is_rotation_due = False
-        # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
+        # Held while the file is synced or exchanged, so that the thread never syncs a descriptor
+        # that means another file by now.
         self._file_lock = threading.Lock()
         try:
             disk.make_directory(self._directory)
@@ -178,9 +185,10 @@ class Journal:
         """Add records to those that the next `flush` writes.
 
         Args:
-            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
-                ``repr``.
-            since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
+            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front.
+                What JSON cannot hold is written as its ``repr``.
+            since_s: The time (`time.perf_counter`) since which somebody has worked on them, which
+                is charged as well; None for now.
         """
         started_s = perf_counter() if since_s is None else since_s
         for text in [to_bytes(body, opaque) for body in bodies]:
@@ -194,9 +202,10 @@ class Journal:
         """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.
 
         Raises:
-            StorageError: If the disk refuses. The records stay in memory and the file as it was, so `flush` may be called again; nobody
-                may be answered before it has succeeded.
-            StorageLost: If the segment or the lock is not in its place any more; nothing is written from then on.
+            StorageError: If the disk refuses. The records stay in memory and the file as it was, so
+                `flush` may be called again; nobody may be answered before it has succeeded.
+            StorageLost: If the segment or the lock is not in its place any more; nothing is written
+                from then on.
         """
         started_s = perf_counter()
         if started_s - self._looked_s >= self._look_period_s or self._loss:
@@ -216,7 +225,8 @@ class Journal:
                 self._settle(self._written)
         except OSError as cause:
             raise StorageError(
-                f"journal {self._segment.path} cannot be written: {cause}; its records are kept in memory until it can"
+                f"journal {self._segment.path} cannot be written: {cause}; its records are kept in "
+                "memory until it can"
             ) from cause
         finally:
             self.statistics.driver_s += perf_counter() - started_s
@@ -237,7 +247,8 @@ class Journal:
             elif self._is_ours and not self._is_ours():
                 text = "was deleted or replaced while the experiment was running, and no longer keeps other drivers out"
                 self._loss = StorageLost(
-                    f"the lock file of {self._directory.parent} {text}; nothing is acknowledged from now on"
+                    f"the lock file of {self._directory.parent} {text}; nothing is acknowledged "
+                    "from now on"
                 )
         if self._loss:
             raise self._loss
@@ -252,12 +263,14 @@ class Journal:
             (self._sequence, self._crc),
             segment.size_bytes,
         )
-        # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
+        # Noted before `_written` moves on, which the thread takes for "there is a batch up to
+        # here".
         self._unsynced.append((last, lines))
         try:
             segment.write(lines)
         finally:
-            # Also where an interrupt comes just behind the write: nothing may be written twice, or be forgotten.
+            # Also where an interrupt comes just behind the write: nothing may be written twice, or
+            # be forgotten.
             if segment.size_bytes == size_bytes:
                 self._unsynced.pop()
             else:
@@ -348,9 +361,11 @@ class Journal:
         )
 
     def _begin_segment(self) -> None:
-        # A segment that was begun in vain may lie there; what is written before another takes its place would not be read.
+        # A segment that was begun in vain may lie there; what is written before another takes its
+        # place would not be read.
         self._is_rotation_due = True
-        # The old one is synced before anything stands in the new one: what a power cut leaves is a prefix.
+        # The old one is synced before anything stands in the new one: what a power cut leaves is a
+        # prefix.
         self._sync_or_replace()
         segment = self._new_segment(self._written)
         with self._file_lock:
@@ -418,8 +433,9 @@ class Journal:
 def rest_after(duration_s: float, usual_s: float) -> float:
     """Return how long to rest after a sync, in seconds.
 
-    So long that a record which has just missed it is safe within the window, when the next sync is over; or, where syncs are slow, so long
-    that they take at most a twentieth of the time. One that had to wait for somebody else's makes no difference to that.
+    So long that a record which has just missed it is safe within the window, when the next sync is
+    over; or, where syncs are slow, so long that they take at most a twentieth of the time. One that
+    had to wait for somebody else's makes no difference to that.
 
     Args:
         duration_s: What the sync has taken.

@@ -50,7 +50,8 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
         given: What holds instead of what was recorded.
 
     Raises:
-        ValueError: If something could not be recorded and is not given either; names every such place at once.
+        ValueError: If something could not be recorded and is not given either; names every such
+            place at once.
     """
     absent: list[Absent] = []
     space = given.param_space
@@ -64,7 +65,8 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
     if absent:
         listed = ", ".join(map(str, absent))
         raise ValueError(
-            f"what {str(directory)!r} could only describe has to be given again: {listed}; pass {' and '.join(given_again(absent))} "
+            f"what {str(directory)!r} could only describe has to be given again: {listed}; pass "
+            f"{' and '.join(given_again(absent))} "
             "to Tuner.restore"
         )
     return {"param_space": space, "tune_config": tune, "run_config": run}
@@ -79,7 +81,8 @@ def lacks_mode(record: Record) -> bool:
 def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:
     """Return the scheduler and the searcher with which the experiment was begun, where none is given now.
 
-    Those that name none are chosen when an experiment begins, and written down as if they had been named.
+    Those that name none are chosen when an experiment begins, and written down as if they had been
+    named.
     """
     parts: dict[str, Any] = {}
     for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
@@ -141,7 +144,8 @@ def restore_line(directory: Path, plan: Plan, **others: str) -> str:
 def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
     """Return a Python program that continues an experiment of which there is only the directory, and what it lacks, a line each.
 
-    The training code is imported from its module. What was defined in a notebook or a script has to be there when the program is run.
+    The training code is imported from its module. What was defined in a notebook or a script has to
+    be there when the program is run.
 
     Raises:
         StorageError: If the directory does not tell.
@@ -161,7 +165,10 @@ def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
         []
         if is_importable
         else [
-            f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module {module}"
+            (
+                f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module "
+                f"{module}"
+            )
         ]
     )
     lacking += [f"{argument} is what was given as {argument} before" for argument in again]

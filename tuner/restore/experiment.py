@@ -222,8 +222,8 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
 class _PastSearch:
     """Calls a searcher in the order in which `SuggestionQueue` has called it.
 
-    At the end of a turn without questions under way it was told everything, then asked what the turn
-    had left unanswered.
+    At the end of a turn without questions under way it was told everything, then asked what the
+    turn had left unanswered.
     """
 
     def __init__(self, experiment: Experiment, search: SearchAdapter) -> None:
@@ -266,11 +266,13 @@ class _PastSearch:
 def _log_deviations(experiment: Experiment, search: SearchAdapter) -> None:
     if num_changes := experiment.policies.num_deviations:
         _log.info(
-            "scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided",
+            "scheduler and stop criterion would decide otherwise now in %d places; what was "
+            "decided stays decided",
             num_changes,
         )
     if search.foreign:
         _log.info(
-            "the searcher proposes other configurations now for %d trials; the recorded ones are kept, and it learns nothing from them",
+            "the searcher proposes other configurations now for %d trials; the recorded ones are "
+            "kept, and it learns nothing from them",
             len(search.foreign),
         )

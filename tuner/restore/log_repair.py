@@ -15,13 +15,15 @@ def mend_logs(
 ) -> None:
     """Have the log files written anew that lack rows, since the driver was killed or the disk was full.
 
-    The files of trials that may go on are looked at now, before anything is added to them; those of all others in the background.
+    The files of trials that may go on are looked at now, before anything is added to them; those of
+    all others in the background.
 
     Args:
         callbacks: Those of the experiment; the others are left alone.
         trials: The trials as the journal leaves them.
         rows: The results that the journal holds.
-        recent: Ids of trials whose files are written anew wherever it is not certain that they are complete.
+        recent: Ids of trials whose files are written anew wherever it is not certain that they are
+            complete.
     """
     unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
     settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]

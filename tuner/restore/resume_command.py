@@ -1,7 +1,8 @@
 """Starting the script of an experiment again: to continue the experiment, or to train one of its trials alone.
 
-An experiment's directory has no code, so its script is run as it was, with the arguments that were recorded. A variable of the environment
-has the first `Tuner` in it do what is asked for in place of beginning an experiment.
+An experiment's directory has no code, so its script is run as it was, with the arguments that were
+recorded. A variable of the environment has the first `Tuner` in it do what is asked for in place of
+beginning an experiment.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tuner.storage.directories import absolute_path
 RESUME: Final = "TUNER_RESUME"
 """Names the directory of an experiment, which is continued."""
 RERUN: Final = "TUNER_RERUN"
-"""Names a trial and the directory of its experiment, ``t00003:/home/you/tuner_results/digits``; the trial is trained again."""
+"""Names a trial and the directory of its experiment, ``t00003:/home/you/tuner_results/digits``; the
+trial is trained again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,10 @@ def _check_same(variable: str, directory: Path, plan: Plan, instead: str) -> Non
     if then != now or not (plan.run.name is None or _can_be_named(record, plan.run)):
         name = record.text.get("declared_name") or _folder_of(record)
         raise ValueError(
-            f"{variable} names the experiment {name!r} of trainable {then!r} in {str(directory)!r}, but the script begins with "
-            f"{plan.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, call {instead} instead"
+            f"{variable} names the experiment {name!r} of trainable {then!r} in "
+            f"{str(directory)!r}, but the script begins with "
+            f"{plan.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, "
+            f"call {instead} instead"
         )
 
 
@@ -152,7 +156,8 @@ def _can_be_named(record: Record, run: RunConfig) -> bool:
     """Return whether an experiment was begun under the name that a script declares."""
     if "declared_name" in record.text:
         return bool(record.text["declared_name"] == run.name)
-    # Earlier releases wrote down the folder alone: the last part of the name, with a number behind it where the name was taken.
+    # Earlier releases wrote down the folder alone: the last part of the name, with a number behind
+    # it where the name was taken.
     folder, last = _folder_of(record), str(run.name).rpartition("/")[2]
     number = folder.removeprefix(f"{last}_") if run.if_exists == "new" else ""
     return folder == last or number.isdecimal()

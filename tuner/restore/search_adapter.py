@@ -26,11 +26,13 @@ class SearchAdapter:
     Args:
         searcher: The searcher, with its search properties set.
         space: The search space; its constants complete what the searcher proposes.
-        request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
+        request_for: Returns the resource request of a trial with a given configuration; may be the
+            user's code and raise.
 
     Attributes:
         request_for: See above.
-        foreign: Trials that run a configuration which this searcher has not proposed, and whether it waits for their end; see `disown`.
+        foreign: Trials that run a configuration which this searcher has not proposed, and whether
+            it waits for their end; see `disown`.
     """
 
     def __init__(
@@ -57,7 +59,8 @@ class SearchAdapter:
             return SearchEnded()
         if not isinstance(suggestion, Mapping):
             raise TypeError(
-                f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, None to be asked again later, "
+                f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, "
+                "None to be asked again later, "
                 f"or Searcher.FINISHED for no more trials, got {suggestion!r:.200}"
             )
         config = self._space.completed(suggestion)
@@ -77,8 +80,9 @@ class SearchAdapter:
     def relive(self, recorded: Answer) -> Answer:
         """Let the searcher give an answer again, and return what counts: the recorded one.
 
-        Where both say the same, its own configuration completes the recorded one with objects that could only be described. Where it
-        proposes something else now, the results of the recorded configuration are kept from it, see `disown`.
+        Where both say the same, its own configuration completes the recorded one with objects that
+        could only be described. Where it proposes something else now, the results of the recorded
+        configuration are kept from it, see `disown`.
 
         Raises:
             StorageError: If the recorded configuration holds objects that are found nowhere now.
@@ -131,7 +135,8 @@ class SearchAdapter:
 
         Args:
             trial_id: The trial.
-            is_awaited: Whether the searcher has proposed another configuration for it; it hears at the end that this one was discarded.
+            is_awaited: Whether the searcher has proposed another configuration for it; it hears at
+                the end that this one was discarded.
         """
         self.foreign[trial_id] = is_awaited
 

@@ -28,8 +28,8 @@ class ExperimentState:
 
     Attributes:
         experiment: The state machine, with scheduler and stopper.
-        search: The searcher; None where the experiment is only looked at. Then scheduler and stopper
-            are not those with which it was run, so their states are not loaded.
+        search: The searcher; None where the experiment is only looked at. Then scheduler and
+            stopper are not those with which it was run, so their states are not loaded.
         configs: How configurations are written down.
     """
 

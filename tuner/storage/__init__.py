@@ -1,5 +1,5 @@
 """Files of an experiment other than its journal: names, atomic writes, JSON, lock, checkpoints, object stores.
 
-Everything that is read back is opened here, such that neither links nor special files nor large files of others do harm. Records and
-snapshots are in `tuner.journal`.
+Everything that is read back is opened here, such that neither links nor special files nor large
+files of others do harm. Records and snapshots are in `tuner.journal`.
 """

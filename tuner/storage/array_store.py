@@ -26,7 +26,8 @@ from .layout import OBJECTS
 from .reading import LARGE_BYTES, read_file
 
 _LARGE_BYTES: Final = 1 << 20
-"""From this size on a worker maps an array's file: faster than a pickle, and the memory is shared."""
+"""From this size on a worker maps an array's file: faster than a pickle, and the memory is shared.
+"""
 _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,7 +35,8 @@ _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 class ObjectStore:
     """The arrays of an experiment's configurations.
 
-    An array that is put again costs nothing, since it is known by its identity; one that is read again is the same object.
+    An array that is put again costs nothing, since it is known by its identity; one that is read
+    again is the same object.
 
     Args:
         experiment: The experiment's directory.
@@ -83,7 +85,8 @@ class ObjectStore:
     def lighten(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the configuration as it is pickled for a worker: of a large array that is stored, only where it is.
 
-        Unpickled, it has the arrays again. They may be written to: each worker has its own, as far as it differs from the file.
+        Unpickled, it has the arrays again. They may be written to: each worker has its own, as far
+        as it differs from the file.
         """
         from searchers.space.tree import assign, leaves  # noqa: PLC0415  (only the driver needs it)
 
@@ -106,7 +109,8 @@ class ObjectStore:
     def _path(self, content: str) -> Path:
         if not _CONTENT.fullmatch(content):
             raise StorageError(
-                f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged"
+                f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal "
+                "is damaged"
             )
         return self._directory / f"{content}.npy"
 
@@ -159,5 +163,6 @@ def decoded(path: str) -> Any:
 
 
 def _mapped(path: str) -> Any:
-    # The file was written or verified by the driver that sends us here, so that it need not be read as a whole again.
+    # The file was written or verified by the driver that sends us here, so that it need not be read
+    # as a whole again.
     return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)

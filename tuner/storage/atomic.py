@@ -16,12 +16,13 @@ def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_
     Args:
         path: The file, replaced if it exists; its directory must exist.
         *data: The whole content, in one part or several.
-        sync: Return only when file and name are on the platter. Without it the file is safe from the death of processes, not from a
-            power cut.
+        sync: Return only when file and name are on the platter. Without it the file is safe from
+            the death of processes, not from a power cut.
         disk: Where to write.
 
     Raises:
-        OSError: If it could not be written; names the file. The old one is untouched and no temporary one is left.
+        OSError: If it could not be written; names the file. The old one is untouched and no
+            temporary one is left.
     """
     temporary = temporary_sibling(path)
     try:

@@ -1,8 +1,9 @@
 """Checkpoints: the handle that users hold, and how a directory becomes one.
 
-A checkpoint is an immutable directory ``<experiment>/<trial>/checkpoint_<index>``. A worker fills a *staging* directory beside it,
-`commit` writes the manifest last, flushes everything, and renames. So a directory with a final name is complete, whenever the power
-fails; it *counts* from the moment the journal names it. A directory that was renamed but never named there is an orphan: the next
+A checkpoint is an immutable directory ``<experiment>/<trial>/checkpoint_<index>``. A worker fills a
+*staging* directory beside it, `commit` writes the manifest last, flushes everything, and renames.
+So a directory with a final name is complete, whenever the power fails; it *counts* from the moment
+the journal names it. A directory that was renamed but never named there is an orphan: the next
 commit of its index, or the next sweep, removes it.
 """
 
@@ -31,8 +32,18 @@ from .manifest import Manifest, Provenance, read_manifest, verify, write_manifes
 from .reading import SMALL_BYTES, read_file
 
 __all__ = [
-    "Checkpoint", "Manifest", "Provenance", "commit", "commit_from", "delete", "latest_valid", "read_manifest", "stage", "sweep", "verify",
-]  # fmt: skip
+    "Checkpoint",
+    "Manifest",
+    "Provenance",
+    "commit",
+    "commit_from",
+    "delete",
+    "latest_valid",
+    "read_manifest",
+    "stage",
+    "sweep",
+    "verify",
+]
 
 _UNFINISHED_MODE: Final = 0o700
 _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
@@ -42,12 +53,14 @@ _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
 class Checkpoint:
     """A directory with a user's files, on this machine or in an object store.
 
-    The object only names the directory: it is light, holds no data, and what lies in the directory is the user's business. Two
-    checkpoints are equal if they name the same directory.
+    The object only names the directory: it is light, holds no data, and what lies in the directory
+    is the user's business. Two checkpoints are equal if they name the same directory.
 
     Args:
-        path: A local directory, or a URL of any file system that fsspec knows, e.g. ``"s3://bucket/run/checkpoint_000003"``.
-        filesystem: The fsspec file system on which `path` lies; None for this machine, or as the URL says.
+        path: A local directory, or a URL of any file system that fsspec knows, e.g.
+            ``"s3://bucket/run/checkpoint_000003"``.
+        filesystem: The fsspec file system on which `path` lies; None for this machine, or as the
+            URL says.
 
     Attributes:
         path: As given; a local one is made absolute.
@@ -60,8 +73,8 @@ class Checkpoint:
         '0.5 0.1'
 
     Departures:
-        Remote file systems are fsspec's, not pyarrow's, and a URL stays in `path`. Ray Tune downloads once for each object, this class
-        once for each path.
+        Remote file systems are fsspec's, not pyarrow's, and a URL stays in `path`. Ray Tune
+        downloads once for each object, this class once for each path.
     """
 
     __slots__ = ("_filesystem", "_path")
@@ -83,11 +96,13 @@ class Checkpoint:
         """
         if not os.path.lexists(path):
             raise FileNotFoundError(
-                f"checkpoint directory {os.fspath(path)!r} does not exist; write the files before reporting them"
+                f"checkpoint directory {os.fspath(path)!r} does not exist; write the files before "
+                "reporting them"
             )
         if not Path(path).is_dir():
             raise NotADirectoryError(
-                f"a checkpoint is a directory, got the file {os.fspath(path)!r}; pass the directory it lies in"
+                f"a checkpoint is a directory, got the file {os.fspath(path)!r}; pass the "
+                "directory it lies in"
             )
         return cls(path)
 
@@ -110,7 +125,8 @@ class Checkpoint:
         """Copy the checkpoint into a directory that stays.
 
         Args:
-            path: Where to; created if it is missing. None for a new temporary directory, which is the caller's to delete.
+            path: Where to; created if it is missing. None for a new temporary directory, which is
+                the caller's to delete.
 
         Returns:
             The path of the copy.
@@ -135,8 +151,9 @@ class Checkpoint:
     def as_directory(self) -> Iterator[str]:
         """Read the checkpoint as a local directory.
 
-        A local checkpoint is its own directory: nothing is copied, nothing deleted, and it must not be changed. A remote one is
-        downloaded; processes of this machine that read it at the same time share one download, which the last of them removes.
+        A local checkpoint is its own directory: nothing is copied, nothing deleted, and it must not
+        be changed. A remote one is downloaded; processes of this machine that read it at the same
+        time share one download, which the last of them removes.
 
         Raises:
             FileNotFoundError: If the checkpoint does not exist.
@@ -187,7 +204,8 @@ class Checkpoint:
     def _check_exists(self) -> None:
         if self.is_local and not Path(self._path).is_dir():
             raise FileNotFoundError(
-                f"checkpoint directory {self._path!r} does not exist; write the files before reporting them"
+                f"checkpoint directory {self._path!r} does not exist; write the files before "
+                "reporting them"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -208,7 +226,8 @@ class Checkpoint:
 
     def __fspath__(self) -> str:
         raise TypeError(
-            f"{self!r} is not a path, it may lie elsewhere; use `with checkpoint.as_directory() as path:`"
+            f"{self!r} is not a path, it may lie elsewhere; use `with checkpoint.as_directory() as "
+            "path:`"
         )
 
 
@@ -223,7 +242,8 @@ def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
     Raises:
         CheckpointError: If it cannot be created.
     """
-    # The random part keeps a directory apart that the user still holds open from the one in which a copy is made.
+    # The random part keeps a directory apart that the user still holds open from the one in which a
+    # copy is made.
     staging = Path(trial_dir) / f"{STAGING_PREFIX}{index:06d}-{attempt}-{secrets.token_hex(4)}"
     try:
         staging.mkdir(_UNFINISHED_MODE)
@@ -244,15 +264,16 @@ def commit(
     Args:
         staging: The directory, made by `stage`; it is gone afterwards.
         trial_dir: The trial's directory.
-        provenance: Of which result the checkpoint is; its `index` gives the name. A directory that already has this name is an
-            orphan of an earlier attempt and is removed.
+        provenance: Of which result the checkpoint is; its `index` gives the name. A directory that
+            already has this name is an orphan of an earlier attempt and is removed.
         sync: Return only when all of it is on the platter.
 
     Returns:
         The checkpoint's directory.
 
     Raises:
-        CheckpointError: If it could not be written, or a link leads out of it. Nothing has the final name then.
+        CheckpointError: If it could not be written, or a link leads out of it. Nothing has the
+            final name then.
     """
     directory, final_path = (
         Path(staging),
@@ -296,7 +317,8 @@ def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
         sync_file(final_path.parent)
         sync_file(final_path.parent.parent)  # the trial's directory may be as new as the checkpoint
     except OSError:
-        # Its name may or may not survive a power cut, and nobody will be told of it: better that it is gone.
+        # Its name may or may not survive a power cut, and nobody will be told of it: better that it
+        # is gone.
         with suppress(OSError):
             delete(final_path)
         raise
@@ -311,7 +333,8 @@ def commit_from(
 ) -> Path:
     """Make a checkpoint of a directory of the user's.
 
-    A staging directory of this very trial is renamed. Any other is copied and left as it is, byte for byte.
+    A staging directory of this very trial is renamed. Any other is copied and left as it is, byte
+    for byte.
 
     Args:
         source: The directory.
@@ -323,7 +346,8 @@ def commit_from(
         The checkpoint's directory.
 
     Raises:
-        CheckpointError: If it could not be written. Nothing has the final name then, and no copy is left.
+        CheckpointError: If it could not be written. Nothing has the final name then, and no copy is
+            left.
     """
     if is_staged(source, trial_dir):
         return commit(source, trial_dir, provenance, sync=sync)
@@ -379,8 +403,8 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
 
     Args:
         trial_dir: The trial's directory; one that is not there holds nothing.
-        recorded: Names of the checkpoint directories that the journal knows; other ones of ours are orphans and are removed. None
-            keeps them all.
+        recorded: Names of the checkpoint directories that the journal knows; other ones of ours are
+            orphans and are removed. None keeps them all.
 
     Returns:
         The names that were removed.

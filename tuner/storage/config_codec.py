@@ -1,9 +1,10 @@
 """How configurations are written down, and how they come back.
 
-What JSON holds is written as it is; tuples and dictionaries with other keys than strings are marked, so that they come back as what they
-were. NumPy arrays go into the object store. All else (functions, classes, objects) is **never** stored, since that would mean a pickle:
-written is a reference, the place in the search space where the thing stood, and a description for people. To restore, the search space
-is given again, and the reference is looked up in it.
+What JSON holds is written as it is; tuples and dictionaries with other keys than strings are
+marked, so that they come back as what they were. NumPy arrays go into the object store. All else
+(functions, classes, objects) is **never** stored, since that would mean a pickle: written is a
+reference, the place in the search space where the thing stood, and a description for people. To
+restore, the search space is given again, and the reference is looked up in it.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ class ConfigCodec:
     def _found(self, wanted: Opaque) -> Any:
         """Return the object that is wanted, or `wanted` itself where the space does not have it (any more).
 
-        What stands at its place counts if it answers to the description. Where categories were put in another order it is the one
-        that does. A constant that is described otherwise is the user's new one.
+        What stands at its place counts if it answers to the description. Where categories were put
+        in another order it is the one that does. A constant that is described otherwise is the
+        user's new one.
         """
         there = _at(self._space, wanted.source) if wanted.source else _NOWHERE
         if there is not _NOWHERE and self._text_of(there) == wanted.text:
@@ -183,7 +185,8 @@ def require_complete(config: Any, trial_id: str) -> None:
     """
     if places := missing(config):
         raise StorageError(
-            f"the configuration of trial {trial_id} held objects that are never stored and are not in the search space now: "
+            f"the configuration of trial {trial_id} held objects that are never stored and are not "
+            "in the search space now: "
             f"{', '.join(places)}; give the param_space again that the experiment was run with"
         )
 
@@ -299,7 +302,8 @@ def check_keys(space: Mapping[str, Any]) -> None:
     for path, key in _keys(space, ()):
         if not _is_key(key):
             raise TypeError(
-                f"{place_of(path)} has the key {key!r}, which must be a text or a number; use its text, {str(key)!r}"
+                f"{place_of(path)} has the key {key!r}, which must be a text or a number; use its "
+                f"text, {str(key)!r}"
             )
 
 

@@ -1,8 +1,9 @@
 """How somebody who is not the driver asks it for something: a note in the experiment's directory, and an answer beside it.
 
-Files, since a directory is all that two processes surely share: it may lie on a network file system, under a path too long for a socket,
-and the one who asks needs no right but to write to it. A note names the driver that it is meant for, so that none is obeyed by a later
-one, long after whoever wrote it has gone.
+Files, since a directory is all that two processes surely share: it may lie on a network file
+system, under a path too long for a socket, and the one who asks needs no right but to write to it.
+A note names the driver that it is meant for, so that none is obeyed by a later one, long after
+whoever wrote it has gone.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> 
         )
     except OSError as cause:
         raise StorageError(
-            f"{directory} cannot be written to: {cause}; only who may write there can steer the experiment"
+            f"{directory} cannot be written to: {cause}; only who may write there can steer the "
+            "experiment"
         ) from cause
     try:
         return _answered(experiment, note, owner, timeout_s)
@@ -212,13 +214,15 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> C
             return ControlReply(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
         if has_left:
             raise NotRunning(
-                f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment"
+                f"the driver of {str(experiment)!r} has ended before it answered; look what has "
+                "become of the experiment"
             )
         if is_late:
             break
         time.sleep(_POLL_S)
     raise StorageError(
-        f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang"
+        f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it "
+        "may hang"
     )
 
 

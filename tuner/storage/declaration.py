@@ -42,7 +42,8 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
         ) from cause
     if version > FORMAT_VERSION:
         raise StorageError(
-            f"{path} was written by {writer_of(directory)} in format {version}, version {THIS_RELEASE} reads up to {FORMAT_VERSION}; "
+            f"{path} was written by {writer_of(directory)} in format {version}, version "
+            f"{THIS_RELEASE} reads up to {FORMAT_VERSION}; "
             "update tuner-hpo"
         )
     return declaration

@@ -31,7 +31,8 @@ def absolute_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path that a user means, with ``~`` replaced by a home directory.
 
     Raises:
-        StorageError: If there is no such home directory, or no working directory any more for a relative path to begin at.
+        StorageError: If there is no such home directory, or no working directory any more for a
+            relative path to begin at.
     """
     try:
         expanded = Path(path).expanduser()
@@ -43,7 +44,8 @@ def absolute_path(path: str | os.PathLike[str]) -> Path:
             else "give an absolute path, or ./ in front for a folder of that name"
         )
         raise StorageError(
-            f"{os.fspath(path)!r} cannot be resolved: {user!r} is the home directory of no known user; {remedy}"
+            f"{os.fspath(path)!r} cannot be resolved: {user!r} is the home directory of no known "
+            f"user; {remedy}"
         ) from cause
     if not expanded.is_absolute():
         check_working_directory()
@@ -60,7 +62,8 @@ def check_working_directory() -> None:
         os.getcwd()  # noqa: PTH109  (only asked whether it is there)
     except FileNotFoundError as cause:
         raise StorageError(
-            "the current working directory has been deleted; change to one that exists, with cd in the shell or os.chdir in Python"
+            "the current working directory has been deleted; change to one that exists, with cd in "
+            "the shell or os.chdir in Python"
         ) from cause
 
 
@@ -103,11 +106,13 @@ def inspect_folder(experiment: Path) -> None:
     status = experiment.stat()
     if status.st_uid != os.geteuid():
         _warn(
-            f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read from it; copy it to go on without him"
+            f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read "
+            "from it; copy it to go on without him"
         )
     elif status.st_mode & _WRITABLE_FOR_OTHERS:
         _warn(
-            f"{str(experiment)!r} is writable for other users, who can change what is read from it; chmod go-w it"
+            f"{str(experiment)!r} is writable for other users, who can change what is read from "
+            "it; chmod go-w it"
         )
     with os.scandir(experiment) as entries:
         for entry in entries:
@@ -144,7 +149,8 @@ def contents_of(root: Path) -> Contents:
     """Return what is in the tree.
 
     Raises:
-        CheckpointError: If a link leads out of the tree, or something in it is no file, folder or link.
+        CheckpointError: If a link leads out of the tree, or something in it is no file, folder or
+            link.
         OSError: If the tree cannot be read.
     """
     contents = Contents()
@@ -159,7 +165,8 @@ def contents_of(root: Path) -> Contents:
             contents.files[name] = entry.stat(follow_symlinks=False).st_size
         else:
             raise CheckpointError(
-                f"{entry.path} is neither a file nor a directory nor a link; a checkpoint holds nothing else"
+                f"{entry.path} is neither a file nor a directory nor a link; a checkpoint holds "
+                "nothing else"
             )
     return contents
 
@@ -189,17 +196,20 @@ def _target_inside(link: Path, root: Path) -> str:
 def copy_tree(source: Path, target: Path) -> Contents:
     """Copy a tree, byte for byte; the source is only read.
 
-    Where the file system can share blocks between files, as Btrfs and XFS do, no data is moved at all.
+    Where the file system can share blocks between files, as Btrfs and XFS do, no data is moved at
+    all.
 
     Args:
         source: The directory to copy.
-        target: Where its content goes; created if it is missing. Files already there are replaced, never written through a link.
+        target: Where its content goes; created if it is missing. Files already there are replaced,
+            never written through a link.
 
     Returns:
         What was copied.
 
     Raises:
-        CheckpointError: If a link leads out of the source, or something in it is no file, folder or link; nothing is copied then.
+        CheckpointError: If a link leads out of the source, or something in it is no file, folder or
+            link; nothing is copied then.
         ValueError: If the target lies in the source.
         OSError: If something could not be read or written.
     """
@@ -276,8 +286,9 @@ def _copy_data(reader: int, writer: int) -> None:
 def _copy_range(reader: int, writer: int, size_bytes: int | None) -> None:
     """Copy so many bytes, or all, from where both descriptors stand."""
     rest = _COPY_AT_ONCE_BYTES if size_bytes is None else size_bytes
-    # The kernel shares blocks or copies without a detour through our memory. Not every pair of file systems can: whatever stops it,
-    # the plain loop goes on where it stopped, and meets again what was a real error.
+    # The kernel shares blocks or copies without a detour through our memory. Not every pair of file
+    # systems can: whatever stops it, the plain loop goes on where it stopped, and meets again what
+    # was a real error.
     with suppress(OSError, AttributeError):
         while num := os.copy_file_range(reader, writer, min(rest, _COPY_AT_ONCE_BYTES)):
             rest -= num if size_bytes is not None else 0
@@ -291,8 +302,8 @@ def _copy_range(reader: int, writer: int, size_bytes: int | None) -> None:
 def sync_files(paths: Iterable[Path | str]) -> None:
     """Return when the content of all these files and directories is on the platter.
 
-    Each is flushed by itself, so that each error is seen, but many at once, which file systems then write in one go: 20,000 files take
-    seconds instead of a minute.
+    Each is flushed by itself, so that each error is seen, but many at once, which file systems then
+    write in one go: 20,000 files take seconds instead of a minute.
 
     Raises:
         OSError: If one could not be flushed.

@@ -1,7 +1,8 @@
 """The few calls by which journal and snapshots touch the disk.
 
-They are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or run a whole experiment on a disk that is
-nothing but a dictionary. What users' code writes (checkpoints) goes to the real disk by other ways.
+They are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or run a whole
+experiment on a disk that is nothing but a dictionary. What users' code writes (checkpoints) goes to
+the real disk by other ways.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class LocalDisk:
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """See `Disk.whereabouts`.
 
-        That the path is gone, or that the file has no link any more, is believed. That device and inode number differ is not enough, since
-        there are file systems that number anew: the path has to name a file of another size, too.
+        That the path is gone, or that the file has no link any more, is believed. That device and
+        inode number differ is not enough, since there are file systems that number anew: the path
+        has to name a file of another size, too.
         """
         try:
             ours = os.fstat(descriptor)

@@ -47,23 +47,27 @@ ERROR = "error.txt"
 STARTED_AGAIN = "Started again"
 """Begins a paragraph of `ERROR`: whatever had failed before it, the trial has gone on."""
 RAY_STATES = "experiment_state-*.json"
-"""Pattern of the files in which Ray Tune keeps the state of an experiment; of what is in them plain JSON alone is read."""
+"""Pattern of the files in which Ray Tune keeps the state of an experiment; of what is in them plain
+JSON alone is read."""
 RAY_PARAMS = "params.pkl"
 """Lies in the directory of a trial that Ray Tune has run, and is never opened."""
 PBT_GLOBAL = "pbt_global.txt"
 STDOUT = "stdout"
 STDERR = "stderr"
 STAGING_PREFIX = ".tmp-"
-"""Directories under this prefix are unfinished and may be swept whenever no worker of the trial is alive."""
+"""Directories under this prefix are unfinished and may be swept whenever no worker of the trial is
+alive."""
 CHECKPOINT_PREFIX = "checkpoint_"
 """Beginning of the name of a committed checkpoint."""
 MANIFEST = ".manifest.json"
 """Written last into a checkpoint; a directory without it is not a checkpoint."""
 METADATA = ".metadata.json"
-"""The user's metadata of a checkpoint; may change after the commit, so the manifest leaves it out."""
+"""The user's metadata of a checkpoint; may change after the commit, so the manifest leaves it out.
+"""
 
 MAX_NAME_DEPTH = 4
-"""How many folders the name of an experiment may have: as deep as ``tuner ls`` looks for experiments."""
+"""How many folders the name of an experiment may have: as deep as ``tuner ls`` looks for
+experiments."""
 _FOLDER_NAME = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-z0-9_=,+@#()\[\]-])?"
 )
@@ -91,22 +95,27 @@ def check_name(name: str) -> str:
         ('lr=0.1', 'digits/my exp')
 
     Raises:
-        ValueError: If it could leave the storage path, trouble a file system, or be taken for a folder of an experiment.
+        ValueError: If it could leave the storage path, trouble a file system, or be taken for a
+            folder of an experiment.
     """
     folders = name.split("/") if isinstance(name, str) else [""]
     if len(folders) > MAX_NAME_DEPTH or not all(map(_FOLDER_NAME.fullmatch, folders)):
         raise ValueError(
-            "name must be 1 to 100 letters, digits, spaces or any of . _ - = , + @ # ( ) [ ], beginning with a letter or digit and not "
-            f"ending in a space or '.', or up to {MAX_NAME_DEPTH} of these joined by '/', got {name!r}"
+            "name must be 1 to 100 letters, digits, spaces or any of . _ - = , + @ # ( ) [ ], "
+            "beginning with a letter or digit and not "
+            f"ending in a space or '.', or up to {MAX_NAME_DEPTH} of these joined by '/', got "
+            f"{name!r}"
         )
     for folder in folders:
         if folder.partition(".")[0].strip().upper() in _DEVICES:
             raise ValueError(
-                f"name must not be that of a device, got {name!r}; there are file systems that cannot hold it"
+                f"name must not be that of a device, got {name!r}; there are file systems that "
+                "cannot hold it"
             )
     if len(folders) > 1 and JOURNAL in folders:
         raise ValueError(
-            f"name must not have a folder {JOURNAL!r}, got {name!r}; the folder above it would be taken for an experiment"
+            f"name must not have a folder {JOURNAL!r}, got {name!r}; the folder above it would be "
+            "taken for an experiment"
         )
     return name
 
@@ -151,7 +160,8 @@ def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
     """Return the path of a trial's directory; see `trial_directory`."""
     if not _TRIAL_ID.fullmatch(trial_id):
         raise StorageError(
-            f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged"
+            f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is "
+            "damaged"
         )
     return os.path.join(experiment, trial_id)  # noqa: PTH118  (there is one for each trial, and a `Path` takes ten times as long)
 

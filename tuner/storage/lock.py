@@ -1,11 +1,12 @@
 """One driver for each experiment directory.
 
-The lock is the kernel's (``flock``): it ends with the process that holds it, however that ends, so there is no stale lock and no grace
-period. What stands in the file is for people and error messages only.
+The lock is the kernel's (``flock``): it ends with the process that holds it, however that ends, so
+there is no stale lock and no grace period. What stands in the file is for people and error messages
+only.
 
-Why not the filelock package: releases that we would have to accept empty the file when they open it, so that a driver which is turned
-away would wipe out the name of the one it should report; and the lock must not live on in a child that was forked, which is seen to
-here.
+Why not the filelock package: releases that we would have to accept empty the file when they open
+it, so that a driver which is turned away would wipe out the name of the one it should report; and
+the lock must not live on in a child that was forked, which is seen to here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _PROCESSES: Final = Path("/proc")
 _START_FIELD: Final = 19
-"""Of ``/proc/<pid>/stat``, counted behind the name of the program: when the process started, in ticks since the machine did."""
+"""Of ``/proc/<pid>/stat``, counted behind the name of the program: when the process started, in
+ticks since the machine did."""
 
 
 def start_ticks(pid: int) -> int | None:
@@ -169,7 +171,8 @@ _held: Final[set[Lock]] = set()
 
 
 def _forget_in_child() -> None:
-    # A forked child shares the parent's lock: if it kept it, the lock would outlive its owner; if it released it, the owner would lose it.
+    # A forked child shares the parent's lock: if it kept it, the lock would outlive its owner; if
+    # it released it, the owner would lose it.
     for lock in list(_held):
         lock._close()  # noqa: SLF001  (a function of this class in all but form: it has to act on all locks at once)
 
@@ -186,7 +189,8 @@ class Owner:
         host: Its machine.
         boot_id: Which start of that machine, empty where the system does not tell.
         started: When it took the lock, as local time with its offset.
-        epoch: How many drivers have begun a segment of the journal, as far as that was noted; see `ExperimentLock.note_segment`.
+        epoch: How many drivers have begun a segment of the journal, as far as that was noted; see
+            `ExperimentLock.note_segment`.
         ticks: When the process started, as its kernel counts; None where the system does not tell.
         segment: Number of the first record of the newest segment, likewise.
     """
@@ -216,7 +220,8 @@ class ExperimentLock:
 
     Args:
         experiment: Directory of the experiment; it must exist.
-        steal: Kill a driver of this machine that holds it, be it alive, stopped or hanging, and take its place.
+        steal: Kill a driver of this machine that holds it, be it alive, stopped or hanging, and
+            take its place.
 
     Example:
         >>> import tempfile
@@ -248,11 +253,12 @@ class ExperimentLock:
     def acquire(self) -> None:
         """Take the lock.
 
-        On a file system without locks this warns and goes on: there, nothing keeps a second driver out.
+        On a file system without locks this warns and goes on: there, nothing keeps a second driver
+        out.
 
         Raises:
-            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process, or if it was to be
-                killed and cannot be.
+            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it
+                is this process, or if it was to be killed and cannot be.
             StorageError: If the lock file cannot be opened.
         """
         try:
@@ -261,7 +267,8 @@ class ExperimentLock:
             if cause.errno not in _UNSUPPORTED:
                 raise StorageError(f"{self._lock.path} cannot be locked: {cause}") from cause
             warnings.warn(
-                f"{self._directory} has no working file locks; see to it that only one driver uses it",
+                f"{self._directory} has no working file locks; see to it that only one driver uses "
+                "it",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -282,7 +289,8 @@ class ExperimentLock:
             self._lock.release()
             self._is_locked = False
             raise ExperimentLocked(
-                f"experiment {self._directory} is driven by another process, which holds {segments[-1][1]}, but not its lock file, which "
+                f"experiment {self._directory} is driven by another process, which holds "
+                f"{segments[-1][1]}, but not its lock file, which "
                 "was deleted or replaced; wait until it ends, or end it"
             )
 
@@ -316,7 +324,8 @@ class ExperimentLock:
         """Write down that the journal has a segment, which stays noted when the lock is given back: that it is missing shows then.
 
         Args:
-            epoch: Epoch of the driver that has begun it; 0, with 0, for a journal that is going to be a new one.
+            epoch: Epoch of the driver that has begun it; 0, with 0, for a journal that is going to
+                be a new one.
             segment: Number of its first record.
         """
         if self._owner is not None:
@@ -344,7 +353,8 @@ class ExperimentLock:
         with suppress(
             OSError, ValueError
         ):  # on a full disk, or without locks: it is information only
-            # Cut afterwards, and only the first line is read: whoever dies in between leaves the old content or the new.
+            # Cut afterwards, and only the first line is read: whoever dies in between leaves the
+            # old content or the new.
             os.pwrite(self._lock.descriptor, line, 0)
             os.ftruncate(self._lock.descriptor, len(line))
 
@@ -390,8 +400,9 @@ def _myself() -> Owner:
 def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return who drives the experiment now, None for nobody.
 
-    What a driver has written down about itself is not enough: it may have died with its machine, or the directory may be a copy. Where
-    it is not surely gone the lock is tried, which a driver that holds it does not notice.
+    What a driver has written down about itself is not enough: it may have died with its machine, or
+    the directory may be a copy. Where it is not surely gone the lock is tried, which a driver that
+    holds it does not notice.
 
     Args:
         experiment: Its directory, which is not changed.

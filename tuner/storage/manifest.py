@@ -19,7 +19,8 @@ from .reading import SMALL_BYTES, open_file, read_file
 
 FORMAT: Final = 1
 HASH_LIMIT_BYTES: Final = 64 << 20
-"""Files above this size are known by their size alone: hashing them would hold the trial up for too long."""
+"""Files above this size are known by their size alone: hashing them would hold the trial up for too
+long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
 
     Args:
         path: Its directory.
-        with_hashes: Read every file up to `HASH_LIMIT_BYTES` and compare its SHA-256; else only names and sizes are compared.
+        with_hashes: Read every file up to `HASH_LIMIT_BYTES` and compare its SHA-256; else only
+            names and sizes are compared.
 
     Raises:
         CheckpointError: If it is not; names the file and the difference.

@@ -1,8 +1,8 @@
 """Reading files that others may have placed: regular files only, no links, no waiting, up to a size.
 
-A directory may come from a stranger, and lie where others can write. A FIFO would make its reader wait for ever, a link may lead to
-``/dev/zero`` or to another user's file, and a sparse file of a terabyte fills the memory. What is read back of an experiment is opened
-here.
+A directory may come from a stranger, and lie where others can write. A FIFO would make its reader
+wait for ever, a link may lead to ``/dev/zero`` or to another user's file, and a sparse file of a
+terabyte fills the memory. What is read back of an experiment is opened here.
 """
 
 from __future__ import annotations

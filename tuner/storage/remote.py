@@ -1,9 +1,10 @@
 """Checkpoints in object stores, through fsspec, an optional dependency.
 
-Processes of one machine that read the same checkpoint at the same time share one download. Two locks of the kernel, which lets go of
-them when a process dies, keep the count: each reader holds `readers` shared for as long as it reads, and takes `guard` alone while it
-comes or goes. Whoever comes and could have `readers` for itself is the first: what still lies there was left by the dead, and is
-removed. Whoever goes and can have it is the last, and removes everything.
+Processes of one machine that read the same checkpoint at the same time share one download. Two
+locks of the kernel, which lets go of them when a process dies, keep the count: each reader holds
+`readers` shared for as long as it reads, and takes `guard` alone while it comes or goes. Whoever
+comes and could have `readers` for itself is the first: what still lies there was left by the dead,
+and is removed. Whoever goes and can have it is the last, and removes everything.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def shared_download(path: str, filesystem: Any) -> Iterator[Path]:
 
 
 def _identity(filesystem: Any) -> str:
-    # Two processes that mean the same store have different objects of it, so what counts is how they were made.
+    # Two processes that mean the same store have different objects of it, so what counts is how
+    # they were made.
     try:
         return str(filesystem.to_json())
     except (TypeError, ValueError):
@@ -126,7 +128,8 @@ def _enter(place: Path, path: str, filesystem: Any) -> Lock:
     try:
         if readers.acquire(is_shared=False, is_blocking=False):
             _fill(place, path, filesystem)
-        # Between giving up the exclusive lock and having the shared one nobody else can come: we hold the guard.
+        # Between giving up the exclusive lock and having the shared one nobody else can come: we
+        # hold the guard.
         readers.acquire(is_shared=True)
     except BaseException:
         readers.release()
@@ -153,7 +156,8 @@ def _leave(place: Path, readers: Lock) -> None:
     try:
         readers.release()
         if readers.acquire(is_shared=False, is_blocking=False):
-            # Renamed first: whoever comes meanwhile starts afresh, and none of its files can be taken for one of ours.
+            # Renamed first: whoever comes meanwhile starts afresh, and none of its files can be
+            # taken for one of ours.
             doomed = temporary_sibling(place)
             place.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
@@ -182,6 +186,7 @@ def _downloads_directory() -> Path:
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise CheckpointError(
-            f"{directory} must be a directory that only this user can enter; remove it, or set TMPDIR"
+            f"{directory} must be a directory that only this user can enter; remove it, or set "
+            "TMPDIR"
         )
     return directory

@@ -1,8 +1,9 @@
 """Text cells of CSV files that a spreadsheet would run as formulas, and how they are made harmless.
 
-A spreadsheet takes a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return for a formula, quoted or not, and a
-formula may read other cells, open addresses and start programs. As OWASP recommends, such a text gets an apostrophe in front. Who reads
-the file back takes it away again.
+A spreadsheet takes a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return
+for a formula, quoted or not, and a formula may read other cells, open addresses and start programs.
+As OWASP recommends, such a text gets an apostrophe in front. Who reads the file back takes it away
+again.
 
 Reference:
     OWASP, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection
@@ -15,7 +16,8 @@ from typing import Final
 
 _MARK: Final = "'"
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")
-"""With any number of marks in front, so that a text which has one of its own comes back as it was."""
+"""With any number of marks in front, so that a text which has one of its own comes back as it was.
+"""
 _NUMBER: Final = re.compile(
     r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-](inf|infinity)", re.IGNORECASE | re.ASCII
 )

@@ -1,14 +1,17 @@
 """JSON without surprises: every state of ours on disk, and every frame between driver and worker, is written by these functions.
 
-The standard encoder writes ``NaN`` and ``Infinity``, which no strict parser takes; others turn them into ``null`` without a word.
-Here a float that is not finite travels as ``{"$float": "NaN" | "Infinity" | "-Infinity"}`` and comes back as the float it was. What
-JSON cannot hold at all (functions, classes, arrays in a configuration) is refused, or, where the caller passes `opaque`, written as
-``{"$object": "<repr>"}`` and read back as an `Opaque` that says what stood there, and where it can be had. Tuples become lists, except
-where the caller marks them by `as_tuple`: ``{"$tuple": [...]}``; dictionaries whose keys have to stay what they are, by `as_items`:
-``{"$items": [[key, value], ...]}``. A dictionary of the user's that looks like such a tag gets one more dollar sign on the way out and
-loses it on the way in.
+The standard encoder writes ``NaN`` and ``Infinity``, which no strict parser takes; others turn them
+into ``null`` without a word. Here a float that is not finite travels as ``{"$float": "NaN" |
+"Infinity" | "-Infinity"}`` and comes back as the float it was. What JSON cannot hold at all
+(functions, classes, arrays in a configuration) is refused, or, where the caller passes `opaque`,
+written as ``{"$object": "<repr>"}`` and read back as an `Opaque` that says what stood there, and
+where it can be had. Tuples become lists, except where the caller marks them by `as_tuple`:
+``{"$tuple": [...]}``; dictionaries whose keys have to stay what they are, by `as_items`:
+``{"$items": [[key, value], ...]}``. A dictionary of the user's that looks like such a tag gets one
+more dollar sign on the way out and loses it on the way in.
 
-The text is plain ASCII without line breaks, so one value fits on one line of a file whatever strings it holds.
+The text is plain ASCII without line breaks, so one value fits on one line of a file whatever
+strings it holds.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ class Opaque:
 
     Attributes:
         text: What it was, in at most `OBJECT_REPR_LIMIT` characters, see `describe`.
-        source: Where in the search space it stood, empty if that is not known: keys, indices, and, for one of several categories or
-            grid values, the number of that one.
+        source: Where in the search space it stood, empty if that is not known: keys, indices, and,
+            for one of several categories or grid values, the number of that one.
         content: SHA-256 of the file that holds it, empty where it was not stored.
     """
 
@@ -63,7 +66,8 @@ class _Tag(dict[str, Any]):
 def opaque(value: Any) -> Any:
     """Return what is written for a value that JSON cannot hold: a NumPy scalar as its number, all else as its description.
 
-    Made to be passed to `dumps` as `default`. The description is for people; nothing is ever rebuilt from it.
+    Made to be passed to `dumps` as `default`. The description is for people; nothing is ever
+    rebuilt from it.
 
     Example:
         >>> dumps({"loss": len}, default=opaque)
@@ -142,9 +146,10 @@ def dumps(value: Any, default: Default | None = None) -> str:
     """Return the value as strict JSON on one line.
 
     Args:
-        value: Dictionaries, lists, tuples (which come back as lists), strings, numbers, booleans and None. Keys that are numbers,
-            booleans or None become strings, as everywhere in JSON.
-        default: Called with each value that is none of these; `opaque` writes its ``repr``. None refuses it.
+        value: Dictionaries, lists, tuples (which come back as lists), strings, numbers, booleans
+            and None. Keys that are numbers, booleans or None become strings, as everywhere in JSON.
+        default: Called with each value that is none of these; `opaque` writes its ``repr``. None
+            refuses it.
 
     Raises:
         TypeError: If a value or a key is none of these and there is no `default`.
@@ -168,7 +173,8 @@ def _slowly(value: Any, default: Default | None) -> str:
     try:
         text = encode(value)
     except ValueError:
-        # The usual reason is a float that is not finite: rare enough to pay for a second pass only then.
+        # The usual reason is a float that is not finite: rare enough to pay for a second pass only
+        # then.
         return encode(_tagged(value, default))
     # Looking for the single character first is five times faster, and nearly every text lacks it.
     if "$" in text and '{"$' in text:
@@ -207,7 +213,8 @@ def _tag(value: Any, default: Default | None) -> Any:
             return [_tag(item, default) for item in value]
         case _ if default is None:
             raise TypeError(
-                f"{value!r} of type {type(value).__name__} is not JSON; convert it, or pass default=opaque"
+                f"{value!r} of type {type(value).__name__} is not JSON; convert it, or pass "
+                "default=opaque"
             )
         case _:
             return _tag(default(value), default)
