@@ -104,7 +104,7 @@ def test_a_snapshot_of_another_release_is_passed_over(tmp_path, monkeypatch):
     expected = run(tmp_path)
     assert list((tmp_path / "exp" / SNAPSHOT).iterdir())
     monkeypatch.setattr(
-        "tuner.analysis.open_experiment.trial_from", lambda fields, decode: fields["not there"]
+        "tuner.restore.snapshot_state.trial_from", lambda fields, decode: fields["not there"]
     )
     assert_same(tune.ResultGrid.from_directory(expected.experiment_path), expected)
 

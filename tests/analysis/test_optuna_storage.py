@@ -93,7 +93,7 @@ def test_nothing_can_be_changed(tmp_path):
         lambda: optuna.delete_study(study_name="seen", storage=storage),
         lambda: storage.set_trial_user_attr(0, "note", "mine"),
     ):
-        with pytest.raises(NotImplementedError, match="is only looked at"):
+        with pytest.raises(NotImplementedError, match="is read-only"):
             change()
 
 

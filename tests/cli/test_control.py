@@ -33,17 +33,17 @@ def statuses(handle):
     return {result.trial_id: str(result.status) for result in handle.results()}
 
 
-def test_a_trial_is_laid_aside_forked_and_goes_on(call, walk):
+def test_a_trial_is_paused_forked_and_resumed(call, walk):
     assert (
         call("pause", "walk", "0").stdout
-        == "t00000 is laid aside; tuner resume walk t00000 lets it go on\n"
+        == "t00000 pauses with its next report; tuner resume walk t00000 resumes it\n"
     )
     wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
     assert "paused by hand already" in call("pause", "walk", "0", code=2).stderr
     assert (
         call("fork", "walk", "t00000", "--set", "by=0", "--set", "how/far=3").stdout == "f00000\n"
     )
-    assert call("resume", "walk", "0").stdout == "t00000 goes on as soon as there is room for it\n"
+    assert call("resume", "walk", "0").stdout == "t00000 resumes as soon as resources are free\n"
     wait_until(lambda: statuses(walk) == {"t00000": "RUNNING", "f00000": "RUNNING"})
     assert walk.results()[1].config == {"by": 0, "how": {"far": 3}}
     assert (
@@ -54,7 +54,7 @@ def test_a_trial_is_laid_aside_forked_and_goes_on(call, walk):
 
 
 def test_an_experiment_is_stopped(call, walk):
-    assert "running trials save and leave" in call("stop", "walk").stdout
+    assert "running trials save and end" in call("stop", "walk").stdout
     (result,) = walk.wait()
     assert str(result.ending) == "interrupted"
     assert "nobody drives" in call("stop", "walk", code=3).stderr

@@ -22,7 +22,7 @@ _OF_ONE_RUN: Final = frozenset({"callbacks", "verbose", "if_exists"})
 
 
 def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, float]] = ()) -> str:
-    """Return code that declares the same experiment: trainable, space, searcher, scheduler, seed and limits.
+    """Return Python code that declares the same experiment again.
 
     What ``experiment.json`` only describes, such as functions of the user's, stands there as
     ``...`` behind a comment that names it.
@@ -66,7 +66,8 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
     ]
     if len({tuple(sorted(request.items())) for request in requests}) > 1:
         unknown.append(
-            "# the function that chose the resources of each trial has to be given again, with tune.with_resources"
+            "# the function that chose the resources of each trial has to be given again, with "
+            "tune.with_resources"
         )
     imported = [*_trainable_import(trainable, name)]
     if not imported:
@@ -117,7 +118,8 @@ def _mapping(noted: Mapping[str, Any], indent: int) -> str:
         return expression(noted)
     pad = " " * indent
     lines = [
-        f"{pad}    {key!r}: {_mapping(value, indent + 4) if isinstance(value, dict) else expression(value)},"
+        f"{pad}    {key!r}: "
+        f"{_mapping(value, indent + 4) if isinstance(value, dict) else expression(value)},"
         for key, value in noted.items()
     ]
     return "\n".join(["{", *lines, f"{pad}}}"])
@@ -152,7 +154,10 @@ def _differing(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_noted_as(value: Any, noted: Any) -> bool:
-    """Return whether a plain value, or a tuple of plain ones, is noted so: 0 is no False, and 1.0 is 1."""
+    """Return whether a default value equals a recorded one in type and value.
+
+    0 differs from False, and 1.0 from 1.
+    """
     if type(value) is tuple:
         items = (
             noted.get("items", ()) if isinstance(noted, dict) and noted.get(_TAG) == "tuple" else ()
@@ -196,7 +201,8 @@ def _choice(fields: Mapping[str, Any], name: str) -> str:
 
 def _normal(fields: Mapping[str, Any]) -> str:
     steps = [fields["q"]] if fields.get("q") is not None else []
-    return f"tune.{'q' if steps else ''}randn({', '.join(map(expression, [fields['mean'], fields['sd'], *steps]))})"
+    arguments = ", ".join(map(expression, [fields["mean"], fields["sd"], *steps]))
+    return f"tune.{'q' if steps else ''}randn({arguments})"
 
 
 def _tuple(fields: Mapping[str, Any]) -> str:
@@ -225,7 +231,10 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def _home(name: str) -> str | None:
-    """Return the package from which a searcher or scheduler is imported; None for what ``tuner`` itself has."""
+    """Return the package from which a searcher or scheduler is imported.
+
+    None for names that ``tuner`` itself exports.
+    """
     homes = {"schedulers": schedulers.__all__, "searchers": searchers.__all__}
     return next((package for package, names in homes.items() if name in names), None)
 
@@ -241,7 +250,10 @@ def _imports(parts: Sequence[Any]) -> Iterator[str]:
 
 
 def _trainable_name(trainable: Mapping[str, Any]) -> str:
-    """Return the name of the training code, ``train`` for a lambda; that of a local function without where it was defined."""
+    """Return the name of the training code, ``train`` for a lambda.
+
+    A local function is named without the function that it was defined in.
+    """
     name = str(trainable.get("qualname") or "").removeprefix("<lambda>").rpartition("<locals>.")[2]
     return name if name and all(part.isidentifier() for part in name.split(".")) else "train"
 

@@ -1,4 +1,4 @@
-"""The questions that scripts written for ``tune.run`` ask of its outcome, answered from a `ResultGrid`."""
+"""`ExperimentAnalysis`: Ray Tune's older interface to results, on top of `ResultGrid`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @final
 class ByTrial(dict[str, T]):
-    """Something of each trial by the trial's id; the path of the trial's directory finds it as well.
+    """Mapping by trial id that also accepts the path of the trial's directory as a key.
 
     Args:
         values: By the trials' ids.
@@ -45,7 +45,7 @@ class ByTrial(dict[str, T]):
         return super().__contains__(key) or key in self._paths
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return what belongs to a trial, given by its id or path; `default` where there is no such trial."""
+        """Return the value for a trial's id or path; `default` if there is no such trial."""
         try:
             return self[key]
         except KeyError:
@@ -92,7 +92,8 @@ class ExperimentAnalysis:
             experiment = ResultGrid.from_directory(experiment, default_metric, default_mode)
         elif default_metric or default_mode:
             raise ValueError(
-                f"default_metric and default_mode must be left out for a ResultGrid, got {default_metric!r} and {default_mode!r}; "
+                f"default_metric and default_mode must be left out for a ResultGrid, got "
+                f"{default_metric!r} and {default_mode!r}; "
                 "pass the directory of the experiment instead"
             )
         self._grid = experiment
@@ -144,11 +145,11 @@ class ExperimentAnalysis:
 
     @functools.cached_property
     def trial_dataframes(self) -> dict[str, pd.DataFrame]:
-        """Every result of each trial, by the trial's id; found by the path of the trial's directory as well."""
+        """Every result of each trial, by the trial's id or the path of its directory."""
         return self._by_trial({result.trial_id: result.metrics_dataframe for result in self._grid})
 
     def dataframe(self, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
-        """Return a row for each trial: its last result, or, where both are given, the one with the best (``mode``) value of `metric`.
+        """Return a row for each trial: its last result, or the one with the best value of `metric`.
 
         Raises:
             ValueError: If a mode is given without a metric, or no trial reported the metric.
@@ -160,7 +161,7 @@ class ExperimentAnalysis:
         return self._grid.get_dataframe(metric if mode else None, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the hyperparameters of each trial, by the trial's id; found by the path of the trial's directory as well.
+        """Return each trial's hyperparameters, by the trial's id or the path of its directory.
 
         Args:
             prefix: Flatten them to ``{"config/lr": 0.1}``.
@@ -203,7 +204,10 @@ class ExperimentAnalysis:
                 )
                 or "none"
             )
-            told = f"there is no best trial, as none has a {kind} of {name!r} (scope {scope!r}); metrics that were reported: {known}"
+            told = (
+                f"there is no best trial, as none has a {kind} of {name!r} (scope {scope!r}); "
+                f"metrics that were reported: {known}"
+            )
             warnings.warn(told, RuntimeWarning, stacklevel=2)
             return None
         return self._grid.trials[self._grid.index(ranked[0][0])]
@@ -211,21 +215,27 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last"
     ) -> dict[str, Any] | None:
-        """Return the hyperparameters of the best trial; None where no trial can be compared, as for `get_best_trial`."""
+        """Return the hyperparameters of the best trial (`get_best_trial`); None without one."""
         best = self.get_best_trial(metric, mode, scope)
         return self._of(best).config if best else None
 
     def get_best_checkpoint(
         self, trial: Trial, metric: str | None = None, mode: Mode | None = None
     ) -> Checkpoint | None:
-        """Return a trial's kept checkpoint with the best value of the metric; ``mode`` is ``"min"`` or ``"max"``: its direction."""
+        """Return a trial's kept checkpoint with the best value of the metric.
+
+        ``mode`` is ``"min"`` or ``"max"``.
+        """
         name, direction = self._grid.objective(metric, mode)
         return self._of(trial).get_best_checkpoint(name, direction)
 
     def get_last_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: Mode | None = None
     ) -> Checkpoint | None:
-        """Return the latest checkpoint of a trial, or of the best one, which `metric` and `mode` choose; None without one."""
+        """Return the latest checkpoint of a trial, or of the best trial; None without one.
+
+        `metric` and `mode` choose the best trial.
+        """
         trial = trial or self.get_best_trial(metric, mode)
         return self._of(trial).checkpoint if trial else None
 

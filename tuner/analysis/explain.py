@@ -58,12 +58,16 @@ def explain_trial(
     """
     explainer = _TrialExplainer(trial, metric, why_given_up)
     lines = [f"{trial.trial_id}: {_status_text(trial)}"]
-    restored: list[str] = []  # told only where the trial goes on afterwards
+    restored: list[str] = []  # shown only if the trial continues afterwards
     for record in records:
         at = f"{record['t']:9.2f} s  "
         if record["k"] == "restarted":
             restored = [
-                f"{at}the experiment is restored; trials that ran start again from their latest checkpoints"
+                (
+                    f"{at}the experiment is restored; trials that ran start again from their "
+                    f"latest "
+                    f"checkpoints"
+                )
             ]
         elif event_lines := [f"{at}{line}" for line in explainer.lines(record)]:
             lines += (restored if len(lines) > 1 else []) + event_lines
@@ -114,7 +118,10 @@ class _TrialExplainer:
                     flat.get(self._metric) if self._metric else None,
                 )
             case "saved":
-                yield f"has saved checkpoint {record['c']['index']} of iteration {record['c']['iteration']}"
+                yield (
+                    f"has saved checkpoint {record['c']['index']} of iteration "
+                    f"{record['c']['iteration']}"
+                )
             case "save_failed":
                 yield f"could not save: {record['failure']['kind']}: {record['failure']['message']}"
             case "checkpoint_lost":
@@ -125,7 +132,10 @@ class _TrialExplainer:
                 self._is_to_stop |= record["k"] == "trial_stop_requested"
                 yield f"is to {_REQUEST_TEXTS[record['k']]}, since the user wants it to"
             case "forked":
-                yield f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, with {_listed(record['changes'])}"
+                yield (
+                    f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, "
+                    f"with {_listed(record['changes'])}"
+                )
             case _:
                 pass
 
@@ -206,7 +216,9 @@ _CLASS: Final = "@"
 
 
 def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
-    """Return that no trial of an experiment came as far as the scheduler's first comparison; empty where one did, or none completed.
+    """Return a message if no trial came as far as the scheduler's first comparison, else "".
+
+    It is also empty if no trial completed.
 
     Args:
         scheduler: The scheduler, as it was constructed.
@@ -224,7 +236,7 @@ def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
 
 
 def why_trial_never_compared(trial: Trial, directory: Path) -> str:
-    """Return that a trial never came as far as the first comparison of the scheduler that is recorded; empty where it did.
+    """Return a message if a trial ended before the recorded scheduler's first comparison, else "".
 
     Args:
         trial: The trial.
@@ -284,7 +296,10 @@ class _FirstComparison:
         return cls(kind, argument, first, time_attr)
 
     def shortfall_of(self, trials: Iterable[Trial], whom: str) -> str:
-        """Return that none of the trials came as far; empty where one did, or none told how far it came."""
+        """Return a message if none of the trials reached the first comparison, else "".
+
+        It is also empty if no trial reported its progress.
+        """
         times = [as_float(flatten(trial.last_result).get(self._time_attr, "")) for trial in trials]
         longest = max(
             (time for time in times if time is not None and math.isfinite(time)), default=None
@@ -297,6 +312,7 @@ class _FirstComparison:
             else f", or count in iterations with time_attr={TRAINING_ITERATION!r}"
         )
         return (
-            f"{self._kind.__name__} {whom} came to {self._time_attr}={longest:.4g}, and its first comparison is at "
+            f"{self._kind.__name__} {whom} came to {self._time_attr}={longest:.4g}, and its "
+            f"first comparison is at "
             f"{self._argument}={self._first:g}; give a smaller {self._argument}{other}"
         )

@@ -96,7 +96,7 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
 def to_frame(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return flat rows as a table; a value that a row lacks, or that was reported as None, is missing in the pandas sense.
+    """Return flat rows as a data frame; None and absent values are missing in the pandas sense.
 
     Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64``
     where some are missing). Columns of truth values stay usable as masks (``boolean`` where some
@@ -131,10 +131,13 @@ def column(values: list[Any]) -> pd.Series[Any]:
 
 
 _CHUNK: Final = 256
-"""So many results are held as dictionaries before they are put into columns; more of them do not fit into a processor's cache."""
+"""Results held as dictionaries before they are put into columns; more exceed the CPU's cache."""
 
 _READ_AT_ONCE: Final = 100_000
-"""So many results are read in about a second; of more, only those of the trials that were asked for are read, as long as they are few."""
+"""Up to so many results, about a second's worth, are read at once.
+
+Of more, only those of the requested trials are read, as long as these are few.
+"""
 
 _READ_ALONE: Final = 0.02
 """Few are trials that have at most this share of all results together."""
@@ -167,7 +170,9 @@ class TableTrial:
 
 @final
 class MetricsFrames:
-    """The frames of an experiment's trials, read in one pass over all results, unless only a few out of very many are asked for.
+    """Data frames of an experiment's trials, read in one pass over all results.
+
+    If only a few of very many trials are requested, these are read alone.
 
     To find the results of one trial in a journal takes about half the time of reading those of all,
     but hardly any memory.
@@ -211,7 +216,9 @@ class MetricsFrames:
 
 @final
 class MetricsTable:
-    """Every result of some trials that counts, flat, with the configuration in force at it, read when this is made.
+    """Every current result of some trials, flat, with the configuration in force at it.
+
+    It is read on construction.
 
     Args:
         trials: The trials, in the order of the table.
@@ -252,7 +259,7 @@ class MetricsTable:
             return reported.values(name)[places]
 
         self._mixed: dict[str, Array] = {}
-        """The values of columns that may have another pandas type in the frame of a trial than in the table."""
+        """Values of columns whose pandas type may differ between a trial's frame and the table."""
         lasts = {
             span.stop - 1: trial.done
             for trial, span in zip(trials, self._spans.values(), strict=True)
@@ -283,7 +290,7 @@ class MetricsTable:
         return self._frame.copy()
 
     def of(self, trial_id: str) -> pd.DataFrame:
-        """Return the results of a trial; the columns are those that it has, typed by its own values."""
+        """Return the results of a trial, with the columns that it has, typed by its own values."""
         import pandas as pd  # noqa: PLC0415  (as above)
 
         span, names = self._spans[trial_id], self._names_of[trial_id]
@@ -298,7 +305,7 @@ class MetricsTable:
 def _read(
     trials: Sequence[TableTrial], rows: Rows, *, are_few: bool
 ) -> tuple[_Columns, Array, Array, Array]:
-    """Return all that the trials reported, and of each result the number of its trial, its branch and where its attempt began."""
+    """Return all results as columns, with each one's trial number, branch and attempt start."""
     number_of = {trial.trial_id: number for number, trial in enumerate(trials)}
     reported = _Columns()
     numbers, branches, begun = array("q"), array("q"), array("q")
@@ -311,7 +318,7 @@ def _read(
 
 
 def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) -> Array:
-    """Return the places of the results that no later attempt has superseded, those of one trial after those of another."""
+    """Return the indices of results that no later attempt has superseded, ordered by trial."""
     order = np.argsort(numbers, kind="stable")
     numbers, branches, begun, iterations = (
         numbers[order],
@@ -347,7 +354,7 @@ def _with(values: Array, known: Mapping[int, bool]) -> Array:
 
 
 def _array(values: Sequence[Any]) -> Array:
-    """Return values as an array of numbers or of truth values where all are such, else as one of objects."""
+    """Return values as an array of numbers or booleans if all are such, else of objects."""
     return _array_of(values, set(map(type, values)))
 
 
@@ -370,7 +377,10 @@ class _Configs:
         """For how many rows each of them was in force."""
 
     def append(self, trial: TableTrial, rows: Rows, branches: Iterable[int]) -> list[str]:
-        """Take in what was in force at a trial's rows, given by their branches, and return the names of its columns."""
+        """Add the configurations in force at a trial's rows, and return their column names.
+
+        The configuration of a row is found by its branch.
+        """
         configs = rows.configs_by_branch(trial.trial_id)
         found = [
             flat_config(config) for config in (configs if len(configs) > 1 else [trial.config])
@@ -411,7 +421,7 @@ class _Columns:
             self._empty_buffer()
 
     def keys_of(self, places: Array) -> list[str]:
-        """Return the keys of the results at these places, in the order in which they first appear."""
+        """Return the keys of the results at these indices, in order of first appearance."""
         self._empty_buffer()
         if len(self._shape_numbers) > 1:
             self._shape_numbers = [np.concatenate(self._shape_numbers)]

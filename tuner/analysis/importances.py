@@ -1,4 +1,7 @@
-"""How much each hyperparameter mattered, by Optuna's evaluators; Optuna is imported in this file alone, when it is asked."""
+"""Hyperparameter importances by Optuna's evaluators.
+
+Optuna is imported in this module alone, when importances are requested.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ MIN_BEST: Final = 5
 """How many trials PED-ANOVA takes for the best ones at least; Optuna recommends as many."""
 
 At = int | Literal["common", "last"]
-"""Where trials are compared: at an iteration, at one that most of them reached, or each at its last result."""
+"""Where trials are compared: at an iteration, at a common one, or at each trial's last result."""
 
 _COMMON_SHARE: Final = 0.75
 """Part of the trials that has to have reached the common iteration."""
@@ -81,7 +84,9 @@ class Importances:
 def evaluated_trials(
     trials: Sequence[Trial], rows: Rows, metric: str, at: At = "common"
 ) -> tuple[list[Evaluated], int | None]:
-    """Return the trials that can be compared, and the iteration at which they are; None for that of the last result of each.
+    """Return the trials that can be compared, and the iteration at which they are compared.
+
+    The iteration is None if each is compared at its last result.
 
     A trial's value at an iteration is its newest one up to there; trials that ended before it, or
     without a finite value, are left out.
@@ -98,7 +103,8 @@ def evaluated_trials(
     """
     if at not in ("common", "last") and not (isinstance(at, int) and at >= 1):
         raise ValueError(
-            f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares where most trials got to"
+            f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares "
+            f"where most trials got to"
         )
     known = [trial for trial in trials if metric in trial.summary]
     iteration = (
@@ -119,7 +125,9 @@ def evaluated_trials(
 
 
 def common_iteration(reached: Sequence[int]) -> int | None:
-    """Return the largest iteration that at least three quarters of the trials reached, None for no trials.
+    """Return the largest iteration that at least three quarters of the trials reached.
+
+    None without trials.
 
     Example:
         >>> common_iteration([1, 1, 3, 9, 27]), common_iteration([3, 9, 9, 9])
@@ -135,7 +143,10 @@ def common_iteration(reached: Sequence[int]) -> int | None:
 def _evaluated(
     trial: Trial, rows: Rows, metric: str, iteration: int | None
 ) -> tuple[Mapping[str, Any], Any]:
-    """Return the newest value of a metric up to an iteration, None for none, behind the configuration in force there."""
+    """Return the configuration and newest value of a metric up to an iteration.
+
+    The value is None if there is none.
+    """
     if iteration is None or trial.iteration == iteration:
         return config_of(trial, rows, metric), value_of(trial, rows, metric, None)
     results = rows.of(trial.trial_id)
@@ -150,7 +161,7 @@ def _evaluated(
 
 
 def num_best_of(num_trials: int) -> int:
-    """Return how many trials PED-ANOVA takes for the best ones: a tenth, and no fewer than `MIN_BEST`."""
+    """Return how many trials PED-ANOVA counts as best: a tenth, but at least `MIN_BEST`."""
     return max(MIN_BEST, math.ceil(num_trials / 10))
 
 
@@ -182,13 +193,15 @@ def importances(
     if len(trials) < MIN_TRIALS:
         where = "" if iteration is None else f" at iteration {iteration}"
         raise ValueError(
-            f"importances need at least {MIN_TRIALS} trials with a finite value{where}, got {len(trials)}; run more of them"
+            f"importances need at least {MIN_TRIALS} trials with a finite value{where}, got "
+            f"{len(trials)}; run more of them"
         )
     columns = observed_columns(trials)
     varied = {name: column for name, column in columns.items() if column.is_varied}
     if not varied:
         raise ValueError(
-            f"a parameter must differ between trials to have an importance, got the same of each: {', '.join(sorted(columns))}"
+            f"a parameter must differ between trials to have an importance, got the same of "
+            f"each: {', '.join(sorted(columns))}"
         )
     found = {
         name: float(share)
@@ -206,7 +219,7 @@ def importances(
 def _std_errors(
     trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode
 ) -> dict[str, float]:
-    """Return the standard deviation of each parameter's share over sets of as many trials that were drawn from these, with replacement."""
+    """Return the standard deviation of each parameter's share over bootstrap samples."""
     rng = random.Random(0)  # noqa: S311  (statistics)
     resampled = [
         _evaluate(_study(rng.choices(trials, k=len(trials)), varied, mode), "ped_anova")
@@ -244,7 +257,7 @@ class Column:
 
     def distribution(self) -> BaseDistribution:
         """Return the smallest domain that holds all values."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: PLC0415  (an extra)
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: PLC0415
 
         if self.is_categorical:
             return CategoricalDistribution(sorted({repr(value) for value in self.values}))
@@ -266,14 +279,17 @@ def observed_columns(trials: Iterable[Evaluated]) -> dict[str, Column]:
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
-    """Return whether numbers lie more evenly on a logarithmic scale than on a linear one: which one was searched is not written down."""
+    """Return whether numbers lie more evenly on a logarithmic scale than on a linear one.
+
+    This is a guess, since the scale that was searched is not recorded.
+    """
     if min(values) <= 0 or max(values) < _MIN_LOG_RATIO * min(values):
         return False
     return _unevenness([math.log(value) for value in values]) < _unevenness(values)
 
 
 def _unevenness(values: Sequence[float]) -> float:
-    """Return the greatest distance of the values' distribution from the uniform one over their range."""
+    """Return the largest distance between the values' distribution and the uniform one."""
     low, width = min(values), max(values) - min(values)
     return max(
         abs((value - low) / width - (rank + 0.5) / len(values))
@@ -326,7 +342,8 @@ def _evaluator(name: str, num_trials: int) -> BaseImportanceEvaluator:
         return kind(seed=0)
     except ImportError as error:
         raise ImportError(
-            f'{name} needs scikit-learn, which is not installed; pip install "tuner-hpo[optuna,sklearn]"'
+            f"{name} needs scikit-learn, which is not installed; pip install "
+            f'"tuner-hpo[optuna,sklearn]"'
         ) from error
 
 
@@ -340,5 +357,6 @@ def require_optuna() -> None:
         import optuna  # noqa: F401, PLC0415  (an extra)
     except ImportError as error:
         raise ImportError(
-            'get_param_importances needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"'
+            "get_param_importances needs Optuna, which is not installed; pip install "
+            '"tuner-hpo[optuna]"'
         ) from error

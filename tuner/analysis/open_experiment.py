@@ -162,7 +162,7 @@ class OpenedExperiment:
 
 
 def read_directory(directory: Path) -> OpenedExperiment:
-    """Return what a directory tells: its journal, or, where there is none or it cannot be read, the files of its trials.
+    """Return the experiment in a directory, from its journal or else from its trials' files.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no experiment in it.

@@ -1,4 +1,4 @@
-"""An experiment's directory as Optuna sees one of its storages: for its dashboard and its plots, which may read and not write.
+"""Read-only Optuna storage over an experiment's directory, for Optuna's dashboard and plots.
 
 Trials are translated each time they are asked for and something has been written since: a running
 experiment is seen as it runs, and its driver does nothing for it.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _STUDY: Final = 0
 _MAX_VALUES: Final = 200
-"""More intermediate values of a trial than this are thinned out: each look of a browser at a study transfers all of them."""
+"""Most intermediate values of a trial, since a browser transfers all of them at each update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,12 @@ class ExperimentStorage(BaseStorage):
         return [trial for trial in self._seen().trials if states is None or trial.state in states]
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
-        """Return the trial with the best newest value, completed or stopped early; of equal ones the one created first."""
+        """Return the completed or pruned trial with the best newest value; first of equals."""
         (_, mode), *others = self._objectives
         if others:
             raise RuntimeError(
-                f"there is no best trial for {len(self._objectives)} objectives; ask for the Pareto front"
+                f"there is no best trial for {len(self._objectives)} objectives; ask for the "
+                f"Pareto front"
             )
         valued = [(trial, trial.value) for trial in self._seen().trials if trial.value is not None]
         if not valued:
@@ -103,7 +104,7 @@ class ExperimentStorage(BaseStorage):
         return max(valued, key=lambda pair: rank(pair[1], check_mode(mode)))[0]
 
     def param_importances(self) -> list[Importances]:
-        """Return how much each parameter mattered for each objective, as by `ResultGrid.get_param_importances`.
+        """Return the importances for each objective, as by `ResultGrid.get_param_importances`.
 
         Raises:
             ValueError: If too few trials can be compared, or no parameter differs between them.
@@ -170,7 +171,7 @@ class ExperimentStorage(BaseStorage):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(
-            f"{self._path} is only looked at; what is changed here would be known to nobody"
+            f"{self._path} is read-only; a change made here would not be saved"
         )
 
     create_new_study = delete_study = set_study_user_attr = set_study_system_attr = _refuse
@@ -181,7 +182,7 @@ class ExperimentStorage(BaseStorage):
 
 
 def _stamp_of(path: Path) -> float:
-    """Return when the journal was last written to; of an experiment without one nothing is expected to change."""
+    """Return when the journal was last written to; 0 without a journal."""
     return max(
         (file.stat().st_mtime for file in journal_directory(path).glob("*.log")), default=0.0
     )
@@ -195,7 +196,8 @@ def _objectives_of(
         if mode is not None:
             names = ", ".join(name for name, _ in found.several)
             raise ValueError(
-                f"mode {mode!r} needs a metric, as the experiment has {len(found.several)} objectives: {names}"
+                f"mode {mode!r} needs a metric, as the experiment has {len(found.several)} "
+                f"objectives: {names}"
             )
         return found.several
     name = metric or found.metric
@@ -243,7 +245,7 @@ def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
         state=state,
         value=None,
         values=values if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
-        datetime_start=start or (dt.datetime.now() if state is not TrialState.WAITING else None),  # noqa: DTZ005  (Optuna's are local)
+        datetime_start=start or (dt.datetime.now() if state is not TrialState.WAITING else None),  # noqa: DTZ005
         datetime_complete=(end or dt.datetime.now()) if state.is_finished() else None,  # noqa: DTZ005
         params=params,
         distributions={name: distributions[name] for name in params},
@@ -278,7 +280,10 @@ def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
 
 
 def _times(rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]:
-    """Return when the first result was begun and the last one reported, as local times without a zone, which Optuna's are."""
+    """Return the start of the first result and the time of the last, as naive local times.
+
+    Optuna uses local times without a time zone.
+    """
     stamps = [
         (row[TIMESTAMP], row.get(TIME_THIS_ITER_S) or 0.0)
         for row in rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """The cost of saving in one session of an experiment; checkpoints, which workers write, are not part of it.
+    """Cost of saving in one session of an experiment, without checkpoints.
 
     Attributes:
         share: Part of the session's time that went to saving: for which the driver was kept from
@@ -30,7 +30,9 @@ class Persistence:
     def __str__(self) -> str:
         """Return the account as one line."""
         return (
-            f"saving took {100 * self.share:.1f} % of the time (worst minute {100 * self.worst_share:.1f} %), at most "
-            f"{1000 * self.longest_pause_s:.0f} ms at once; {self.num_bytes / 1e6:.1f} MB, {self.num_syncs} syncs, "
+            f"saving took {100 * self.share:.1f} % of the time (worst minute "
+            f"{100 * self.worst_share:.1f} %), at most "
+            f"{1000 * self.longest_pause_s:.0f} ms at once; {self.num_bytes / 1e6:.1f} MB, "
+            f"{self.num_syncs} syncs, "
             f"{self.num_snapshots} snapshots"
         )

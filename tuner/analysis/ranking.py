@@ -71,7 +71,7 @@ def mode_for(
 def objective_of(
     metric: str | None, mode: str | None, several: Objectives = (), *, name: str = "mode"
 ) -> tuple[str, Mode]:
-    """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
+    """Return metric and mode, checked.
 
     Args:
         metric: The metric, if there is one.
@@ -85,16 +85,19 @@ def objective_of(
     if not metric and several:
         names = ", ".join(name for name, _ in several)
         raise ValueError(
-            f"metric must be given, as the experiment has {len(several)} objectives: {names}; name one, or take the trials that no other "
+            f"metric must be given, as the experiment has {len(several)} objectives: {names}; "
+            f"name one, or take the trials that no other "
             "beats with get_best_results()"
         )
     if not metric:
         raise ValueError(
-            "metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig"
+            "metric must be given, as the experiment names none; pass metric=..., or set it in "
+            "TuneConfig"
         )
     if mode is None:
         raise ValueError(
-            f"{name} must be 'min' or 'max', got None; pass it, as the experiment does not say whether {metric!r} is minimised"
+            f"{name} must be 'min' or 'max', got None; pass it, as the experiment does not say "
+            f"whether {metric!r} is minimised"
         )
     return metric, check_mode(mode, name)
 
@@ -105,7 +108,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_finite(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a number that can be drawn and averaged: finite, and not beyond all floats."""
+    """Return whether a value is a finite number within the range of floats."""
     try:
         return is_number(value) and math.isfinite(value)
     except OverflowError:
@@ -129,12 +132,12 @@ def rank(value: float, mode: Mode) -> tuple[bool, float]:
 
 
 def step_rank(value: float, mode: Mode) -> tuple[bool, float]:
-    """Return a key that is larger the better a step of a trial is: what is not finite is worse than everything."""
+    """Return a key that is larger for better steps; values that are not finite are worst."""
     return rank(value if is_finite(value) else math.nan, mode)
 
 
 def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueError:
-    """Return the error for a metric that `whose` did not report as a number, with the closest of those that exist.
+    """Return the error for a metric that was not reported, suggesting the closest existing ones.
 
     Args:
         metric: The name asked for.
@@ -200,7 +203,9 @@ def value_of(
 def best_first(
     trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode, scope: Scope = "last"
 ) -> list[tuple[int, float]]:
-    """Return index and value of each trial that reported the metric, best first; of equal ones the one created first is first.
+    """Return index and value of each trial that reported the metric, best first.
+
+    Of equal trials the one created first comes first.
 
     NaN comes last, and infinities are compared as numbers.
     """
@@ -213,7 +218,7 @@ def best_first(
 
 
 def best_row_index(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:
-    """Return which of a trial's results is its best step: that with the best finite value of the metric, the latest of equal ones.
+    """Return the index of the best finite value of the metric, the latest of equal ones.
 
     None where no result has a finite value of it.
     """
@@ -226,7 +231,10 @@ def best_row_index(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -
 
 
 def newest_of(trial: Trial, metric: str | None, mode: Mode | None = None) -> Evaluation | None:
-    """Return the newest value of the experiment's metric in a trial, with the iteration where that is known without its results."""
+    """Return the newest value of the experiment's metric in a trial.
+
+    Its iteration is given if that is known without reading the trial's results.
+    """
     if metric is None or metric not in trial.summary:
         return None
     if _is_tracked(trial, metric, mode):
@@ -236,7 +244,9 @@ def newest_of(trial: Trial, metric: str | None, mode: Mode | None = None) -> Eva
 
 
 def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, Any]:
-    """Return the configuration in force at a result of a trial, which a scheduler may have changed since.
+    """Return the configuration in force at a result of a trial.
+
+    A scheduler may have changed it since.
 
     Args:
         trial: The trial.
@@ -258,7 +268,7 @@ def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, 
 
 
 def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]:
-    """Return the configuration in force at the newest value of a metric; without any at the last result."""
+    """Return the configuration in force at the newest value of a metric, or at the last result."""
     if not trial.grafts and not rows.configs_by_branch(trial.trial_id):
         return trial.config
     newest = (
@@ -295,7 +305,10 @@ def _is_tracked(trial: Trial, metric: str, mode: Mode | None) -> bool:
 
 
 def _summary(trial: Trial, rows: Rows, metric: str, scope: Scope) -> MetricSummary:
-    """Summarise a metric over the results that count; the engine's own summary also has those that an attempt reported in vain."""
+    """Summarise a metric over the current results.
+
+    The engine's own summary includes results that a retry has superseded.
+    """
     all_results = trial.summary.get(TRAINING_ITERATION)
     has_superseded = all_results is not None and all_results.count != trial.num_rows
     if not has_superseded or (scope == "last" and is_number(value_at(trial.last_result, metric))):

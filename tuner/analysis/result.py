@@ -137,7 +137,9 @@ class Result:
 
     @functools.cached_property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """The best of the kept checkpoints with the metrics of their results, in ascending order of score: the best one is last.
+        """The best of the kept checkpoints with their metrics, in ascending order of score.
+
+        The best one is last.
 
         As many as ``CheckpointConfig.num_to_keep``, all without it. Ranked by
         ``checkpoint_score_attribute`` in the direction of ``checkpoint_score_order``; without it by
@@ -156,7 +158,9 @@ class Result:
 
     @property
     def best_metrics(self) -> dict[str, Any]:
-        """The result of the best step, nested as reported, with the ``config`` in force at it; empty without one.
+        """The result of the best step, nested as reported, with the ``config`` in force at it.
+
+        Empty without a best step.
 
         The best step is that with the best finite value of `metric` in the direction of `mode`, the
         latest of equal ones.
@@ -170,7 +174,10 @@ class Result:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The hyperparameters with which the best step was reached, which a scheduler may have changed since; `config` without one."""
+        """The hyperparameters of the best step, which a scheduler may have changed since.
+
+        `config` without a best step.
+        """
         return self.config if self._best_place is None else self._config_at(self._best_place)
 
     @property
@@ -190,7 +197,7 @@ class Result:
         return _best(scored, self.mode) if scored else None
 
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
-        """Return the kept checkpoint whose result had the best value of a metric; of equal ones the latest.
+        """Return the kept checkpoint with the best value of a metric; the latest of equal ones.
 
         Args:
             metric: Name of the metric; ``"a/b"`` for a nested one.
@@ -216,7 +223,7 @@ class Result:
         return _best(scored, mode)
 
     def metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return the metrics of the result that a kept checkpoint was saved with, nested, with the ``config`` in force at it.
+        """Return the metrics that a kept checkpoint was saved with, with the ``config`` then.
 
         Raises:
             CheckpointError: If it has been deleted or damaged since.
@@ -235,7 +242,9 @@ class Result:
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
-        """Every result of the trial as a row, flattened with ``/``, its configuration in ``config/...``; empty if it never reported.
+        """Every result of the trial as a row, flattened with ``/``; empty if it never reported.
+
+        The configuration is in columns ``config/...``.
 
         ``config/...`` is the configuration in force at each row; ``done`` of the last row tells
         whether the trial is over. The frames of all trials are read together as soon as more than a
@@ -378,7 +387,7 @@ def result_of(
 
 
 def is_over(trial: Trial) -> bool:
-    """Return whether the trial has nothing left to do: it has ended, and not because the experiment was interrupted."""
+    """Return whether the trial has ended, and not because the experiment was interrupted."""
     return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
 
 
@@ -392,5 +401,5 @@ def _error_of(trial: Trial) -> TrialFailed | None:
 
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
-    """Return the checkpoint of the best step; of equal ones the one saved last, whose name sorts last."""
+    """Return the checkpoint of the best step; of equal ones the last, whose name sorts last."""
     return max(scored, key=lambda pair: (step_rank(pair[1], mode), Path(pair[0].path).name))[0]

@@ -53,7 +53,7 @@ _MAX_PRINTED = 20
 
 @final
 class ResultGrid(Sequence[Result]):
-    """The results of all trials, whatever their status, in the order in which the trials were created.
+    """Results of all trials, whatever their status, in the order of their creation.
 
     A slice is again a grid.
 
@@ -115,7 +115,9 @@ class ResultGrid(Sequence[Result]):
     def from_directory(
         cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None
     ) -> ResultGrid:
-        """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
+        """Return the results in the directory of an experiment.
+
+        No training code is needed, nothing is unpickled and nothing is changed.
 
         The experiment may have ended, been killed or moved, or still be running: what has been
         written so far is read, and a later call reads more. Ray Tune's directories are read as
@@ -144,7 +146,9 @@ class ResultGrid(Sequence[Result]):
             ...     lambda config: tune.report({"loss": config["x"]}),
             ...     param_space={"x": tune.grid_search([1, 2])},
             ...     tune_config=tune.TuneConfig(metric="loss", mode="min"),
-            ...     run_config=tune.RunConfig(name="read_again", storage_path=getfixture("tmp_path"), verbose=0),
+            ...     run_config=tune.RunConfig(
+            ...         name="read_again", storage_path=getfixture("tmp_path"), verbose=0
+            ...     ),
             ... )
             >>> path = tuner.fit().experiment_path
             >>> tune.ResultGrid.from_directory(path).get_best_result().config
@@ -183,7 +187,7 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def persistence(self) -> Persistence | None:
-        """What keeping the experiment safe has cost in the session that returned this; None where nothing was run."""
+        """Cost of saving the experiment in this session; None if nothing was run."""
         return self._persistence
 
     @property
@@ -193,7 +197,7 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def errors(self) -> list[TrialFailed]:
-        """Why trials failed for good, in the order of the trials; those that recovered are not among them."""
+        """Errors of the trials that failed for good, in the order of the trials."""
         return [result.error for result in self._results if result.error is not None]
 
     @property
@@ -203,11 +207,11 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def num_terminated(self) -> int:
-        """How many trials ended without failing, whoever ended them."""
+        """How many trials ended without failing, by themselves or by a decision."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
 
     def explain(self, trial_id: str, file: TextIO | None = None) -> None:
-        """Print a trial's story: each rung, cutoff, rank and exploit with its numbers, each attempt and how it ended.
+        """Print what happened to a trial: decisions with their numbers, attempts and endings.
 
         Args:
             trial_id: The trial, e.g. ``"t00003"``.
@@ -221,7 +225,8 @@ class ResultGrid(Sequence[Result]):
         if trial is None:
             known = [trial.trial_id for trial in self._trials]
             raise ValueError(
-                f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}"
+                f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got "
+                f"{trial_id!r}"
             )
         has_failed = trial.status is Status.ERROR and is_experiment(Path(self._path))
         why = (
@@ -280,7 +285,8 @@ class ResultGrid(Sequence[Result]):
         ranked = self.ranked(name, direction, scope, filter_nan_and_inf)
         if not ranked:
             raise RuntimeError(
-                f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others"
+                f"no trial has a finite value of {name!r} (scope {scope!r}); "
+                f"filter_nan_and_inf=False compares the others"
             )
         return ranked[0][0]
 
@@ -291,7 +297,7 @@ class ResultGrid(Sequence[Result]):
         scope: Scope = "last",
         filter_nan_and_inf: bool = True,
     ) -> list[tuple[Result, float]]:
-        """Return the trials that can be compared, best first, each with the value that it stands for.
+        """Return the trials that can be compared with their values, best first.
 
         The first is that of `get_best_result`, which explains the arguments. Of equally good ones
         the one created first is first.
@@ -317,7 +323,9 @@ class ResultGrid(Sequence[Result]):
     def get_best_results(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
     ) -> ResultGrid:
-        """Return the results of the trials on the Pareto front: no other trial is better in one metric and at least as good in all others.
+        """Return the results of the trials on the Pareto front.
+
+        No other trial is better in one metric and at least as good in all others.
 
         The last values of the metrics count, whatever the trials' status; a trial without a finite
         value of each is not compared. Constraints of a searcher are not known here; leave out of
@@ -336,7 +344,7 @@ class ResultGrid(Sequence[Result]):
             ValueError: If they are not at least two with as many modes, or no trial reported one of
                 the metrics.
         """
-        from tuner.analysis.charts.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+        from tuner.analysis.charts.pareto import checked_objectives  # noqa: PLC0415
 
         source = self._source()
         return self._of(
@@ -345,13 +353,18 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def plot(self) -> Plots:
-        """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
-        from .charts import Plots  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+        """Charts of the experiment as Plotly figures; ``plot.data`` has what they show.
+
+        Figures need the extra ``report``.
+        """
+        from .charts import Plots  # noqa: PLC0415
 
         return Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write an HTML page with charts and tables of all trials: one file, which a browser opens without network or server.
+        """Write an HTML page with charts and tables of all trials.
+
+        It is one file, which a browser opens without network or server.
 
         Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page
         says which.
@@ -410,7 +423,9 @@ class ResultGrid(Sequence[Result]):
         )
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
-        """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
+        """Return metric and mode, those of the `TuneConfig` where one is not given.
+
+        The mode is ``"min"`` or ``"max"``.
 
         The mode of the `TuneConfig` counts for its own metric alone.
 
@@ -461,7 +476,7 @@ class ResultGrid(Sequence[Result]):
         return trials_frame(self._results, chosen)
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
-        """Return a table with a row for every result of every trial, those of one trial after those of another: what plots are made of.
+        """Return a table with a row for every result of every trial, ordered by trial.
 
         Returns:
             The columns of `Result.metrics_dataframe`: ``trial_id``; the metrics under flattened
@@ -481,7 +496,9 @@ class ResultGrid(Sequence[Result]):
             >>> tuner = tune.Tuner(
             ...     train,
             ...     param_space={"x": tune.grid_search([6, 12])},
-            ...     run_config=tune.RunConfig(name="curves", storage_path=getfixture("tmp_path"), verbose=0),
+            ...     run_config=tune.RunConfig(
+            ...         name="curves", storage_path=getfixture("tmp_path"), verbose=0
+            ...     ),
             ... )
             >>> frame = tuner.fit().get_metrics_dataframe()
             >>> print(frame[["trial_id", "loss", "training_iteration", "config/x"]])
@@ -506,7 +523,7 @@ class ResultGrid(Sequence[Result]):
         evaluator: Evaluator = "ped_anova",
         iteration: At = "common",
     ) -> pd.Series[float]:
-        """Return how much each hyperparameter mattered, as far as these trials can tell, whichever searcher proposed them.
+        """Return the importance of each hyperparameter, as far as these trials show it.
 
         Trials are compared after equally long training. Numbers are taken to have been searched on
         that scale, linear or logarithmic, on which they lie more evenly; truth values, texts, lists
@@ -587,7 +604,10 @@ class ResultGrid(Sequence[Result]):
         )
 
     def _head(self) -> str:
-        return f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
+        return (
+            f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, "
+            f"{self.num_errors} failed, in {self._path}"
+        )
 
     def _more(self) -> str:
         more = len(self) - _MAX_PRINTED

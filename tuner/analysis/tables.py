@@ -41,7 +41,9 @@ ERROR = "error"
 
 
 def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, with the ``config`` in force at it.
+    """Return the table of `ResultGrid.get_dataframe` for the chosen row of each trial.
+
+    It includes the ``config`` in force at that row.
 
     The row of a trial without any is empty.
     """
@@ -66,7 +68,7 @@ def trials_rows(
 
 
 def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
-    """Return the last result of each trial with the newest value of the metric, and in which iteration that was reported.
+    """Return each trial's last result with the newest value of the metric and its iteration.
 
     With it goes the ``config`` in force at the last result.
     """
@@ -129,7 +131,10 @@ _MAX_WIDTH = 24
 
 
 def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:
-    """Return a header and a line for each trial: id, status, iterations, the metric's latest value and the first hyperparameters."""
+    """Return the trials as a text table: a header, and a line for each trial.
+
+    Columns are id, status, iterations, the metric's latest value and the first hyperparameters.
+    """
     lines = [*_text_rows(trials, rows, metric)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -141,7 +146,7 @@ def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> li
 def html_trials(
     head: str, trials: Sequence[Trial], rows: Rows, metric: str | None, more: str = ""
 ) -> str:
-    """Return the same as an HTML table for notebooks, below a line that says what it is, and above one that says what it leaves out."""
+    """Return the same as an HTML table for notebooks, with a heading and a footnote."""
     header, *lines = _text_rows(trials, rows, metric)
     cells = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in header)
     told = (
@@ -186,7 +191,7 @@ TRIALS: Final = f"trials{SUFFIX}"
 RESULTS: Final = f"results{SUFFIX}"
 
 JSON_METADATA: Final = {b"tuner.encoding": b"json"}
-"""Metadata of a column whose values are of several types, or of one that Parquet does not know: each is a JSON text."""
+"""Metadata of a column of JSON texts, for values of mixed types or types unknown to Parquet."""
 
 _CHUNK: Final = 50_000
 
@@ -248,7 +253,7 @@ def _reported(results: Sequence[Result], rows: Rows) -> Iterator[dict[str, Any]]
 
 
 def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows by as many as are held in memory as Python objects at once; one empty list for none."""
+    """Yield the rows in chunks that fit into memory; one empty chunk if there are no rows."""
     chunk: list[dict[str, Any]] = []
     has_any = False
     for row in rows:
@@ -277,7 +282,10 @@ def _arrow_table(
 
 
 def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
-    """Return values as a column, and whether as JSON texts: where they are not of one type that Parquet can hold."""
+    """Return values as a column, and whether they are JSON texts.
+
+    JSON is used where the values have no single type that Parquet can hold.
+    """
     with suppress(
         arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError
     ):
@@ -296,7 +304,7 @@ def _as_json(arrow: Any, values: Iterable[Any]) -> pa.Array:
 
 
 def _joined(arrow: Any, tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables one below the other; a column that has not the same type in all of them becomes one of JSON texts."""
+    """Return tables concatenated; columns whose types differ become JSON texts."""
     if len(tables) == 1:
         return tables[0]
     odd = {
@@ -316,7 +324,7 @@ def _agree(arrow: Any, schemas: Sequence[pa.Schema], name: str) -> bool:
     is_json = {
         field.metadata == JSON_METADATA for field in fields if not arrow.types.is_null(field.type)
     }
-    return len(is_json) < 2 and (len(kinds) < 2 or kinds == {arrow.int64(), arrow.float64()})  # noqa: PLR2004  (of one kind)
+    return len(is_json) < 2 and (len(kinds) < 2 or kinds == {arrow.int64(), arrow.float64()})  # noqa: PLR2004
 
 
 def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:
@@ -336,7 +344,7 @@ def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:
 
 
 def _write(table: pa.Table, path: Path) -> Path:
-    """Write a table so that whoever looks sees the old file or the new one."""
+    """Write a table atomically: a reader sees the old file or the new one."""
     from pyarrow import parquet  # noqa: PLC0415  (an extra)
 
     temporary = temporary_sibling(path)

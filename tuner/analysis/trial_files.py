@@ -97,7 +97,8 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     directory = Path(path).expanduser().absolute()
     if not any((directory / name).is_file() for name in (RESULTS, PROGRESS, PARAMS, ERROR)):
         raise FileNotFoundError(
-            f"path must be the directory of a trial, got {str(path)!r}; it holds neither {RESULTS} nor {PARAMS}"
+            f"path must be the directory of a trial, got {str(path)!r}; it holds neither "
+            f"{RESULTS} nor {PARAMS}"
         )
     reported = (
         _json_rows(directory / RESULTS)
@@ -135,7 +136,10 @@ def _without_config(row: Row) -> Row:
 
 
 def _branches(rows: Iterable[Row]) -> Iterator[int]:
-    """Yield the branch of each row: where the configuration changes, the trial has gone on from another one's checkpoint."""
+    """Yield the branch of each row, which changes where the configuration changes.
+
+    There the trial went on from another one's checkpoint.
+    """
     branch, config = 0, None
     for row in rows:
         if config is not None and row.get(CONFIG) != config:
@@ -258,7 +262,9 @@ def _config(path: Path, otherwise: Any) -> dict[str, Any]:
 
 
 def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
-    """Return the committed checkpoints; what was left of an unfinished one has another name or no manifest.
+    """Return the committed checkpoints.
+
+    What is left of an unfinished one has another name or no manifest.
 
     Ray Tune writes no manifests. Its checkpoints count where a result tells of them, and of a
     class, whose results never do, all of them.
@@ -271,7 +277,7 @@ def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
 
 
 def _error(path: Path, trial_id: str) -> TrialFailed | None:
-    """Return the last failure that the file tells of, unless it says that the trial was started again after it."""
+    """Return the last failure in the file, unless the trial was started again after it."""
     if not path.is_file():
         return None
     text = _content(path).decode(errors="replace")
@@ -307,7 +313,10 @@ class TrialDirectories:
 
 @dataclass(frozen=True, slots=True)
 class _RayTrialState:
-    """What Ray Tune's newest experiment state tells of a trial: its status, and its tag, which begins with its number."""
+    """A trial's status and tag in Ray Tune's newest experiment state.
+
+    The tag begins with the trial's number.
+    """
 
     status: str = ""
     tag: str = ""
@@ -315,14 +324,14 @@ class _RayTrialState:
 
 @dataclass(frozen=True, slots=True)
 class _RayState:
-    """What Ray Tune's newest experiment state tells: of each trial by the name of its directory, and the metric."""
+    """Ray Tune's newest experiment state: trials by directory name, and the metric."""
 
     trials: Mapping[str, _RayTrialState] = field(default_factory=dict)
     metric: str | None = None
 
 
 def read_trial_directories(path: Path) -> TrialDirectories:
-    """Read the directories of an experiment's trials; one that cannot be understood is left out with a warning.
+    """Read the directories of an experiment's trials, warning of those that cannot be read.
 
     Where nothing tells how a trial ended, one without an error is taken to be over.
 
@@ -336,7 +345,8 @@ def read_trial_directories(path: Path) -> TrialDirectories:
     )
     if not read:
         raise FileNotFoundError(
-            f"path must be the directory of an experiment, got {str(path)!r}; it holds no directory of a trial"
+            f"path must be the directory of an experiment, got {str(path)!r}; it holds no "
+            f"directory of a trial"
         )
     trials = [_trial(files, state.trials.get(files.path.name, _RayTrialState())) for files in read]
     rows = MemoryRows(
@@ -348,7 +358,7 @@ def read_trial_directories(path: Path) -> TrialDirectories:
 
 
 def files_of_trials(path: Path) -> Iterator[TrialFiles]:
-    """Yield what lies in the directory of each trial, in the order of their names; warns of those that cannot be understood."""
+    """Yield the files of each trial, ordered by name; warn of those that cannot be read."""
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         if any((directory / name).is_file() for name in (PARAMS, RESULTS, PROGRESS, ERROR)):
             try:
@@ -395,7 +405,7 @@ def _failure(files: TrialFiles) -> Failure:
 
 
 def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
-    """Yield the checkpoints that are still there, each with the result it was reported with where the results tell."""
+    """Yield the checkpoints that still exist, with iteration and time if the results have them."""
     owners: dict[str, Row] = {
         str(row[CHECKPOINT_DIR_NAME]): row for row in files.rows if row.get(CHECKPOINT_DIR_NAME)
     }
@@ -410,7 +420,7 @@ def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
 
 
 def _newest_state(path: Path) -> _RayState:
-    """Return what the newest readable of Ray Tune's experiment states tells; nothing where there is none."""
+    """Return the newest readable experiment state of Ray Tune; an empty one without any."""
     for state in sorted(path.glob(RAY_STATES), reverse=True):
         try:
             return _parse_ray_state(json.loads(read_file(state, LARGE_BYTES)))

@@ -69,7 +69,7 @@ def original_category(domain: Categorical, value: Any) -> Any:
 
 
 def _recast(node: Any, value: Any) -> Any:
-    """Return a value as it stood in the configuration, given what stands in its place in the space."""
+    """Return a value as the search space gives it, e.g. lists as tuples."""
     node = unwrapped(node)
     match node:
         case SampleFrom():
@@ -102,7 +102,10 @@ def _recast_inside(node: Any, value: Any) -> Any:
 
 
 def _fits(node: Any, value: Any) -> bool:
-    """Return whether a value could have come from this part of a space, as far as can be told without what it depends on."""
+    """Return whether a value could come from this part of a space.
+
+    Conditions on other parameters are not checked.
+    """
     node = unwrapped(node)
     match node:
         case Branching():
@@ -170,7 +173,7 @@ def points_from(
     space: Mapping[str, Any] | None = None,
     with_rewards: bool = False,
 ) -> list[Point] | tuple[list[Point], list[float]]:
-    r"""Return the configurations of an earlier experiment's best trials, for a searcher's ``points_to_evaluate``.
+    r"""Return configurations of an earlier experiment's best trials, as ``points_to_evaluate``.
 
     Reads the files that each trial leaves for people (``params.json``, ``result.json``,
     ``progress.csv``), of this engine's experiments and of Ray Tune's alike. Nothing is unpickled
@@ -205,7 +208,8 @@ def points_from(
         >>> trial.mkdir()
         >>> _ = (trial / "params.json").write_text('{"lr": 0.1, "epochs": 5}')
         >>> _ = (trial / "progress.csv").write_text("loss,training_iteration\n0.7,1\n0.5,2\n")
-        >>> tune.points_from(trial.parent, "loss", "min", space={"lr": tune.uniform(0, 1), "epochs": 9}, with_rewards=True)
+        >>> space = {"lr": tune.uniform(0, 1), "epochs": 9}
+        >>> tune.points_from(trial.parent, "loss", "min", space=space, with_rewards=True)
         ([{'lr': 0.1}], [0.5])
 
     Departures:
@@ -213,7 +217,8 @@ def points_from(
     """
     if isinstance(num_points, bool) or not isinstance(num_points, int) or num_points < 1:
         raise ValueError(
-            f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how many points are returned"
+            f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how "
+            f"many points are returned"
         )
     directory = Path(path).expanduser()
     declared = _declared(directory)
@@ -252,7 +257,8 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
     trials = list(files_of_trials(directory))
     if not trials:
         raise FileNotFoundError(
-            f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial"
+            f"path must be the directory of an experiment, got {str(directory)!r}; it holds no "
+            f"directory of a trial"
         )
     lasts = [_last(trial, metric) for trial in trials]
     if all(last is None for last in lasts):
@@ -265,7 +271,8 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
         }
         if metric in known:
             raise ValueError(
-                f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another"
+                f"metric must have a finite value in one trial at least, got {metric!r}, which "
+                f"has none; choose another"
             )
         raise unknown_metric(metric, known, "a trial")
     for trial, last in zip(trials, lasts, strict=True):
@@ -279,7 +286,7 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
 
 
 def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
-    """Return the last number that was reported, with the configuration in force there; None where it is not finite."""
+    """Return the last reported number and the configuration then; None if it is not finite."""
     for row, branch in zip(reversed(trial.rows), reversed(trial.branches), strict=True):
         if is_number(value := value_at(row, metric)):
             config = (
@@ -292,7 +299,7 @@ def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | N
 
 
 def _declared(directory: Path) -> Mapping[str, Any]:
-    """Return what the directory says about its experiment, nothing where it is not one of this engine's."""
+    """Return the experiment's declaration; empty if the directory has none."""
     try:
         declared = strict_json.loads(read_file(directory / DECLARATION, SMALL_BYTES))
     except (OSError, ValueError):
@@ -303,7 +310,7 @@ def _declared(directory: Path) -> Mapping[str, Any]:
 def _chosen(
     found: Iterable[_RankedTrial], space: SearchSpace | None, num_points: int, *, is_whole: bool
 ) -> tuple[list[tuple[Point, float]], list[str]]:
-    """Return the first points that fit, each once and with its value, and what is to be said of trials before them that do not."""
+    """Return the first distinct points that fit with their values, and why others do not fit."""
     chosen: dict[str, tuple[Point, float]] = {}
     misfits: list[str] = []
     for each in found:
@@ -338,7 +345,7 @@ def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) ->
     for path, domain in searched.items():
         name = flat_name(path)
         try:
-            value = reduce(getitem, path, config)  # type: ignore[arg-type]  # steps are of the kind that the nodes take
+            value = reduce(getitem, path, config)  # type: ignore[arg-type]
         except (LookupError, TypeError):
             if is_whole:
                 raise ValueError(f"{name!r} must be there, got nothing") from None

@@ -1,4 +1,4 @@
-"""The command itself: which subcommands there are, what becomes of errors, and with what the process ends."""
+"""The command ``tuner``: its subcommands, its error messages and its exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNREADABLE: Final = 3
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells expect it."""
 BROKEN_PIPE: Final = 141
-"""Whoever read the output has seen enough; what shells tell of a program that such a reader has ended."""
+"""The reader of a pipe has closed it; the code that shells report for SIGPIPE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Subcommand:
     """A subcommand that has not been imported.
 
     Attributes:
-        section: Under which heading the help lists it.
+        section: Heading under which the help lists it.
         module: Its module in this package.
         attribute: Its function there.
         help: What it does, in a line.
@@ -47,8 +47,8 @@ class Subcommand:
     help: str
 
 
-_LOOK, _SEARCH = "Look at experiments", "Take results elsewhere"
-_STEER, _KEEP = "Steer running experiments", "Look after experiments"
+_LOOK, _SEARCH = "Look at experiments", "Export results"
+_STEER, _KEEP = "Control running experiments", "Maintain experiments"
 
 COMMANDS: Final = {
     "ls": Subcommand(
@@ -59,7 +59,9 @@ COMMANDS: Final = {
     ),
     "best": Subcommand(_LOOK, "trials", "best", "Show the best trials and their configurations."),
     "compare": Subcommand(_LOOK, "trials", "compare", "Compare experiments by their best trials."),
-    "explain": Subcommand(_LOOK, "explain", "explain", "Tell what happened to a trial, and why."),
+    "explain": Subcommand(
+        _LOOK, "explain", "explain", "Explain what happened to a trial, and why."
+    ),
     "tail": Subcommand(_LOOK, "explain", "tail", "Show the output of a trial."),
     "what-if": Subcommand(
         _LOOK, "export", "what_if", "Replay an experiment's curves through another scheduler."
@@ -72,13 +74,15 @@ COMMANDS: Final = {
     "stop": Subcommand(
         _STEER, "control", "stop", "Stop an experiment, or one of its trials for good."
     ),
-    "pause": Subcommand(_STEER, "control", "pause", "Lay a trial aside until it is resumed."),
-    "fork": Subcommand(_STEER, "control", "fork", "Begin a new trial where another one stood."),
+    "pause": Subcommand(_STEER, "control", "pause", "Pause a trial until it is resumed."),
+    "fork": Subcommand(
+        _STEER, "control", "fork", "Start a new trial from a checkpoint of another one."
+    ),
     "resume": Subcommand(
         _KEEP,
         "maintenance",
         "resume",
-        "Print a command that continues an experiment; let a paused trial go on.",
+        "Print a command that continues an experiment; resume a paused trial.",
     ),
     "rerun": Subcommand(
         _KEEP,
@@ -93,17 +97,17 @@ COMMANDS: Final = {
         _KEEP,
         "maintenance",
         "prune",
-        "Show what takes room on the disk, and delete what is superseded.",
+        "Show disk usage, and delete superseded checkpoints.",
     ),
 }
 """All subcommands, in the order of the help."""
 ALIASES: Final = {"logs": "tail", "log": "tail", "list": "ls"}
-"""What users of other tools type, and which subcommand runs then."""
+"""Names that users of other tools type, and the subcommands they run."""
 
 
 @final
 class App(click.Group):
-    """Imports a subcommand when it is used, and tells each error in one line."""
+    """Group that imports a subcommand when it is used and prints each error in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands."""
@@ -156,7 +160,7 @@ class App(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; a reader who has seen enough ends it without a word."""
+        """Run the subcommand; a closed pipe ends it silently."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -172,7 +176,7 @@ class App(click.Group):
         *rest: Any,
         **extra: Any,
     ) -> NoReturn:
-        """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
+        """Run the command and end the process; exit codes are the constants of this module."""
         extra["standalone_mode"] = False
         try:
             with warnings.catch_warnings():
@@ -194,7 +198,7 @@ class App(click.Group):
 
 
 def _print_error(error: click.ClickException) -> int:
-    """Tell in one line what is wrong with the command line, and return the exit code."""
+    """Print in one line what is wrong with the command line, and return the exit code."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "tuner"
     message = _one_line(error.format_message()).rstrip(".")
@@ -214,7 +218,7 @@ def _one_line(text: str) -> str:
 
 
 def _discard_output() -> None:
-    """Let nobody try to write what is left in buffers to a reader who has gone."""
+    """Discard what is left in buffers, since the reader has closed the pipe."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

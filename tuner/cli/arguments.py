@@ -1,4 +1,4 @@
-"""What commands are given: experiments, by their directory or name, and trials, by their id, its beginning, or their number."""
+"""Arguments of commands: experiments by directory or name, trials by id, prefix or number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def default_storage() -> Path:
 
 
 def is_foreign(path: Path) -> bool:
-    """Return whether a directory holds an experiment of Ray Tune's, or one of which only the trials' files are left."""
+    """Return whether a directory holds Ray Tune's experiment, or only files of trials."""
     return not is_experiment(path) and (
         any(path.glob(layout.RAY_STATES)) or any(path.glob(f"*/{layout.RESULTS}"))
     )
@@ -49,9 +49,15 @@ class ExperimentType(click.ParamType[Path]):
         for candidate in (given, default_storage() / given):
             if self._is_one(candidate):
                 return candidate.absolute()
-        what = f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are"
+        what = (
+            f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls "
+            f"shows those there are"
+        )
         if is_foreign(given):
-            what = f"{str(given)!r} has no journal of ours; tuner show, best, compare, tail, report, export and dash read it all the same"
+            what = (
+                f"{str(given)!r} has no journal of ours; tuner show, best, compare, tail, "
+                f"report, export and dash read it all the same"
+            )
         elif given.is_dir():
             what = f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it"
         raise click.BadParameter(what, ctx, param)
@@ -62,7 +68,7 @@ class ExperimentType(click.ParamType[Path]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names under the default storage path that begin so, and let the shell add directories."""
+        """Return matching names in the default storage path; the shell adds directories."""
         found = (
             default_storage().glob(f"{incomplete}*")
             if incomplete.isprintable() and "/" not in incomplete
@@ -152,7 +158,7 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
 
 
 def named_value(text: str, option: str) -> tuple[str, Any]:
-    """Return the name and the value of ``NAME=VALUE``; a value is JSON where it can be read as such, else a text.
+    """Return name and value of ``NAME=VALUE``; the value is parsed as JSON if possible, else text.
 
     Raises:
         click.UsageError: If it is nothing of the kind; names the option.

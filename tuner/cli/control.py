@@ -1,4 +1,4 @@
-"""``tuner stop``, ``pause`` and ``fork``: a running experiment is taken in hand from another process."""
+"""``tuner stop``, ``pause`` and ``fork``: control of a running experiment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ optional_trial_argument = click.argument(
 def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
     """Stop a running experiment, or one of its trials for good.
 
-    An experiment ends as by Ctrl-C: running trials save and leave, and it can be restored. A trial
+    An experiment ends as by Ctrl-C: running trials save and end, and it can be restored. A trial
     ends with its next report.
 
     \b
@@ -39,7 +39,9 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
     """
     if trial is None:
         attach(experiment).stop(urgent=urgent)
-        click.echo("running trials save and leave; tuner resume prints the line that goes on")
+        click.echo(
+            "running trials save and end; tuner resume prints the command that continues them"
+        )
         return OK
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.stop_trial, trial_id)
@@ -51,10 +53,10 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
 @experiment_argument
 @trial_argument
 def pause(experiment: Path, trial: str) -> int:
-    """Lay a trial of a running experiment aside until it is resumed.
+    """Pause a trial of a running experiment until it is resumed.
 
-    It saves and leaves with its next report, and what it occupied is free for others; a function
-    leaves once it has reported a checkpoint. tuner resume EXP TRIAL lets it go on.
+    It saves and ends its worker with its next report, and its resources become free; a function
+    pauses once it has reported a checkpoint. tuner resume EXP TRIAL resumes it.
 
     \b
     Example:
@@ -62,7 +64,9 @@ def pause(experiment: Path, trial: str) -> int:
     """
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.pause_trial, trial_id)
-    click.echo(f"{trial_id} is laid aside; tuner resume {experiment.name} {trial_id} lets it go on")
+    click.echo(
+        f"{trial_id} pauses with its next report; tuner resume {experiment.name} {trial_id} resumes it"
+    )
     return OK
 
 
@@ -83,9 +87,9 @@ def pause(experiment: Path, trial: str) -> int:
     help="The number of the checkpoint to begin with; the latest.",
 )
 def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int | None) -> int:
-    """Begin a new trial of a running experiment where another one stood.
+    """Start a new trial of a running experiment from a checkpoint of another one.
 
-    The other trial goes on as it was, or may be over. Prints the id of the new one.
+    The other trial continues unchanged, or may have ended. Prints the id of the new one.
 
     \b
     Example:
@@ -98,14 +102,14 @@ def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int |
 
 
 def resume_trial(experiment: Path, trial: str) -> None:
-    """Let a paused trial of a running experiment go on."""
+    """Resume a paused trial of a running experiment."""
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.resume_trial, trial_id)
-    click.echo(f"{trial_id} goes on as soon as there is room for it")
+    click.echo(f"{trial_id} resumes as soon as resources are free")
 
 
 def _attached(experiment: Path, trial: str) -> tuple[Handle, str]:
-    """Return a handle on the experiment, and the id of the trial that is meant."""
+    """Return a handle on the experiment, and the id of the trial."""
     ids = [one.trial_id for one in read_stored(experiment).experiment.trials]
     return attach(experiment), find_trial(trial, ids, experiment)
 

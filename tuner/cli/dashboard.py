@@ -72,7 +72,7 @@ def _application(experiment: Path, objective: Objective) -> Any:
 
 
 def _read_only(application: Any) -> Any:
-    """Return the application so that a button that would change something is answered with the reason why it cannot."""
+    """Return the application with every request refused that would change something."""
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
@@ -90,7 +90,10 @@ def _read_only(application: Any) -> Any:
 
 
 def _with_importances(application: Any, storage: Any) -> Any:
-    """Return the application with importances of our own: those of the dashboard leave out all trials that were stopped early."""
+    """Return the application with our importances.
+
+    The dashboard's own leave out trials that were stopped early.
+    """
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         if environ["PATH_INFO"] != _IMPORTANCES:
@@ -107,7 +110,10 @@ def _with_importances(application: Any, storage: Any) -> Any:
 
 
 def _importances(storage: Any) -> list[list[dict[str, Any]]]:
-    """Return the importances for each objective as the dashboard's page expects them; parameters that never differ are not in it."""
+    """Return the importances of each objective as the dashboard's page expects them.
+
+    Parameters that never differ are left out.
+    """
     kinds = {
         name: type(kind).__name__
         for trial in storage.get_all_trials(0)

@@ -1,4 +1,4 @@
-"""Experiments as tables of trials, whoever has written them."""
+"""Experiments as tables of trials: records, columns and the objective options."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _require_reported(grid: ResultGrid, metric: str) -> None:
 
 
 def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that name another metric than the experiment does, and the argument `objective`."""
+    """Give a command ``--metric`` and ``--mode``, passed as the argument `objective`."""
 
     @functools.wraps(function)
     def with_objective(*, metric: str | None, mode: Mode | None, **rest: Any) -> Any:
@@ -118,7 +118,7 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
 
 
 def ending_of(trial: Trial) -> str | None:
-    """Return why a trial is over: completed, stopped_early, interrupted or failed; None while it is not."""
+    """Return why a trial has ended, e.g. ``"stopped_early"``; None if it has not."""
     return trial.ending.word if trial.ending else None
 
 
@@ -132,7 +132,7 @@ STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("
 
 
 def trial_records(grid: ResultGrid) -> list[Record]:
-    """Return a record for each trial: where it stands, what it reported last, its hyperparameters, its files."""
+    """Return a record for each trial: status, last results, hyperparameters and paths."""
     metric, mode = objective_of(grid)
     objectives = [metric] if metric else [name for name, _ in grid.objectives]
     reported = frozenset(_reported(grid))
@@ -183,7 +183,7 @@ def _record(
 
 
 def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> Record:
-    """Return the last and the best value of a trial's metric, each with its iteration; None for what there is not."""
+    """Return a trial's last and best value of a metric with their iterations, None if unknown."""
     values = tracked(trial, rows, metric, mode or "min")
     last, best = values.last, values.best if mode else None
     return {
@@ -203,12 +203,12 @@ def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> dict[str, A
 
 
 def best_key(metric: str) -> str:
-    """Return under which key a record has the best value of the metric, or the iteration of that."""
+    """Return the record's key for the best value of a metric, or for its iteration."""
     return f"best/{metric}"
 
 
 def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
-    """Return what people are shown of trials: the metrics, a few others, and the hyperparameters in which the trials differ."""
+    """Return the default columns: status, metrics, and the hyperparameters that differ."""
     metric, _ = objective_of(grid)
     columns = [*STATUS_COLUMNS, Column(TRAINING_ITERATION, "iter")]
     if metric:
@@ -253,7 +253,7 @@ def _reported(grid: ResultGrid) -> list[str]:
 
 
 def differing(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the hyperparameters that are not the same in all records; all of them where there is one record."""
+    """Return the hyperparameters that differ between records; all of them for a single record."""
     names = dict.fromkeys(
         name for record in records for name in record if name.startswith("config/")
     )

@@ -39,7 +39,7 @@ _FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layo
 @experiment_argument
 @trial_argument
 def explain(experiment: Path, trial: str) -> int:
-    """Tell what happened to a trial, and why.
+    """Explain what happened to a trial, and why.
 
     Each decision stands there with the numbers it rested on: rungs and cut-offs, pauses and
     promotions, exploits, attempts and how they ended.
@@ -123,7 +123,7 @@ def _directory_of(experiment: Path, trial: str) -> Path:
 
 
 class _Tail:
-    """Reads a file to which somebody may be writing."""
+    """Reads a file that may still be written to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""``tuner export``, ``report`` and ``what-if``: an experiment as a file for others, and as it might have gone."""
+"""``tuner export``, ``report`` and ``what-if``: experiments as files, and replays of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
     kind = kind or (path.suffix.removeprefix(".") if path else "csv")
     if kind not in _KINDS:
         raise click.UsageError(
-            f"the file must end in .csv, .json or .parquet, or --to say the format, got {str(path)!r}"
+            f"the file must end in .csv, .json or .parquet, or --to say the format, got "
+            f"{str(path)!r}"
         )
     grid = open_grid(experiment)
     if kind == "parquet":
@@ -75,7 +76,7 @@ def _table(grid: ResultGrid) -> list[Record]:
 
 
 def _plain(value: Any, *, is_text: bool) -> Any:
-    """Return None for a missing value, which is NaN in a column of texts; in one of numbers a trial may have reported NaN."""
+    """Return None for NaN in a text column, where it means missing; a metric may really be NaN."""
     is_missing = (
         not isinstance(value, str) if is_text else type(value).__name__ in ("NAType", "NaTType")
     )
@@ -172,7 +173,7 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
       tuner what-if digits --scheduler asha --arg max_t=27 --arg grace_period=3
     """
     given = _parsed(arguments)
-    from tuner.whatif import what_if as replayed  # noqa: PLC0415  (pandas and the engine, which other commands do without)
+    from tuner.whatif import what_if as replayed  # noqa: PLC0415
 
     try:
         outcome = replayed(

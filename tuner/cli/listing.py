@@ -49,7 +49,7 @@ _COLUMNS: Final = (
 @selection_options
 @output_option
 def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
-    """List the experiments at or under PATH, with their state and best trial, the latest to change first.
+    """List the experiments at or under PATH with state and best trial, newest change first.
 
     The best trial is the one whose last value of the metric is best; best is the best value that
     this trial has reported. PATH is the default storage path unless it is given. States: running (a

@@ -172,7 +172,8 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     width = max(len(one.subject) for one in findings)
     for one in findings:
         click.echo(
-            f"{click.style(f'{one.level:7}', fg=colours[one.level])}  {one.subject:{width}}  {printable(one.what)}"
+            f"{click.style(f'{one.level:7}', fg=colours[one.level])}  {one.subject:{width}}  "
+            f"{printable(one.what)}"
         )
         if one.remedy:
             click.echo(f"{'':7}  {'':{width}}  -> {printable(one.remedy)}")
@@ -219,7 +220,10 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
     """Return what continues an experiment, and what the user has to know about it."""
     launch = launch_of(experiment)
     if launch and Path(launch.script).is_file():
-        note = f"an argument that looked like a secret was not recorded; put it in the place of {WITHHELD}"
+        note = (
+            f"an argument that looked like a secret was not recorded; put it in the place of "
+            f"{WITHHELD}"
+        )
         return launch.shell_line(**{RESUME: str(experiment)}), [note] if launch.withheld else []
     program, lacking = recorded_snippet(experiment)
     gone = [f"its script {printable(launch.script)} is not there any more"] if launch else []
@@ -257,7 +261,8 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
     launch = launch_of(experiment, script, arguments or None)
     if launch is None:
         raise click.UsageError(
-            f"no script is recorded for {experiment.name}, which was begun by an older release, in a notebook or in an interpreter; "
+            f"no script is recorded for {experiment.name}, which was begun by an older release, "
+            f"in a notebook or in an interpreter; "
             f"give it as --script, or call tune.rerun(path, {trial_id!r}, train)"
         )
     if not Path(launch.script).is_file():
@@ -266,7 +271,8 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
         )
     if launch.withheld:
         raise click.UsageError(
-            "an argument of the script looked like a secret and was not recorded; give all its arguments after --"
+            "an argument of the script looked like a secret and was not recorded; give all its "
+            "arguments after --"
         )
     if Path(launch.directory).is_dir():
         os.chdir(launch.directory)
@@ -283,6 +289,9 @@ def _hint_for(state: State) -> str:
         case State.RUNNING:
             return "wait for its driver, or end it, before you continue it"
         case State.FINISHED:
-            return "nothing is left to run: raise num_samples= or time_budget_s=, or pass a resume_config=; then continue it with"
+            return (
+                "nothing is left to run: raise num_samples= or time_budget_s=, or pass a "
+                "resume_config=; then continue it with"
+            )
         case _:
             return "trials go on from their latest checkpoints"

@@ -1,4 +1,4 @@
-"""How the command prints tables: drawn on a terminal, in plain columns elsewhere, and as CSV or JSON for programs."""
+"""Output of tables: drawn on a terminal, plain text elsewhere, or CSV and JSON."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Output:
                 self._put("".join(f"{line}\n" for line in plain_lines(records, columns)))
 
     def write_facts(self, facts: Record, columns: Sequence[Column]) -> None:
-        """Write one record: for people a line for each column that has a value, as JSON an object and no list of one."""
+        """Write one record: a line per column that has a value, or a JSON object."""
         if self.kind == "json":
             self._put(as_json(facts))
             return
@@ -233,7 +233,9 @@ def _name_of(value: float) -> str:
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON.
+    """Return records as CSV with every key as a column, in order of first appearance.
+
+    Missing values are empty; lists and mappings are written as JSON.
 
     Texts that a spreadsheet would run as formulas begin with an apostrophe, see
     `tuner.storage.spreadsheets`.
@@ -281,7 +283,7 @@ def spent(seconds: Any) -> str:
 
 
 def distinct(columns: Sequence[Column]) -> list[Column]:
-    """Return the columns with headings that differ from each other and from the keys of others, where they have to by their keys."""
+    """Return the columns with headings that are unique, using the keys where titles collide."""
     keys = {column.key for column in columns}
     told: set[str] = set()
     found = []
@@ -355,7 +357,7 @@ def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
 
 
 def fitting(records: Sequence[Record], columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns that fit: those of rank 0 in any case, of the others the lower ranks first, from left to right.
+    """Return the columns that fit the width: rank 0 always, then lower ranks, left to right.
 
     A column that is `Column.beside` another one comes after it, and has no lower rank.
     """

@@ -1,4 +1,4 @@
-"""Which lines and columns of a table are wanted: ``--filter``, ``--sort``, ``--columns``, ``--limit``."""
+"""Selection of rows and columns: ``--filter``, ``--sort``, ``--columns``, ``--limit``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class ConditionType(click.ParamType[Condition]):
         found = _CONDITION.fullmatch(value)
         if found is None:
             self.fail(
-                f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=',
+                f'{value!r} is no condition; write "<column> <operator> <value>" with one of == '
+                f"!= < <= > >=",
                 param,
                 ctx,
             )
@@ -160,7 +161,7 @@ class Selection:
 
         Args:
             records: All its lines.
-            usual: What of them people are shown where nobody names columns; programs get all then.
+            usual: Columns of tables if none are requested; CSV and JSON get all columns then.
             output: Where it goes.
 
         Raises:
@@ -174,7 +175,7 @@ class Selection:
         return len(lines)
 
     def columns_among(self, usual: Sequence[Column], records: Sequence[Record]) -> list[Column]:
-        """Return the columns to show: those that are wanted, else those of the usual ones that have a value.
+        """Return the requested columns, or the default ones that have a value.
 
         Raises:
             click.UsageError: If there is no such column.
@@ -210,7 +211,7 @@ def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> lis
 
 
 def resolved(name: str, names: Sequence[str], usual: Sequence[Column] = ()) -> str:
-    """Return the key of the column that is meant: by its key, by its heading, or by the name of a hyperparameter.
+    """Return a column's key, given its key, its heading or the name of a hyperparameter.
 
     Args:
         name: What the user has given.
@@ -248,7 +249,7 @@ def _as_word(heading: str) -> str:
 
 
 def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which lines and columns are wanted, and the argument `chosen`, a `Selection`."""
+    """Give a command the options of a selection, passed as the argument `chosen`."""
 
     @functools.wraps(function)
     def with_selection(
@@ -271,7 +272,8 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=ConditionType(),
             multiple=True,
             metavar="CONDITION",
-            help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for several.',
+            help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for '
+            "several.",
         ),
         click.option(
             "--sort",

@@ -198,7 +198,8 @@ def best(
         if scope or objective.mode:
             names = ", ".join(metric for metric, _ in grid.objectives)
             raise click.UsageError(
-                f"{'--scope' if scope else '--mode'} needs --metric, as {experiment.name} optimises {names}"
+                f"{'--scope' if scope else '--mode'} needs --metric, as {experiment.name} "
+                f"optimises {names}"
             )
         return _write_front(grid, top, output)
     metric, mode = known_objective(grid)
@@ -272,7 +273,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
 def _best_record(
     grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what is known of one of the best trials; each value stands beside the iteration it was reported in."""
+    """Return a record about one of the best trials, each value beside its iteration."""
     metric, mode = known_objective(grid)
     trial = grid.trials[grid.index(result)]
     values = metric_fields(trial, result.rows, metric, mode)
@@ -291,7 +292,7 @@ def _best_record(
 
 
 def _checkpoint_fields(result: Result, metric: str) -> dict[str, Any]:
-    """Return the checkpoint of the best step that has one, with the iteration and the value that it was saved with."""
+    """Return the checkpoint of the best step that has one, with its iteration and value."""
     try:
         checkpoint = result.best_checkpoint
         metrics = flat_metrics(result.metrics_of(checkpoint)) if checkpoint else {}
@@ -376,8 +377,8 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
 
 
 def _declared_otherwise(experiments: Sequence[Path]) -> Iterable[str]:
-    """Yield what each experiment declares otherwise than the first one, as far as they declare anything."""
-    from tuner.spec.argument_codec import differences  # noqa: PLC0415  (costs as much as all the rest of the command)
+    """Yield how the declarations of experiments differ from that of the first one."""
+    from tuner.spec.argument_codec import differences  # noqa: PLC0415
     from tuner.storage.declaration import is_experiment, read_declaration  # noqa: PLC0415
 
     own = [path for path in experiments if is_experiment(path)]

@@ -1,4 +1,4 @@
-"""Checks whether all that an experiment consists of is whole, and says what to do where it is not. Nothing is changed."""
+"""Checks the files of an experiment, and says how to repair what is damaged. Read-only."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Finding:
 
 
 def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
-    """Return what is found in the directory of an experiment; it is only read, and a driver may be at work.
+    """Return the findings about an experiment's directory, which is only read and may be in use.
 
     Args:
         experiment: The directory.
@@ -127,7 +127,7 @@ def _driver(experiment: Path) -> Iterator[Finding]:
         yield Finding(
             "lock",
             Level.OK,
-            f"free; its last driver, {left}, was killed, and whoever restores it may begin at once",
+            f"free; its last driver, {left}, was killed, so the experiment can be restored at once",
         )
     else:
         yield Finding("lock", Level.OK, "free")
@@ -138,7 +138,10 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         num_records = sum(1 for _ in verified(experiment, 0, LOCAL_DISK))
         torn_at = _torn_at(experiment)
     except StorageError as damage:
-        remedy = f"or Tuner.restore({str(experiment)!r}, trainable, salvage=True), which mends it or cuts it there and keeps the rest aside"
+        remedy = (
+            f"or Tuner.restore({str(experiment)!r}, trainable, salvage=True), which mends it "
+            f"or cuts it there and keeps the rest aside"
+        )
         what, first = _split_remedy(str(damage))
         yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
         return
@@ -147,7 +150,9 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         yield Finding(
             "journal",
             Level.OK,
-            f"its last line was cut off when the driver died, at byte {torn_at}; a restore cuts it off",
+            f"its last line was cut off when the driver was killed, at byte {torn_at}; a restore "
+            f"cuts "
+            f"it off",
         )
     for aside in sorted(journal_directory(experiment).glob(f"{ASIDE_PREFIX}*")):
         remedy = "delete it when you do not want to look into it any more"
@@ -237,7 +242,7 @@ def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
             "checkpoints",
             Level.WARNING,
             what,
-            "restore it from a backup if you want it; nothing goes on from it",
+            "restore it from a backup if you want it; no trial continues from it",
         )
     earlier = [other for other in trial.checkpoints if other.index < record.index]
     then = (
@@ -288,7 +293,8 @@ def _experiment_state(stored: StoredExperiment) -> Iterator[Finding]:
         yield Finding(
             "experiment",
             Level.OK,
-            f"interrupted, {num_left} of its trials are not over; {command} prints how to continue it",
+            f"interrupted, {num_left} of its trials are not over; {command} prints how to "
+            f"continue it",
         )
     else:
         yield Finding("experiment", Level.OK, str(state))

@@ -38,9 +38,9 @@ _BLOCK_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """Which checkpoints of trials that are over are kept; a checkpoint is kept if one of the rules names it.
+    """Rules for keeping checkpoints of trials that have ended; one matching rule is enough.
 
-    What an unfinished or failed trial goes on from, and what another trial is about to read, is
+    What an unfinished or failed trial continues from, and what another trial is about to read, is
     kept in any case.
 
     Attributes:
@@ -179,7 +179,7 @@ def _wanted(stored: StoredExperiment, keep: KeepRules) -> set[tuple[str, int]]:
 
 
 def needed_checkpoints(trial: Trial) -> set[int]:
-    """Return the indices of the checkpoints of a trial that somebody may go on from: another trial, or itself where it is not over."""
+    """Return the indices of a trial's checkpoints that it or another trial may still start from."""
     indices = set(trial.leased)
     if trial.latest_checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
         indices.add(trial.latest_checkpoint.index)
@@ -193,7 +193,8 @@ def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
     metric, mode = settings.metric, settings.mode
     if metric is None or mode not in ("min", "max"):
         raise ValueError(
-            "the experiment does not say what is optimised, so there are no best trials; keep the latest checkpoints instead"
+            "the experiment does not say what is optimised, so there are no best trials; keep "
+            "the latest checkpoints instead"
         )
     scored = [
         (one.value, trial)
@@ -210,7 +211,7 @@ def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
 
 
 def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
-    """Return the best of a trial's checkpoints: that of the best step, and that with the best score where checkpoints have one."""
+    """Return a trial's best checkpoints: by the metric, and by score if checkpoints have one."""
     settings = stored.experiment.settings
     retention = settings.checkpoints.retention
     by_score = (
@@ -235,7 +236,7 @@ def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
 
 
 def size_of(path: Path) -> int:
-    """Return how many bytes of the disk a file or a folder with all in it takes; 0 where it is not there (any more)."""
+    """Return the bytes that a file or a whole folder takes on disk; 0 if it does not exist."""
     try:
         size_bytes = path.lstat().st_blocks * _BLOCK_BYTES
         if not path.is_dir() or path.is_symlink():
@@ -280,7 +281,7 @@ def prune(experiment: Path, keep: KeepRules) -> PruneResult:
         keep: Which checkpoints are kept.
 
     Raises:
-        ExperimentLocked: If somebody drives it.
+        ExperimentLocked: If it is running.
         DamagedJournal: If its journal does not verify, or lacks what was written to it.
         StorageError: If it cannot be read, or its journal not be written; nothing is deleted then.
         ValueError: If the best trials are to be kept and the experiment does not say what is

@@ -98,7 +98,8 @@ def plan_rerun(
     run = argument_codec.constructed_config(record.parts["run_config"], "run_config", given, absent)
     if absent:
         raise ValueError(
-            f"what {str(path)!r} could only describe cannot be restored: {', '.join(map(str, absent))}; use Tuner with it"
+            f"what {str(path)!r} could only describe cannot be restored: "
+            f"{', '.join(map(str, absent))}; use Tuner with it"
         )
     objective = (record.text.get("metric"), record.text.get("mode"))
     metric, mode = objective if all(isinstance(part, str) for part in objective) else (None, None)
@@ -112,7 +113,10 @@ def plan_rerun(
         chdir_to_trial_dir=None if run.executor == "inline" else changes_directory,
     )
     if changes_directory and run.executor == "inline":
-        why += "\nit does not work in its own directory as it did, since executor='inline' has one working directory for all trials"
+        why += (
+            "\nit does not work in its own directory as it did, since executor='inline' has "
+            "one working directory for all trials"
+        )
     if resources_for(trainable, meant.config) != dict(meant.resources):
         trainable = with_resources(trainable, dict(meant.resources))
     plan = make_plan(trainable, meant.config, tune, run)
@@ -140,8 +144,10 @@ def require_own_checkpoints(trial: Trial, path: Path) -> None:
     """
     if trial.grafts:
         raise ValueError(
-            f"trial {trial.trial_id} cannot be trained again alone, since it went on from a checkpoint of {trial.grafts[-1].donor_id}; "
-            f"PopulationBasedTrainingReplay({str(path / layout.pbt_policy(trial.trial_id))!r}) replays a schedule of PBT"
+            f"trial {trial.trial_id} cannot be trained again alone, since it went on from a "
+            f"checkpoint of {trial.grafts[-1].donor_id}; "
+            f"PopulationBasedTrainingReplay({str(path / layout.pbt_policy(trial.trial_id))!r}) "
+            f"replays a schedule of PBT"
         )
 
 
@@ -151,7 +157,8 @@ def _find_trial(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
     if wanted not in by_id:
         listed = ", ".join(list(by_id)[:_MAX_SHOWN]) + (", ..." if len(by_id) > _MAX_SHOWN else "")
         raise ValueError(
-            f"trial must be the id or the number of a trial in {str(path)!r}, got {trial!r}; there are {listed or 'none'}"
+            f"trial must be the id or the number of a trial in {str(path)!r}, got {trial!r}; "
+            f"there are {listed or 'none'}"
         )
     return by_id[wanted]
 
@@ -191,7 +198,11 @@ def _criterion(
     has_failed = trial.status is Status.ERROR
     end = max(1, trial.iteration + has_failed)
     limit = MaximumIterationStopper(end)
-    why = f"it ends at iteration {end}, {'the one after its last result' if has_failed else 'which it had reached'}; stop= says otherwise"
+    why = (
+        f"it ends at iteration {end}, "
+        f"{'the one after its last result' if has_failed else 'which it had reached'}; stop= "
+        f"says otherwise"
+    )
     return limit if is_lost or stop is None else CombinedStopper(stopper_from(stop), limit), why
 
 
@@ -206,7 +217,7 @@ def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:
 
 
 def compare_results(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
-    """Return line by line how the results of a trial that was trained again compare with those that were recorded.
+    """Return lines that compare the results of a rerun with those that were recorded.
 
     Example:
         >>> again = [{"loss": 0.5, "n": 1}, {"loss": 0.2, "n": 2}, {"loss": 0.1, "n": 3}]
@@ -243,15 +254,18 @@ def compare_results(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
             same.append(name)
         else:
             lines.append(
-                f"{name} differs from result {index + 1} on: {now[index].get(name)} instead of {then[index].get(name)}"
+                f"{name} differs from result {index + 1} on: {now[index].get(name)} instead of "
+                f"{then[index].get(name)}"
             )
     if same:
         lines.append(
-            f"{', '.join(same)} {'is' if len(same) == 1 else 'are'} the same in {num_common} of {len(recorded)} recorded results"
+            f"{', '.join(same)} {'is' if len(same) == 1 else 'are'} the same in {num_common} of "
+            f"{len(recorded)} recorded results"
         )
     if (num_more := len(again) - len(recorded)) > 0:
         lines.append(
-            f"{num_more} more result{'s' if num_more > 1 else ''} than {'were' if num_more > 1 else 'was'} recorded"
+            f"{num_more} more result{'s' if num_more > 1 else ''} than "
+            f"{'were' if num_more > 1 else 'was'} recorded"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""How an experiment stands that lies on a disk: whether somebody drives it, whether it is over, what is best so far."""
+"""Status of an experiment on disk: running, finished, interrupted or damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.storage.layout import journal_directory
 from tuner.storage.lock import driver_of
 
 _OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
-"""Rules by which an experiment ends as it was declared to; by every other one somebody has ended it before its time."""
+"""Rules that end an experiment as declared; after any other rule it counts as interrupted."""
 _MAX_DEPTH: Final = 4
 
 
@@ -76,7 +76,7 @@ def state_of(path: Path, experiment: Experiment) -> State:
 
 
 def experiments_under(root: Path, max_depth: int = _MAX_DEPTH) -> Iterator[Path]:
-    """Yield the directories of experiments at or under a path, in the order of their names; what lies in one is not looked at."""
+    """Yield the experiments at or below a path, ordered by name, without looking inside them."""
     if is_experiment(root):
         yield root
     elif max_depth:
@@ -97,7 +97,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _changed_at(path: Path) -> float:
-    """Return when the journal was last written to; of one that is not there, when the directory was."""
+    """Return when the journal was last written to; without a journal, the directory's time."""
     try:
         return max(
             (file.stat().st_mtime for file in journal_directory(path).iterdir()),

@@ -49,7 +49,7 @@ def percent(share: float) -> str:
 
 
 def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines of a table, the first column to the left and the others to the right."""
+    """Return rows of cells as aligned lines, the first column left and the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
@@ -172,7 +172,7 @@ def best_of(results: Iterable[Mapping[str, Any]], metric: str, mode: Mode) -> fl
 
 
 def length_s(recorded: RecordedTrial) -> float:
-    """Return how long a trial has a worker, in seconds, that runs through all that was recorded of it at once."""
+    """Return how long a worker takes to run all that was recorded of a trial, in seconds."""
     curve = recorded.curve
     return (
         0.0
@@ -263,7 +263,9 @@ class WhatIf:
 
     @property
     def regret(self) -> float | None:
-        """Quality lost: by how much the last value of the best recorded trial is better than that of the trial chosen here.
+        """Quality lost: how much better the best recorded trial is than the trial chosen here.
+
+        Their last values are compared.
 
         In the metric's units, whatever the mode. Negative where the trial chosen is better, since
         it, or what would have beaten it, was stopped before it got worse. None where no trial has a
@@ -277,14 +279,14 @@ class WhatIf:
 
     @property
     def chosen(self) -> TrialOutcome | None:
-        """The trial that would have been chosen: that with the best last value in the replay; None where none has a finite one."""
+        """The trial with the best last value in the replay; None without a finite value."""
         return next(
             (trial for trial in self.trials if trial.trial_id == self.replayed.best_trial_id), None
         )
 
     @property
     def best_recorded(self) -> TrialOutcome | None:
-        """The trial with the best last value as recorded, and what becomes of it; of equal ones the first. None where there is none.
+        """The trial with the best last value as recorded, the first of equals; None without one.
 
         It is the one that `ResultGrid.get_best_result` returns.
         """
@@ -295,7 +297,7 @@ class WhatIf:
 
     @property
     def chosen_rank(self) -> int | None:
-        """Rank of the chosen trial among all by their last recorded values, 1 for the best; equal ones share the better rank.
+        """Rank of the chosen trial by last recorded values, 1 for the best; ties share a rank.
 
         None where no trial is chosen, or its last recorded value is not finite.
         """
@@ -336,11 +338,13 @@ class WhatIf:
 
     @property
     def is_bound(self) -> bool:
-        """Whether time and quality are only the least that they would have been, since curves ran out."""
+        """Whether time and quality are lower bounds, since recorded curves were too short."""
         return self.num_run_out > 0
 
     def dataframe(self) -> pd.DataFrame:
-        """Return a table with a row for every trial, in the order of creation; columns are those of `TrialOutcome.as_dict`.
+        """Return a row for every trial, in the order of creation.
+
+        Columns are those of `TrialOutcome.as_dict`.
 
         ``numbers`` is left out, and ``reason`` tells the decision with its numbers as text.
         """
@@ -373,7 +377,10 @@ class WhatIf:
         """Return the answer as text for a terminal, line by line."""
         return [
             f"What if {self.scheduler} had run {printable(self.experiment)}?",
-            f"{len(self.trials)} trials, {self.num_slots} at once, {self.metric} to be {self.mode}imised",
+            (
+                f"{len(self.trials)} trials, {self.num_slots} at once, {self.metric} to be "
+                f"{self.mode}imised"
+            ),
             "",
             *_table(self),
             "",
@@ -386,7 +393,10 @@ class WhatIf:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the answer as strict JSON values, all names as the attributes' and properties'; None for what is not known.
+        """Return the answer as strict JSON values; None for what is unknown.
+
+        Names are those of the attributes and properties, except for ``num_by_fate``, which is
+        `num_by_ending`.
 
         Of the decisions those are in it that ended trials.
         """
@@ -532,17 +542,29 @@ def _quality(answer: WhatIf) -> str:
         else "whose last value was not finite"
     )
     if regret == 0:
-        return f"No quality is lost: the trial chosen is {chosen.trial_id}, whose last {answer.metric} is the best recorded one"
+        return (
+            f"No quality is lost: the trial chosen is {chosen.trial_id}, whose last "
+            f"{answer.metric} is the best recorded one"
+        )
     if regret < 0:
-        better = f"its last {answer.metric} there is better by {show(-regret)} than the best recorded one"
-        return f"No quality is lost: the trial chosen is {chosen.trial_id}, {ranked}; it is stopped earlier, and {better}"
-    return f"Quality lost: {show(regret)} of {answer.metric}; the trial chosen is {chosen.trial_id}, {ranked}"
+        better = (
+            f"its last {answer.metric} there is better by {show(-regret)} than the best "
+            f"recorded one"
+        )
+        return (
+            f"No quality is lost: the trial chosen is {chosen.trial_id}, {ranked}; it is "
+            f"stopped earlier, and {better}"
+        )
+    return (
+        f"Quality lost: {show(regret)} of {answer.metric}; the trial chosen is "
+        f"{chosen.trial_id}, {ranked}"
+    )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class WhatIfComparison(Mapping[str, WhatIf]):
-    """What several schedulers would have made of one recorded experiment, by the names that they were given.
+    """Answers for several schedulers on one recorded experiment, by the names they were given.
 
     Attributes:
         answers: The answers, in the order in which they were asked for; at least one.
@@ -572,11 +594,14 @@ class WhatIfComparison(Mapping[str, WhatIf]):
         return to_frame([_row(name, answer) for name, answer in self.answers.items()])
 
     def lines(self) -> list[str]:
-        """Return a table for a terminal, line by line, with what has to be noted about all of them."""
+        """Return a table for a terminal, line by line, with the caveats of all answers."""
         first = next(iter(self.answers.values()))
         head = [
             f"What if another scheduler had run {printable(first.experiment)}?",
-            f"{len(first.trials)} trials, {first.num_slots} at once, {first.metric} to be {first.mode}imised",
+            (
+                f"{len(first.trials)} trials, {first.num_slots} at once, {first.metric} to be "
+                f"{first.mode}imised"
+            ),
         ]
         header = [
             "",

@@ -83,7 +83,7 @@ class Timing:
 def read_timing(
     experiment_path: str | os.PathLike[str], *, is_uniform: bool, num_slots: int | None = None
 ) -> Timing:
-    """Return how long things took, by an experiment's journal; of one without a journal nothing is known.
+    """Return how long things took, from an experiment's journal; empty without a journal.
 
     Args:
         experiment_path: Directory of the experiment.
@@ -118,7 +118,7 @@ class _TimingReader:
         self._last_sign_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
         self._waited: set[str] = set()
-        """Trials whose next result tells how long it was waited for: it is their first, or follows another one of the same attempt."""
+        """Trials whose next result tells its waiting time: their first, or a later one of an attempt."""
         self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []
@@ -180,9 +180,8 @@ class _TimingReader:
             trial_timing.worker_s += trial_timing.start_s
             self._waited.add(trial_id)
         else:
-            self._waited.discard(
-                trial_id
-            )  # what its first result took includes loading, which the recorded curve knows nothing of
+            # The first result of a later attempt includes loading, which the curve does not.
+            self._waited.discard(trial_id)
         self._began_s[trial_id] = self._last_sign_s[trial_id] = at_s
 
     def _report(self, trial_id: str, metrics: Mapping[str, Any], at_s: float) -> None:
@@ -197,7 +196,10 @@ class _TimingReader:
         self._waited.add(trial_id)
 
     def _take_slot(self) -> float:
-        """Return since when the slot is free that is taken now: slots that are alike are taken in the order in which they became free."""
+        """Return since when the slot is free that is taken now.
+
+        Equal slots are taken in the order in which they became free.
+        """
         return self._freed_s.popleft() if self._freed_s else 0.0
 
     def _exit(self, trial_id: str, outcome: str, at_s: float) -> None:
@@ -221,7 +223,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 _INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
-"""Searchers that would have proposed the same, whatever had become of the trials."""
+"""Searchers whose suggestions do not depend on results."""
 
 _LIMITER: Final = "ConcurrencyLimiter"
 
@@ -323,7 +325,8 @@ def read_recording(grid: ResultGrid) -> Recording:
     ]
     if not any(trial.curve.points for trial in trials):
         raise ValueError(
-            f"recording must hold results, got none in {len(grid)} trials of {grid.experiment_path!r}; choose another one"
+            f"recording must hold results, got none in {len(grid)} trials of "
+            f"{grid.experiment_path!r}; choose another one"
         )
     return Recording(
         path=grid.experiment_path,
@@ -341,7 +344,10 @@ def read_recording(grid: ResultGrid) -> Recording:
 
 
 def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> int | None:
-    """Return how many trials could run at once, which all ask for the same, where they were suggested early; None where they were not."""
+    """Return how many trials could run at once, if all were alike and were suggested early.
+
+    None otherwise.
+    """
     if settings is None or not settings.max_pending or not trials:
         return None
     return ResourcePool(settings.capacity).num_fitting(
@@ -364,7 +370,7 @@ def _mode_of(grid: ResultGrid) -> Mode | None:
 
 
 def _is_fork(trial: Trial) -> bool:
-    """Return whether the user let a trial begin where another one stood, so that there is no beginning to its curve."""
+    """Return whether the user forked a trial from another one, so that its curve has no start."""
     return bool(trial.grafts) and trial.grafts[0].reason.rule == USER_FORK
 
 
@@ -372,13 +378,14 @@ def _refuse_grafts(trials: Sequence[Trial]) -> None:
     if grafted := [trial.trial_id for trial in trials if trial.grafts and not _is_fork(trial)]:
         listed = ", ".join(grafted[:_MAX_LISTED]) + (", ..." if len(grafted) > _MAX_LISTED else "")
         raise ValueError(
-            f"what-if cannot replay population based training: trials changed their configuration while they ran ({listed}); it needs an "
+            f"what-if cannot replay population based training: trials changed their "
+            f"configuration while they ran ({listed}); it needs an "
             "experiment in which each trial kept its own"
         )
 
 
 def _has_run(trial: Trial) -> bool:
-    """Return whether a trial has a place in a replay: it was started, reported, or was refused for good, and is no fork."""
+    """Return whether a trial can be replayed: it ran, reported or failed, and is no fork."""
     return (
         bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR
     ) and not _is_fork(trial)
@@ -416,8 +423,10 @@ def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
     for earlier, later in pairwise(counted):
         if earlier[TRAINING_ITERATION] >= later[TRAINING_ITERATION]:
             raise ValueError(
-                f"recording must hold one curve for each trial, got iteration {later[TRAINING_ITERATION]} behind "
-                f"{earlier[TRAINING_ITERATION]} in trial {trial_id}, which went on from another one's checkpoint"
+                f"recording must hold one curve for each trial, got iteration "
+                f"{later[TRAINING_ITERATION]} behind "
+                f"{earlier[TRAINING_ITERATION]} in trial {trial_id}, which went on from another "
+                f"one's checkpoint"
             )
     return counted
 
@@ -436,7 +445,7 @@ def _point(row: Row, trial_timing: TrialTiming, *, saves_on_demand: bool) -> Cur
 
 
 def _is_cut(trial: Trial) -> bool:
-    """Return whether somebody else than the training code or the stop criterion ended a trial, if it has ended at all."""
+    """Return whether something other than training code or stop criterion ended a trial."""
     if trial.status is Status.ERROR:
         return False
     if not trial.is_finished or trial.ending in (
@@ -462,20 +471,37 @@ def _caveats(
     declared: Mapping[str, Any],
 ) -> Iterator[str]:
     if not declared:
-        yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
+        yield (
+            "the directory tells neither how trials ended nor what else took time; each curve "
+            "counts as complete"
+        )
     if num_forks := sum(map(_is_fork, trials)):
-        yield f"{num_forks} of {len(trials)} trials were forked from others by hand and are left out"
+        yield (
+            f"{num_forks} of {len(trials)} trials were forked from others by hand and are left out"
+        )
     num_declared = max(len(trials) - num_forks, (settings and settings.max_trials) or 0)
     if num_left := num_declared - num_used:
-        yield f"{num_left} of {num_declared} trials never ran, or are not among the results given, and are left out"
+        yield (
+            f"{num_left} of {num_declared} trials never ran, or are not among the results "
+            f"given, and are left out"
+        )
     num_retries = sum(trial.num_failures - (trial.status is Status.ERROR) for trial in trials)
     if num_retries > 0:
-        yield f"attempts that failed and were tried again: {num_retries}; what counted in the end is replayed, and not the time they cost"
+        yield (
+            f"attempts that failed and were tried again: {num_retries}; what counted in the "
+            f"end is replayed, and not the time they cost"
+        )
     searcher = _kind_of(_noted(declared, "tune_config", "search_alg"))
     if searcher and searcher not in _INDEPENDENT:
-        yield f"{searcher} chose configurations by earlier results; the replay keeps those that it chose then"
+        yield (
+            f"{searcher} chose configurations by earlier results; the replay keeps those that "
+            f"it chose then"
+        )
     if _kind_of(_noted(declared, "tune_config", "scheduler")) == "ResourceChangingScheduler":
-        yield "resources of trials changed while they were recorded; the replay takes as long, with the last ones"
+        yield (
+            "resources of trials changed while they were recorded; the replay takes as long, "
+            "with the last ones"
+        )
 
 
 def _kind_of(note: Any) -> str:

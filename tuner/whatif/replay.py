@@ -108,7 +108,8 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
 def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
     if recording.settings is None:
         raise ValueError(
-            f"slots must be given, got None: {recording.path!r} does not tell how many trials could run at once; pass slots=4"
+            f"slots must be given, got None: {recording.path!r} does not tell how many trials "
+            f"could run at once; pass slots=4"
         )
     capacity, limit = recording.settings.capacity, recording.max_concurrent
     count = ResourcePool(capacity).num_fitting(request, limit or len(recording.trials))
@@ -162,12 +163,12 @@ class RunTotals:
 
     @property
     def best_at_any_iteration(self) -> float | None:
-        """The best value that any trial reported at any iteration; None where no result had a finite one."""
+        """The best value that any trial reported at any iteration; None without a finite one."""
         return self.progress[-1].value if self.progress else None
 
 
 def last_of(results: Iterable[Mapping[str, Any]], metric: str) -> float | None:
-    """Return the newest value of a metric, by which trials are compared; None where there is none, or it is not finite."""
+    """Return the newest value of a metric; None if there is none or it is not finite."""
     value = None
     for result in results:
         if is_number(found := value_at(result, metric)):
@@ -178,7 +179,9 @@ def last_of(results: Iterable[Mapping[str, Any]], metric: str) -> float | None:
 def best_last(
     lasts: Iterable[tuple[str, float | None]], mode: Mode
 ) -> tuple[str, float] | tuple[None, None]:
-    """Return the trial with the best last value, and that value; of equal ones the first; None and None where there is none.
+    """Return the trial with the best last value, the first of equals, and that value.
+
+    Both are None without a value.
 
     Args:
         lasts: Each trial with its last value, None for none, in the order of their creation.
@@ -356,7 +359,7 @@ def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[s
 def _settings(
     recording: Recording, slots: Slots, metric: str, mode: Mode, *, can_save: bool
 ) -> ExperimentSettings:
-    """Return the settings of the recording for a replay, which ends with the curves, and where no trial is tried again."""
+    """Return the recording's settings for a replay, with retries and timeouts disabled."""
     recorded = recording.settings or ExperimentSettings(slots.capacity)
     # A scheduler may ask how many trials there will be: as many as there are, unless nobody could
     # tell then.
@@ -383,7 +386,7 @@ def _settings(
 
 @final
 class _RecordedSearch:
-    """Proposes the recorded configurations in their order, whatever has become of the trials before."""
+    """Search adapter that suggests the recorded configurations in their order."""
 
     def __init__(self, trials: Sequence[RecordedTrial]) -> None:
         self._coming = iter(trials)
@@ -430,7 +433,7 @@ class _RecordedStops(Stopper):
 
 @final
 class _DecisionRecorder:
-    """Takes the place of the journal, and lets no decision pass that a recording has no answer to."""
+    """Stands in for the journal: records decisions, refusing those that cannot be replayed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -440,7 +443,7 @@ class _DecisionRecorder:
         """Look at what was decided."""
         for said in recorded:
             if isinstance(said.decision, Exploit | Resize):
-                raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004  (the scheduler's value, not its type)
+                raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004
             if not isinstance(said.decision, StopExperiment):
                 self.decisions.append(said.decision)
 
@@ -451,14 +454,15 @@ class _DecisionRecorder:
 def cannot_be_replayed(scheduler: Scheduler) -> str:
     """Return why a scheduler that changes trials is refused."""
     return (
-        f"scheduler must only stop, pause and resume trials, got {type(scheduler).__name__}, which gives them other configurations or "
+        f"scheduler must only stop, pause and resume trials, got {type(scheduler).__name__}, "
+        f"which gives them other configurations or "
         "resources; no recording tells what becomes of them then, so run it"
     )
 
 
 @final
 class _ReplayObserver:
-    """Hears all notices and writes down what matters of them."""
+    """Observer that records results, running times and remarks of a replay."""
 
     def __init__(self, executor: ReplayExecutor, metric: str, begin_s: float) -> None:
         self._executor = executor
@@ -479,7 +483,7 @@ class _ReplayObserver:
         self.remarks.append(text)
 
     def tell(self, notice: Notice, /) -> bool:
-        """Write down what has happened; nobody wants a checkpoint."""
+        """Record a notice; return False, since no checkpoint is requested."""
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._report(trial.trial_id, flat)
@@ -540,7 +544,7 @@ def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | N
 
 def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> RunTotals:
     """Return what it takes where every trial runs through all that was recorded of it, at once."""
-    # Nobody looks at the results, so that they need not be reported one by one.
+    # No scheduler compares results here, so they need not be reported one by one.
     trials = [
         replace(trial, curve=_in_one(trial.curve), is_stopped_by_criterion=False)
         for trial in recording.trials

@@ -42,7 +42,7 @@ def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
         arguments: Those of a scheduler that is named.
 
     Raises:
-        TypeError: If it is neither, or arguments are given that nobody takes.
+        TypeError: If it is neither, or arguments are given that it does not take.
         ValueError: If there is no scheduler of that name, or it changes trials, which no recording
             can answer to; or if it has Ray Tune's signatures and has run before, since there is no
             telling how it was constructed.
@@ -54,7 +54,8 @@ def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
         )
     if arguments and not isinstance(given, str):
         raise TypeError(
-            f"arguments must come with the name of a scheduler, got {sorted(arguments)}; give them to the scheduler itself"
+            f"arguments must come with the name of a scheduler, got {sorted(arguments)}; give "
+            f"them to the scheduler itself"
         )
     if scheduler.changes_trials or getattr(scheduler, "needs_population", False):
         raise ValueError(cannot_be_replayed(scheduler))
@@ -65,7 +66,8 @@ def _copy_of(scheduler: Scheduler) -> Scheduler:
     """Return an equal scheduler that has seen nothing."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
         raise ValueError(
-            f"scheduler must not have run before, got {scheduler.adapted!r}, which has; construct another one"
+            f"scheduler must not have run before, got {scheduler.adapted!r}, which has; "
+            f"construct another one"
         )
     if isinstance(scheduler.experiment, NoExperiment):
         return copy.deepcopy(scheduler)
@@ -78,7 +80,7 @@ def _copy_of(scheduler: Scheduler) -> Scheduler:
 def objective_for(
     scheduler: Scheduler, recording: Recording, metric: str | None, mode: str | None
 ) -> Objective:
-    """Return what counts as quality: what is given here, what the scheduler names, or what the recorded experiment optimised.
+    """Return metric and mode: those given, the scheduler's, or those of the recorded experiment.
 
     Raises:
         ValueError: If metric or mode are nowhere named, or named twice and differently.
@@ -86,7 +88,8 @@ def objective_for(
     for what, given, own in (("metric", metric, scheduler.metric), ("mode", mode, scheduler.mode)):
         if given and own and given != own:
             raise ValueError(
-                f"{what} must be given once, got {given!r} here and {own!r} in {type(scheduler).__name__}; leave one out"
+                f"{what} must be given once, got {given!r} here and {own!r} in "
+                f"{type(scheduler).__name__}; leave one out"
             )
     name = metric or scheduler.metric or recording.metric
     if not name:
@@ -105,7 +108,8 @@ def objective_for(
     if direction is None:
         told = ", ".join(repr(metric) for metric, _ in recording.several) or repr(recording.metric)
         raise ValueError(
-            f"mode must be given with metric={name!r}, got None; the recorded experiment optimised {told}"
+            f"mode must be given with metric={name!r}, got None; the recorded experiment "
+            f"optimised {told}"
         )
     return Objective(name, check_mode(direction))
 
@@ -170,7 +174,7 @@ def what_if(
     mode: str | None = None,
     **arguments: Any,
 ) -> WhatIf | WhatIfComparison:
-    """Return what another scheduler would have made of a recorded experiment: time saved, and quality lost.
+    """Estimate how a recorded experiment would have gone under another scheduler.
 
     The recorded trials run once more on a virtual clock, in the order in which they were created:
     each reports what it reported then, and takes as long as it took, until the scheduler stops or
@@ -212,10 +216,13 @@ def what_if(
         >>> results = tune.Tuner(
         ...     train,
         ...     param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
-        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=tune.create_scheduler("fifo")),
+        ...     tune_config=tune.TuneConfig(
+        ...         metric="loss", mode="min", scheduler=tune.create_scheduler("fifo")
+        ...     ),
         ...     run_config=tune.RunConfig(storage_path=getfixture("tmp_path"), verbose=0),
         ... ).fit()
-        >>> answer = tune.what_if(results.experiment_path, "asha", slots=1, max_t=9, reduction_factor=3)
+        >>> asha = tune.create_scheduler("asha", max_t=9, reduction_factor=3)
+        >>> answer = tune.what_if(results.experiment_path, asha, slots=1)
         >>> answer.replayed.num_iterations, answer.regret, round(answer.saved_share, 2)
         (12, 0.0, 0.67)
     """
@@ -223,7 +230,8 @@ def what_if(
         if not scheduler or arguments:
             told = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
             raise ValueError(
-                f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first"
+                f"scheduler must hold one scheduler at least, each with its own arguments, got "
+                f"{told}; construct them first"
             )
         scheduler_copies = {str(name): fresh_scheduler(one, {}) for name, one in scheduler.items()}
         recording = read_recording(_grid(path_or_grid))
@@ -341,26 +349,44 @@ def _caveats(
         sum(one.is_cut for one in outcomes),
         sum(one.ending is ReplayEnding.RAN_OUT for one in outcomes),
     )
-    beyond = f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was recorded of them"
+    beyond = (
+        f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was "
+        f"recorded of them"
+    )
     if num_run_out > _MAJORITY * len(outcomes):
-        yield f"{beyond}, so that this says little about the scheduler; record the experiment with FIFOScheduler to ask about it"
+        yield (
+            f"{beyond}, so that this says little about the scheduler; record the experiment "
+            f"with FIFOScheduler to ask about it"
+        )
     elif num_run_out:
         yield f"{beyond}: it would take longer than this, and might find something better"
     elif num_cut:
         yield (
-            f"{num_cut} of {len(outcomes)} curves were cut short when they were recorded; the scheduler does not ask for more of them, but "
-            "in full one of them might have been better than the best recorded, and more quality be lost than it seems"
+            f"{num_cut} of {len(outcomes)} curves were cut short when they were recorded; the "
+            f"scheduler does not ask for more of them, but "
+            "in full one of them might have been better than the best recorded, and more quality "
+            "be lost than it seems"
         )
     if supposes_saves:
         yield (
-            "the recorded trials saved no checkpoints, without which they cannot be paused: it is supposed that they save when they are "
+            "the recorded trials saved no checkpoints, without which they cannot be paused: it "
+            "is supposed that they save when they are "
             "asked to, for nothing; a real run would refuse"
         )
     if recording.is_inline:
-        yield "the recorded trials shared one process, in which one trained at a time; so they do here, unless slots are given"
+        yield (
+            "the recorded trials shared one process, in which one trained at a time; so they "
+            "do here, unless slots are given"
+        )
     if drift is not None and drift > _REPORTED_TIME:
-        yield f"the results tell {drift + 1:.3g} times as much time as really passed; what is told here is what they tell"
+        yield (
+            f"the results tell {drift + 1:.3g} times as much time as really passed; what is "
+            f"told here is what they tell"
+        )
     elif drift is not None and abs(drift) > _NOTABLE_DRIFT:
         more = "more" if drift > 0 else "less"
-        yield f"the virtual clock takes {abs(drift):.0%} {more} for the experiment in full than it really took; compare times with care"
+        yield (
+            f"the virtual clock takes {abs(drift):.0%} {more} for the experiment in full than "
+            f"it really took; compare times with care"
+        )
     yield from recording.caveats

@@ -115,7 +115,10 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
 
 
 def _joined(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Return curves as one line with gaps between them, which is drawn many times faster than as many lines."""
+    """Return curves as one trace with gaps between them.
+
+    Plotly draws this many times faster than one trace for each curve.
+    """
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
@@ -123,7 +126,7 @@ def _joined(curves: Sequence[Curve]) -> dict[str, Any]:
     for curve in curves:
         name, before = label(curve.trial_id), -math.inf
         for place, value in zip(curve.xs, curve.values, strict=True):
-            if place < before:  # gone on from a checkpoint further back
+            if place < before:  # continues from an earlier checkpoint
                 _gap(xs, ys, texts, sizes)
             xs.append(place)
             ys.append(value if math.isfinite(value) else None)

@@ -20,7 +20,9 @@ _T = TypeVar("_T")
 
 
 def spread(items: Sequence[_T], count: int) -> list[_T]:
-    """Return so many items, evenly spread, the first and the last among them; all where there are no more.
+    """Return `count` evenly spaced items, including the first and the last.
+
+    All items are returned if there are no more than that.
 
     Example:
         >>> spread(range(10), 4)
@@ -34,7 +36,9 @@ def spread(items: Sequence[_T], count: int) -> list[_T]:
 
 
 def shown_trials(source: Source, max_trials: int) -> list[Trial]:
-    """Return the trials that are drawn, in the order of their creation: the better half of the places goes to the best of them.
+    """Return the trials that are drawn, in the order of their creation.
+
+    Half of the places go to the best trials.
 
     Args:
         source: The trials.
@@ -55,7 +59,9 @@ def shown_trials(source: Source, max_trials: int) -> list[Trial]:
 
 
 def shown_places(values: Sequence[float], max_points: int) -> list[int]:
-    """Return the places of the points that are drawn, in order: first, last, smallest, largest, and as many evenly between them.
+    """Return the indices of the points that are drawn, in ascending order.
+
+    They are the first, last, smallest and largest point, and others evenly spaced between them.
 
     Example:
         >>> shown_places([5.0, 4.0, 9.0, 3.0, 2.0, 1.0, 1.5, 1.6], 5)

@@ -46,7 +46,7 @@ class HistoryStep:
 
 
 def history_over_time(source: Source) -> list[HistoryStep]:
-    """Return the results that were better than all before them, and behind them the end of the experiment with the best one.
+    """Return the results that improved on all earlier ones, and a last step at the end of the run.
 
     Raises:
         ValueError: If the experiment has no metric and no other one is named.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+MAX_BARS: Final = 20
 _MAX_IMPORTANCE_TRIALS: Final = 1000
 
 
@@ -51,8 +52,8 @@ def param_importances(
     )
 
 
-def importance_figure(importances: Importances, max_shown: int = 20) -> go.Figure:
-    """Return a bar for each parameter, the most important one on top, with its standard error where there is one.
+def importance_figure(importances: Importances, max_shown: int = MAX_BARS) -> go.Figure:
+    """Return a bar for each parameter, the most important on top, with its standard error if known.
 
     Args:
         importances: What to draw.

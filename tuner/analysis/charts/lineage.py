@@ -1,4 +1,4 @@
-"""Populations: exploits between members and the hyperparameter schedules that result, as data and as charts."""
+"""Lineage of a population and the hyperparameter schedules that result from its exploits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class ScheduleStep:
 
 
 def lineage(source: Source) -> list[LineageSegment]:
-    """Return what each trial trained between exploits, in the order of the trials; empty where there were no exploits."""
+    """Return what each trial trained between exploits, in the order of the trials.
+
+    Empty if there were no exploits.
+    """
     trials = {trial.trial_id: trial for trial in source.trials}
     if not any(trial.grafts for trial in source.trials):
         return []
@@ -87,7 +90,10 @@ def lineage(source: Source) -> list[LineageSegment]:
 
 
 def schedules(source: Source) -> list[ScheduleStep]:
-    """Return the schedule of each trial, in the order of the trials and of the iterations; empty where there were no exploits."""
+    """Return the schedule of each trial, ordered by trial and iteration.
+
+    Empty if there were no exploits.
+    """
     trials = {trial.trial_id: trial for trial in source.trials}
     if not any(trial.grafts for trial in source.trials):
         return []
@@ -116,7 +122,7 @@ def _schedule(
 
 
 def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial, int, int]]:
-    """Yield what has led to where a trial is, the latest first: who trained, behind how many exploits, and up to which iteration."""
+    """Yield a trial's ancestry, latest first: trial, its number of exploits, and last iteration."""
     branch, last = len(trial.grafts), trial.iteration
     while True:
         yield trial, branch, last
@@ -166,7 +172,7 @@ MAX_MEMBERS: Final = 60
 
 
 def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleStep]) -> go.Figure:
-    """Return a line for each member of a population over its iterations, and where it went on from another one's checkpoint.
+    """Return a line for each member over its iterations, with the exploits between members.
 
     Args:
         segments: What was trained between exploits; of more than 60 members, those that the best
@@ -231,7 +237,7 @@ def _add_segments(
     name: str,
     line: dict[str, Any],
 ) -> None:
-    """Add a line for each stretch: who trained, from which iteration, to which one, and with what."""
+    """Add a line for each segment, given as trial, first iteration, last iteration and config."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
@@ -266,7 +272,10 @@ def _add_exploits(
         ys += [rows[segment.donor_id or ""], place, None]
         texts += [
             "",
-            f"{label(segment.trial_id)} from {label(segment.donor_id)}<br>{config_text(segment.config)}",
+            (
+                f"{label(segment.trial_id)} from "
+                f"{label(segment.donor_id)}<br>{config_text(segment.config)}"
+            ),
             "",
         ]
     sizes = [0, 7, 0] * len(segments)
@@ -284,7 +293,7 @@ def _add_exploits(
 
 
 def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
-    """Return a chart for each hyperparameter that changed: its value over the iterations, along the ancestry of each trial.
+    """Return a chart for each hyperparameter that changed, along the ancestry of each trial.
 
     Args:
         steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are

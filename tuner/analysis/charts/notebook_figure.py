@@ -1,4 +1,7 @@
-"""A Plotly figure that a notebook shows whether or not nbformat is installed; imports Plotly, so it is imported where a chart is drawn."""
+"""Plotly figure that notebooks show with or without nbformat.
+
+Imports Plotly, so it is imported only where a chart is drawn.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +21,6 @@ class NotebookFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
 
     def _ipython_display_(self) -> None:
         if importlib.util.find_spec("nbformat") is None:
-            raise NotImplementedError  # IPython then takes the figure's MIME bundle, which needs no nbformat
+            # IPython then takes the figure's MIME bundle, which needs no nbformat.
+            raise NotImplementedError
         super()._ipython_display_()

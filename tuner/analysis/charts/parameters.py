@@ -1,4 +1,4 @@
-"""Parameters against the metric: as data, as parallel coordinates, and as one chart per parameter."""
+"""Parameters against the metric: parallel coordinates, and one chart per parameter."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Axis:
     marks: Sequence[float] = ()
 
     def place(self, value: Any) -> float | None:
-        """Return where a value lies between the ends of the axis, 0 to 1; None where it is none of the axis."""
+        """Return the position of a value on the axis, from 0 to 1; None if it is not on it."""
         if self.scale == "category":
             text = as_text(value)
             known = text if text in self.categories else OTHERS
@@ -117,14 +117,14 @@ class TrialPoint:
 
 
 def as_text(value: Any) -> str:
-    """Return the name of a category: a text as it is, lists as they are written, objects by their description."""
+    """Return the name of a category: strings as they are, other values by their description."""
     if isinstance(value, str):
         return value
     return value.text if isinstance(value, Opaque) else describe(value)
 
 
 def axes(source: Source) -> list[Axis]:
-    """Return the parameters that differ between the trials, in the order in which they first appear.
+    """Return the parameters that differ between trials, in order of first appearance.
 
     A parameter that some trials lack is one of them. Numbers are laid out on that scale, linear or
     logarithmic, on which they lie more evenly; what is not a finite number makes the parameter one
@@ -196,7 +196,9 @@ _MAX_COLUMNS = 3
 def coordinates_figure(
     trials: Sequence[TrialPoint], axes: Sequence[Axis], metric: str, mode: Mode
 ) -> go.Figure:
-    """Return a line for each trial that has a finite value, over an axis for each parameter and one for the metric.
+    """Return parallel coordinates: a line per trial over its parameters and the metric.
+
+    Trials without a finite value are left out.
 
     Drawn in vectors, so that it prints and needs no WebGL; the legend hides and shows the best
     tenth and the others.
@@ -305,7 +307,10 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
 
 
 def _ticks(axis: Axis) -> list[tuple[float, str]]:
-    """Return where numbers or categories are written beside an axis: round ones, and the ends where there is room for them."""
+    """Return positions and texts of an axis's ticks.
+
+    Ticks are round numbers, and the ends of the axis where there is room for them.
+    """
     if axis.scale == "category":
         return [(axis.place(name) or 0.0, label(name, 16)) for name in axis.categories]
     inner = axis.marks or _round_ticks(axis)

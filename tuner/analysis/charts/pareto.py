@@ -67,7 +67,8 @@ def checked_objectives(
         metrics = list(known_modes)
         if len(metrics) < 2:  # noqa: PLR2004  (a trade-off)
             raise ValueError(
-                "metrics must be given, as the experiment does not have several objectives; pass at least two, and their modes"
+                "metrics must be given, as the experiment does not have several objectives; pass "
+                "at least two, and their modes"
             )
     chosen = [known_modes.get(metric) for metric in metrics] if modes is None else list(modes)
     if (
@@ -77,7 +78,8 @@ def checked_objectives(
         or len(chosen) != len(metrics)
     ):
         raise ValueError(
-            f"metrics must be at least two different ones with a mode for each, got {metrics!r} and {modes!r}"
+            f"metrics must be at least two different ones with a mode for each, got {metrics!r} "
+            f"and {modes!r}"
         )
     reported = {name for trial in source.trials for name in trial.summary}
     for metric in metrics:
@@ -90,7 +92,7 @@ def checked_objectives(
 
 
 def pareto(source: Source, objectives: Objectives) -> list[ParetoPoint]:
-    """Return the trials that have a finite last value of all metrics, in the order of their creation.
+    """Return the trials with a finite last value of every metric, in the order of creation.
 
     Args:
         source: The experiment.
@@ -112,7 +114,9 @@ _MAX_COLUMNS: Final = 2
 
 
 def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.Figure:
-    """Return all trials in the plane of each pair of metrics; those that nothing beats stand out, joined by a line where the pair is all.
+    """Return all trials in the plane of each pair of metrics, with the Pareto front highlighted.
+
+    With two metrics, a line joins the trials of the front.
 
     Args:
         points: The trials.

@@ -36,7 +36,9 @@ Over = Literal["time", "trials"]
 
 @final
 class PlotData:
-    """What each chart of `ResultGrid.plot` shows, under the same names, as data frames; ``docs/tables.md`` tells their columns.
+    """Data of each chart of `ResultGrid.plot` as data frames, under the same names.
+
+    ``docs/tables.md`` documents their columns.
 
     Wherever a metric is left out that of the `TuneConfig` counts, in its direction.
 
@@ -63,7 +65,7 @@ class PlotData:
         max_trials: int | None = None,
         max_points: int | None = None,
     ) -> pd.DataFrame:
-        """Return a row for each point of each learning curve; nothing is thinned unless a limit is given.
+        """Return a row for each point of each learning curve, downsampled only if a limit is given.
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one.
@@ -98,7 +100,11 @@ class PlotData:
     def parallel_coordinates(
         self, metric: str | None = None, mode: Mode | None = None
     ) -> pd.DataFrame:
-        """Return a row for each trial: ``trial_id``, ``state``, ``value``, ``is_best``, and what differs as ``config/...``."""
+        """Return a row for each trial with the parameters that differ between trials.
+
+        Columns ``trial_id``, ``state``, ``value``, ``is_best``, and the parameters as
+        ``config/...``.
+        """
         rows = [
             {
                 "trial_id": one.trial_id,
@@ -118,7 +124,9 @@ class PlotData:
         metric: str | None = None,
         mode: Mode | None = None,
     ) -> pd.DataFrame:
-        """Return a row for each trial and parameter: ``parameter``, ``setting``, ``trial_id``, ``state``, ``value``, ``is_best``.
+        """Return a row for each trial and parameter.
+
+        Columns ``parameter``, ``setting``, ``trial_id``, ``state``, ``value`` and ``is_best``.
 
         Args:
             params: Which parameters, flattened; None for all that differ.
@@ -153,7 +161,9 @@ class PlotData:
         evaluator: Evaluator = "ped_anova",
         iteration: At = "common",
     ) -> pd.DataFrame:
-        """Return how much each parameter mattered, in descending order; see `ResultGrid.get_param_importances` for the arguments.
+        """Return the importance of each parameter, in descending order.
+
+        See `ResultGrid.get_param_importances` for the arguments.
 
         Returns:
             Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of
@@ -196,7 +206,9 @@ class PlotData:
         return _records(steps, ["time_s", "trial_number", "trial_id", "value", "best"])
 
     def rungs(self) -> pd.DataFrame:
-        """Return a row for each trial at each rung, see `RungEntry`; its outcome is the column ``fate``.
+        """Return a row for each trial at each rung; its outcome is the column ``fate``.
+
+        See `RungEntry` for the columns.
 
         Empty where no scheduler compared trials at rungs.
         """
@@ -207,15 +219,24 @@ class PlotData:
         return _frame(rows, ["fate" if name == "outcome" else name for name in _RUNG_FIELDS])
 
     def lineage(self) -> pd.DataFrame:
-        """Return a row for each stretch of training between two exploits, see `LineageSegment` for the columns; empty without exploits."""
+        """Return a row for each segment of training between two exploits; empty without exploits.
+
+        See `LineageSegment` for the columns.
+        """
         return _with_config(lineage(self._source), _SEGMENT_COLUMNS)
 
     def schedules(self) -> pd.DataFrame:
-        """Return a row for each step of each trial's schedule, see `ScheduleStep` for the columns; empty without exploits."""
+        """Return a row for each step of each trial's schedule; empty without exploits.
+
+        See `ScheduleStep` for the columns.
+        """
         return _with_config(schedules(self._source), _STEP_COLUMNS)
 
     def slots(self) -> pd.DataFrame:
-        """Return a row for each run of a trial, see `RunInterval` for the columns; empty without a journal."""
+        """Return a row for each run of a trial; empty without a journal.
+
+        See `RunInterval` for the columns.
+        """
         return _records(
             run_intervals(self._source),
             ["slot", "trial_id", "attempt", "start_s", "end_s", "state"],
@@ -224,7 +245,9 @@ class PlotData:
     def pareto(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
     ) -> pd.DataFrame:
-        """Return a row for each trial that has all metrics: ``trial_id``, ``state``, the metrics, ``is_on_front``.
+        """Return a row for each trial that reported all metrics.
+
+        Columns ``trial_id``, ``state``, the metrics, and ``is_on_front``.
 
         Args:
             metrics: At least two metrics; None for all objectives of the experiment.
@@ -294,12 +317,13 @@ def check_over(over: str) -> Over:
     if over in ("time", "trials"):
         return cast("Over", over)
     raise ValueError(
-        f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by which one"
+        f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by "
+        f"which one"
     )
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows as a table, in which states are one word each, as endings are in every other table."""
+    """Return the rows as a data frame, with states written with underscores as in other tables."""
     words = [
         {**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows
     ]
@@ -344,7 +368,8 @@ class Plots:
         >>> def train(config):
         ...     tune.report({"loss": config["x"] ** 2})
         >>> run_config = tune.RunConfig(verbose=0, storage_path=getfixture("tmp_path"))
-        >>> grid = tune.Tuner(train, param_space={"x": tune.grid_search([3, 1])}, run_config=run_config).fit()
+        >>> space = {"x": tune.grid_search([3, 1])}
+        >>> grid = tune.Tuner(train, param_space=space, run_config=run_config).fit()
         >>> figure = grid.plot.slice(metric="loss", mode="min")
         >>> figure.layout.xaxis.title.text, list(figure.data[1].x), list(figure.data[1].y)
         ('x', [1], [1.0])
@@ -361,14 +386,18 @@ class Plots:
             for name in names
         }
         rows = "".join(
-            f'<tr><td style="text-align:left"><code>.{name}()</code></td><td style="text-align:left">{escape(text)}</td></tr>'
+            f'<tr><td style="text-align:left"><code>.{name}()</code></td><td '
+            f'style="text-align:left">{escape(text)}</td></tr>'
             for name, text in said.items()
         )
         objectives = (
             ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives)
             or "no metric"
         )
-        return f"<div><p>Charts of {len(self._source.trials)} trials by {escape(objectives)}</p><table>{rows}</table></div>"
+        return (
+            f"<div><p>Charts of {len(self._source.trials)} trials by "
+            f"{escape(objectives)}</p><table>{rows}</table></div>"
+        )
 
     @property
     def data(self) -> PlotData:
@@ -408,7 +437,9 @@ class Plots:
         metric: str | None = None,
         mode: Mode | None = None,
     ) -> go.Figure:
-        """Draw a line for each trial over its parameters and its last value of the metric; of more than 1,000 trials so many.
+        """Draw a line for each trial over its parameters and its last value of the metric.
+
+        At most 1,000 trials are drawn.
 
         Args:
             params: Which parameters, flattened; None for those that differ, the ten most important
@@ -456,7 +487,9 @@ class Plots:
         evaluator: Evaluator = "ped_anova",
         iteration: At = "common",
     ) -> go.Figure:
-        """Draw how much each parameter mattered; see `ResultGrid.get_param_importances` for the arguments and what is raised.
+        """Draw the importance of each parameter.
+
+        See `ResultGrid.get_param_importances` for the arguments and the errors.
 
         The thin lines are one standard error to either side, by a bootstrap over the trials; only
         PED-ANOVA has them.
@@ -486,27 +519,33 @@ class Plots:
         return history_figure(steps, *source.objective, is_over_time=is_over_time)
 
     def rungs(self) -> go.Figure:
-        """Draw who stood at which rung of which bracket, and who went on; empty where no scheduler compared trials at rungs."""
+        """Draw which trials reached which rung of which bracket, and which were promoted.
+
+        Empty if no scheduler compared trials at rungs.
+        """
         return rungs_figure(
             rungs(self._source), self._source.metric, self._source.mode, self._best_id
         )
 
     def lineage(self) -> go.Figure:
-        """Draw who went on from whose checkpoint; empty where nobody did."""
+        """Draw which trials exploited which others; empty if none did."""
         return lineage_figure(lineage(self._source), schedules(self._source))
 
     def schedules(self) -> go.Figure:
-        """Draw each hyperparameter over the iterations, along the ancestry of each trial; empty where nobody has ancestors."""
+        """Draw each hyperparameter over the iterations, along each trial's ancestry.
+
+        Empty if no trial exploited another one.
+        """
         return schedules_figure(schedules(self._source))
 
     def slots(self) -> go.Figure:
-        """Draw which trial ran when, laid out over as many slots as ran at once; empty without a journal."""
+        """Draw which trial ran when, laid out on slots; empty without a journal."""
         return slots_figure(run_intervals(self._source), self._best_id)
 
     def pareto(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
     ) -> go.Figure:
-        """Draw the trials in the plane of two metrics, a plane for each pair of more, and those that no other trial beats in all of them.
+        """Draw the trials in the plane of each pair of metrics, with the Pareto front highlighted.
 
         Args:
             metrics: At least two metrics, whose last values count; None for all objectives of the
@@ -543,7 +582,8 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
         unknown = [name for name in params if name not in found]
         if unknown:
             raise ValueError(
-                f"params must be parameters that differ between trials, {sorted(found)}, got {unknown[0]!r}; name one of them"
+                f"params must be parameters that differ between trials, {sorted(found)}, got "
+                f"{unknown[0]!r}; name one of them"
             )
         return [found[name] for name in params]
     if len(found) <= max_axes:

@@ -1,4 +1,4 @@
-"""Rungs and brackets: which trials were compared, stopped and promoted there, as data and as a chart."""
+"""Rungs and brackets: where trials were compared, stopped and promoted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class _RungDecisions:
 
 
 def rungs(source: Source) -> list[RungEntry]:
-    """Return who stood at which rung, by bracket, level and trial; empty where no scheduler compared trials at rungs.
+    """Return the trials at each rung, ordered by bracket, level and trial.
+
+    Empty if no scheduler compared trials at rungs.
 
     What was decided is taken from the journal with its numbers. Where nothing was decided since the
     trial simply went on, the value is that of the first result at the level; if levels are counted
@@ -182,7 +184,7 @@ def _with_decisions(
 
 
 def _merged_numbers(decisions: Iterable[TimedDecision]) -> Mapping[str, float]:
-    """Return the numbers of all that was decided about one trial at one rung, later ones in the place of earlier ones."""
+    """Return the numbers of all decisions about a trial at a rung, later ones replacing earlier."""
     return {
         name: number
         for decision in decisions
@@ -206,7 +208,9 @@ _OUTCOME_COLORS: Final = {
 def rungs_figure(
     entries: Sequence[RungEntry], metric: str | None, mode: str | None, best_id: str | None = None
 ) -> go.Figure:
-    """Return a chart for each bracket: a column for each rung, with a dot for each trial, and how many came and went on above it.
+    """Return a chart for each bracket: a column per rung, a dot per trial.
+
+    Above each rung stands how many trials came and how many went on.
 
     Args:
         entries: Who stood where; of more than 6 brackets, those with the most trials are drawn.
@@ -258,7 +262,7 @@ def rungs_figure(
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """One of several charts in a figure: its row, its column, and its number, all counted from 1."""
+    """One of several charts in a figure: row, column and number, all counted from 1."""
 
     row: int
     column: int
@@ -353,7 +357,7 @@ def _has_legend_entry(figure: go.Figure, name: str) -> bool:
 
 
 def _jitter(place: int) -> float:
-    """Return an offset that spreads dots of one column evenly: the golden ratio never lets two neighbours meet."""
+    """Return an offset that spreads the dots of a column evenly, by the golden ratio."""
     return 0.56 * ((place * 0.618034) % 1 - 0.5)
 
 

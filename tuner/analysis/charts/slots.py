@@ -48,7 +48,7 @@ class RunInterval:
 
 
 def run_intervals(source: Source) -> list[RunInterval]:
-    """Return the runs of all trials, in the order of their beginnings; empty where there is no journal."""
+    """Return the runs of all trials, ordered by their start; empty without a journal."""
     last = {attempt.trial_id: attempt.attempt for attempt in source.timeline.attempts}
     ends = {trial.trial_id: state_of(trial) for trial in source.trials}
     free: list[int] = []
@@ -82,12 +82,15 @@ def _state_of(attempt: TimedAttempt, end: str) -> str:
     return end if end and end not in ("pending", "paused") else "interrupted"
 
 
+_NUM_TALL_ROWS: Final = 4
 _MAX_BARS: Final = 3000
 """More runs than this are drawn as lines, which tell nothing when they are pointed at."""
 
 
 def slots_figure(run_intervals: Sequence[RunInterval], best_id: str | None = None) -> go.Figure:
-    """Return a row for each slot with what ran there, coloured by how it ended; the best trial has a frame.
+    """Return a row for each slot with the runs on it, coloured by how they ended.
+
+    The best trial has a frame.
 
     Args:
         run_intervals: The runs.
@@ -95,7 +98,8 @@ def slots_figure(run_intervals: Sequence[RunInterval], best_id: str | None = Non
     """
     num_slots = 1 + max((interval.slot for interval in run_intervals), default=0)
     unit, name = time_axis(max((interval.end_s for interval in run_intervals), default=0.0))
-    figure = new_figure(min(900, 130 + max(30, 26 if num_slots > 4 else 40) * num_slots))  # noqa: PLR2004  (few are drawn higher)
+    row_height = 30 if num_slots > _NUM_TALL_ROWS else 40
+    figure = new_figure(min(900, 130 + row_height * num_slots))
     is_few = len(run_intervals) <= _MAX_BARS
     for state in sorted(
         {interval.state for interval in run_intervals}, key=list(STATE_COLORS).index
@@ -126,7 +130,8 @@ def _add_bars(
     best_id: str | None,
 ) -> None:
     texts = [
-        f"{label(interval.trial_id)}, run {interval.attempt}: {state}<br>{seconds(interval.end_s - interval.start_s)}"
+        f"{label(interval.trial_id)}, run {interval.attempt}: "
+        f"{state}<br>{seconds(interval.end_s - interval.start_s)}"
         for interval in run_intervals
     ]
     figure.add_bar(

@@ -20,7 +20,9 @@ from .timeline import Timeline
 
 @final
 class Source:
-    """The trials of an experiment, their results, and its journal, which is read when it is first asked for.
+    """Trials of an experiment, their results and its timeline; the source of every chart.
+
+    The journal is read when the timeline is first needed.
 
     Args:
         trials: The trials, in the order of their creation.
@@ -87,7 +89,7 @@ class Source:
         return objective_of(self.metric, self.mode, self.several)
 
     def value_of(self, trial: Trial, metric: str | None = None) -> float:
-        """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
+        """Return a trial's last value of the metric, or of another one; NaN if it has none."""
         return value_of(
             trial,
             self.rows,
@@ -96,18 +98,21 @@ class Source:
         )
 
     def config_of(self, trial: Trial) -> Mapping[str, Any]:
-        """Return the flattened configuration in force at a trial's last value of the metric, without a metric at its last result."""
+        """Return the flattened configuration in force at a trial's last value of the metric.
+
+        Without a metric it is the configuration at its last result.
+        """
         if trial.trial_id not in self._configs:
             self._configs[trial.trial_id] = flatten(config_of(trial, self.rows, self.metric))
         return self._configs[trial.trial_id]
 
     @functools.cached_property
     def best(self) -> Trial | None:
-        """The trial with the best last value, the first of equal ones, as by `ResultGrid.get_best_result`; None where there is none."""
+        """The trial with the best last value, as by `get_best_result`; None without one."""
         return next(iter(self.ranked()), None) if self.mode else None
 
     def ranked(self) -> list[Trial]:
-        """Return the trials that have a finite value, the best first; equal ones in the order of their creation."""
+        """Return the trials that have a finite value, best first; ties in the order of creation."""
         if self.metric is None or self.mode is None:
             return [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
         return [
@@ -118,7 +123,7 @@ class Source:
 
 
 def state_of(trial: Trial) -> str:
-    """Return where a trial stands, in the words of the charts: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"`` ..."""
+    """Return a trial's state in the words of the charts, e.g. ``"stopped early"``."""
     if trial.status is Status.ERROR:
         return str(TerminationReason.FAILED)
     return str(trial.ending) if trial.ending else trial.status.lower()

@@ -1,4 +1,7 @@
-"""How all charts look: colours that hold on light and on dark paper, one typeface, little ink for everything that is no data."""
+"""Style of all charts: colours, fonts, axes, ticks and number formats.
+
+The colours are readable on light and dark backgrounds.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ STATE_COLORS: Final[Mapping[str, str]] = {
 }
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_MAX_TICKS: Final = 6
 _WIDE: Final = 100.0
 _DECADE: Final = 10.0
 MAX_TEXT: Final = 40
@@ -118,7 +122,7 @@ def new_figure(height: int = 380, **layout: Any) -> go.Figure:
 
 
 def label(value: Any, max_length: int = MAX_TEXT) -> str:
-    """Return a user's text or value so that Plotly shows it as it is: in one line, cut, and without meaning as markup.
+    """Return text or a value as one line that Plotly shows literally, cut to `max_length`.
 
     Example:
         >>> label("<b>bold</b>"), label(0.000123456789), label([64, 64])
@@ -142,7 +146,9 @@ def drawn(values: Sequence[float]) -> list[float | None]:
 def metric_axis(
     metric: str, mode: str | None, values: Sequence[float], *, is_short: bool = False
 ) -> dict[str, Any]:
-    """Return title and scale of an axis that shows a metric: logarithmic where it falls over more than two orders of magnitude.
+    """Return title and scale of an axis that shows a metric.
+
+    The scale is logarithmic if a minimised metric spans more than two orders of magnitude.
 
     Args:
         metric: Which metric.
@@ -159,7 +165,9 @@ def metric_axis(
 
 
 def offer_log_scale(figure: go.Figure, axes: Iterable[str], values: Sequence[float]) -> None:
-    """Note in a chart's ``layout.meta`` how its axes look on a logarithmic scale, for a switch; nothing where values span no decade.
+    """Record in ``layout.meta`` how axes look on a logarithmic scale, for the report's switch.
+
+    Nothing is recorded if the values span less than a decade.
 
     Args:
         figure: The chart.
@@ -210,7 +218,8 @@ def linear_ticks(low: float, high: float) -> list[float]:
     if not high > low:
         return [low]
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
-    step = next(width * power for width in (1, 2, 5, 10) if (high - low) / (width * power) <= 6)  # noqa: PLR2004  (ticks)
+    widths = (width * power for width in (1, 2, 5, 10))
+    step = next(width for width in widths if (high - low) / width <= _MAX_TICKS)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{count * step:.10g}") for count in range(first, last + 1)]
 
@@ -222,7 +231,7 @@ def number(value: float) -> str:
         >>> number(0.00001), number(0.01), number(250000.0), number(3.0)
         ('1e-5', '0.01', '250000', '3')
     """
-    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"  # noqa: PLR2004  (four digits are enough below)
+    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"  # noqa: PLR2004
     mantissa, mark, power = text.partition("e")
     return f"{mantissa}e{int(power)}" if mark else text
 
@@ -237,7 +246,7 @@ def seconds(value: float | None) -> str:
     """Return a duration for people.
 
     Example:
-        >>> seconds(0.0042), seconds(4.25), seconds(75), seconds(3 * 3600 + 20 * 60), seconds(200_000)
+        >>> seconds(0.0042), seconds(4.25), seconds(75), seconds(12_000), seconds(200_000)
         ('4 ms', '4.2 s', '1 min 15 s', '3 h 20 min', '2 d 8 h')
     """
     if value is None or not math.isfinite(value):

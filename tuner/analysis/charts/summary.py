@@ -124,7 +124,10 @@ def summarize(source: Source) -> ExperimentSummary:
 
 
 def run_times(source: Source) -> dict[str, float]:
-    """Return how long each trial ran, in seconds, all attempts together; without a journal the training time that it reported."""
+    """Return how long each trial ran in seconds, all attempts together.
+
+    Without a journal this is the training time that it reported.
+    """
     if not source.timeline.attempts:
         return {trial.trial_id: _training_s(trial) for trial in source.trials}
     times = dict.fromkeys((trial.trial_id for trial in source.trials), 0.0)
@@ -134,7 +137,7 @@ def run_times(source: Source) -> dict[str, float]:
 
 
 def _training_s(trial: Trial) -> float:
-    """Return the training time up to where a trial is, in seconds, that of trials it descends from included."""
+    """Return a trial's training time in seconds, including that of the trials it descends from."""
     total = trial.last_result.get(TIME_TOTAL_S)
     return float(total) if is_number(total) and math.isfinite(total) else 0.0
 
@@ -198,7 +201,9 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Trials that failed for the same cause: the same exception at the same line of the user's code, see `cause_of`.
+    """Trials that failed for the same cause: the same exception at the same line of code.
+
+    See `cause_of`.
 
     Attributes:
         place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty where that is not

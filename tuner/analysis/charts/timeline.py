@@ -1,4 +1,4 @@
-"""Timeline of an experiment, read from its journal: attempts, decisions, improvements and reports."""
+"""Timeline of an experiment from its journal: attempts, decisions, improvements, reports."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Reports:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, level: float) -> tuple[float, float] | None:
-        """Return when a level of iterations was first reached, and the metric there; None if it was not."""
+        """Return when an iteration was first reached, and the metric there; None if it was not."""
         return next(
             (
                 (self.times_s[i], self.values[i])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tuner.analysis.charts.curves import curves_figure, learning_curves
 from tuner.analysis.charts.downsample import MAX_POINTS, MAX_TRIALS, spread
 from tuner.analysis.charts.history import history_figure, history_over_time, history_over_trials
-from tuner.analysis.charts.importance import importance_figure, param_importances
+from tuner.analysis.charts.importance import MAX_BARS, importance_figure, param_importances
 from tuner.analysis.charts.lineage import (
     MAX_MEMBERS,
     lineage,
@@ -63,7 +63,7 @@ class Chart:
 
 
 def charts(source: Source) -> Iterator[Chart]:
-    """Yield the charts of an experiment; those for which it has no matter at all, e.g. rungs, are not among them.
+    """Yield the charts of an experiment, without those that do not apply, e.g. rungs.
 
     Args:
         source: The experiment.
@@ -115,7 +115,7 @@ def _pareto(source: Source) -> Chart:
 
 
 def _thinned(points: Sequence[ParetoPoint]) -> tuple[list[ParetoPoint], str]:
-    """Return the points that are drawn, the front among them, and what is to be said about those that are not."""
+    """Return the points that are drawn, including the front, and a note about those left out."""
     shown = [point for point in points if point.is_on_front] + spread(
         [point for point in points if not point.is_on_front], _MAX_POINTS
     )
@@ -132,11 +132,13 @@ def _curves(source: Source) -> Chart:
     if len(source.trials) > MAX_TRIALS:
         half = MAX_TRIALS // 2
         notes.append(
-            f"Shows {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks."
+            f"Shows {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others "
+            f"spread evenly over the ranks."
         )
     if num_long:
         notes.append(
-            f"A curve with more than {MAX_POINTS} points ({num_long} here) is drawn from its first, last and extreme points and others "
+            f"A curve with more than {MAX_POINTS} points ({num_long} here) is drawn from its "
+            f"first, last and extreme points and others "
             "evenly spaced between them."
         )
     return Chart(
@@ -148,7 +150,7 @@ def _curves(source: Source) -> Chart:
 
 
 def _objective_note(source: Source) -> str:
-    """Return which of several objectives a chart of one metric shows; empty where there is but one."""
+    """Return which objective a chart shows; empty for a single objective."""
     return f"By {source.metric}, one of the objectives. " if source.several else ""
 
 
@@ -176,12 +178,18 @@ def _importance(source: Source, name: str = "importance") -> Chart:
     except (ImportError, ValueError) as error:
         return Chart(name, title, f"Not shown: {error}.", None)
     num_params, num_best = len(found.shares), num_best_of(found.num_trials)
-    more = f" Shows the first 20 of {num_params} parameters." if num_params > 20 else ""  # noqa: PLR2004  (of the figure)
-    compared = f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at iteration {found.iteration}"
+    more = (
+        f" Shows the first {MAX_BARS} of {num_params} parameters." if num_params > MAX_BARS else ""
+    )
+    compared = (
+        f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at "
+        f"iteration {found.iteration}"
+    )
     return Chart(
         name,
         title,
-        f"Compares {compared}: how differently each parameter is distributed among the best {num_best} (PED-ANOVA), ± its standard "
+        f"Compares {compared}: how differently each parameter is distributed among the best "
+        f"{num_best} (PED-ANOVA), ± its standard "
         f"error.{more}",
         importance_figure(found),
         is_wide=False,
@@ -206,7 +214,8 @@ def _parameters(source: Source) -> Iterator[Chart]:
     ]
     if len(source.trials) > len(lines):
         notes.append(
-            f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, with the best one."
+            f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, "
+            f"with the best one."
         )
     if len(every) > len(shown):
         notes.append(f"Shows the {len(shown)} most important of {len(every)} parameters.")
@@ -264,14 +273,17 @@ def _lineage(source: Source) -> Iterator[Chart]:
         more = (
             f" Shows {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
         )
-        note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
+        note = f"Vertical lines: a trial continues from another one's checkpoint.{more}"
         yield Chart("lineage", "Lineage", note, lineage_figure(segments, schedules(source)))
 
 
 def _schedules(source: Source) -> Iterator[Chart]:
     steps = schedules(source)
     if steps:
-        note = "Each line follows a trial back to where its training began, over all trials that it descends from."
+        note = (
+            "Each line follows a trial back to where its training began, over all trials that "
+            "it descends from."
+        )
         num_lines = len({step.trial_id for step in steps})
         if num_lines > MAX_MEMBERS:
             note += (
@@ -290,7 +302,10 @@ def _slots(source: Source) -> Iterator[Chart]:
     runs = run_intervals(source)
     if runs:
         best_id = source.best.trial_id if source.best and not source.several else None
-        note = f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} trials{'; the best one is framed' if best_id else ''}."
+        note = (
+            f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} "
+            f"trials{'; the best one is framed' if best_id else ''}."
+        )
         yield Chart("slots", "Which trial ran when", note, slots_figure(runs, best_id))
 
 
@@ -306,7 +321,10 @@ def _quality(source: Source) -> Iterator[Chart]:
         return
     objectives = ((TIME_TOTAL_S, "min"), (source.metric, source.mode))
     points = pareto(source, objectives)
-    note = "Training time and last value of each trial; the line joins those that no other one beats in both."
+    note = (
+        "Training time and last value of each trial; the line joins those that no other one "
+        "beats in both."
+    )
     shown, more = _thinned(points)
     yield Chart(
         "quality", "Quality against training time", note + more, pareto_figure(shown, objectives)

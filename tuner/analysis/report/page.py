@@ -80,7 +80,11 @@ def page(source: Source) -> str:
             failures_section(source),
             setup,
             "</div>\n</main>",
-            f"<footer>Made by tuner-hpo {THIS_RELEASE} on {date}; nothing in this file is loaded from elsewhere.</footer>",
+            (
+                f"<footer>Made by tuner-hpo {THIS_RELEASE} on {date}; nothing in this file is "
+                f"loaded "
+                f"from elsewhere.</footer>"
+            ),
             _data("figures", [_figure(chart) for chart in found if chart.figure is not None]),
             _data("looks", _LOOKS),
             _data("trials", trial_table(source)),
@@ -126,13 +130,19 @@ def _section(chart: Chart) -> str:
     note = f'<p class="note">{escape(chart.note)}</p>' if chart.note else ""
     if chart.figure is None:
         return f'<section id="{chart.name}"{kind}><h2>{escape(chart.title)}</h2>{note}</section>'
-    place = f'<div class="chart" id="chart-{chart.name}" style="min-width:{chart.min_width}px;height:{chart.figure.layout.height}px"></div>'
+    place = (
+        f'<div class="chart" id="chart-{chart.name}" '
+        f'style="min-width:{chart.min_width}px;height:{chart.figure.layout.height}px"></div>'
+    )
     heading = f"<h2>{escape(chart.title)}</h2>{_scale_switch(chart)}"
-    return f'<section id="{chart.name}"{kind}>{heading}{note}<div class="scroll">{place}</div></section>'
+    return (
+        f'<section id="{chart.name}"{kind}>{heading}{note}<div '
+        f'class="scroll">{place}</div></section>'
+    )
 
 
 def _scale_switch(chart: Chart) -> str:
-    """Return the button by which a chart changes between scales; nothing where its values span no decade."""
+    """Return the button that switches a chart's scale; empty if its values span no decade."""
     if chart.figure is None or not chart.figure.layout.meta:
         return ""
     return f'<button class="more scale" type="button" data-chart="chart-{chart.name}"></button>'
@@ -154,7 +164,10 @@ def _figure(chart: Chart) -> dict[str, Any]:
 
 
 def _data(name: str, value: Any) -> str:
-    """Return a value as an element that scripts read; no text in it can end the element, since it has no angle bracket."""
+    """Return a value as a JSON element for scripts.
+
+    Angle brackets are escaped, so no text in it can end the element.
+    """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""Sections of the report that are text and tables, as HTML; `trial_table` is the JSON of the sortable table."""
+"""Text and table sections of the report as HTML, and the JSON of its sortable table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def _best(source: Source, figures: ExperimentSummary) -> str:
     name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
     if figures.best_trial_id is None:
         return _cell(name, "none", "No trial has a finite value.")
-    more = f'last value of <a href="#best">{escape(figures.best_trial_id)}</a>{escape(_best_step(figures))}'
+    more = (
+        f"last value of <a "
+        f'href="#best">{escape(figures.best_trial_id)}</a>{escape(_best_step(figures))}'
+    )
     return _cell(name, escape(f"{figures.best_value:.6g}"), more, " best")
 
 
@@ -79,7 +82,8 @@ def _best_step(figures: ExperimentSummary) -> str:
 
 def _trials(figures: ExperimentSummary) -> str:
     states = "".join(
-        f'<span class="state" style="--dot:{STATE_COLORS.get(state, "#93a1b0")}">{count:,} {escape(state)}</span>'
+        f'<span class="state" style="--dot:{STATE_COLORS.get(state, "#93a1b0")}">{count:,} '
+        f"{escape(state)}</span>"
         for state, count in figures.num_by_state.items()
     )
     return _cell(
@@ -101,8 +105,10 @@ def _saved(figures: ExperimentSummary) -> str:
     if saving is None:
         return _cell("Saved by early stopping", "nothing", "No trial was stopped early.")
     more = (
-        f"Stopping {saving.num_trials:,} trial{'s' if saving.num_trials > 1 else ''} early saved about {saving.iterations:,} iterations "
-        f"({seconds(saving.time_s)}), compared with training to iteration {saving.full_iterations:,}."
+        f"Stopping {saving.num_trials:,} trial{'s' if saving.num_trials > 1 else ''} early saved "
+        f"about {saving.iterations:,} iterations "
+        f"({seconds(saving.time_s)}), compared with training to iteration "
+        f"{saving.full_iterations:,}."
     )
     return _cell("Saved by early stopping", f"{100 * saving.share:.0f} %", more)
 
@@ -120,22 +126,29 @@ def best_section(source: Source) -> str:
     step = figures.best_step
     copied = _copied(config_at(source.best, source.rows, step.row if step else None))
     note = (
-        f"<p class=note>The configuration with which it was best, at iteration {step.iteration}.</p>"
+        f"<p class=note>The configuration with which it was best, at iteration "
+        f"{step.iteration}.</p>"
         if step
         else ""
     )
-    return f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl class="params">{items}</dl></section>'
+    return (
+        f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl '
+        f'class="params">{items}</dl></section>'
+    )
 
 
 def _copied(config: Mapping[str, Any]) -> str:
-    """Return a button that copies a configuration as a Python dictionary, and that dictionary, which is not shown."""
+    """Return a button that copies a configuration, and the hidden Python dictionary it copies."""
     text = pprint.pformat(dict(config), sort_dicts=False, width=100)
-    button = '<button class="more copy" type="button" data-copy="best-config">Copy configuration</button>'
+    button = (
+        '<button class="more copy" type="button" data-copy="best-config">Copy '
+        "configuration</button>"
+    )
     return f'{button}<pre id="best-config" hidden>{escape(text)}</pre>'
 
 
 def front_section(source: Source) -> str:
-    """Return the trials on the Pareto front with their objectives and parameters; nothing where there is but one objective."""
+    """Return the Pareto front with objectives and parameters; empty for a single objective."""
     if not source.several:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
@@ -228,7 +241,10 @@ def _table(
         if lines
         else ""
     )
-    return f'<section id="{name}" class="wide"><h2>{title}</h2>{f"<p class=note>{escape(note)}</p>" if note else ""}{table}</section>'
+    return (
+        f'<section id="{name}" '
+        f'class="wide"><h2>{title}</h2>{f"<p class=note>{escape(note)}</p>" if note else ""}{table}</section>'
+    )
 
 
 def _kind(cell: str) -> str:
@@ -236,7 +252,7 @@ def _kind(cell: str) -> str:
 
 
 def short_text(value: Any, max_length: int = _MAX_TEXT) -> str:
-    """Return a value as it stands in tables: six digits of a number, and no more of a text than fits."""
+    """Return a value for a table cell: numbers with six digits, text cut to `max_length`."""
     text = f"{value:.6g}" if isinstance(value, float) else as_text(value)
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
@@ -255,14 +271,23 @@ def failures_section(source: Source) -> str:
     groups = failure_groups(source)
     num_failed = sum(len(group.trials) for group in groups)
     if not groups:
-        return '<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">No trial failed.</p></section>'
+        return (
+            '<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">No trial '
+            "failed.</p></section>"
+        )
     causes = "one cause" if len(groups) == 1 else f"{len(groups)} causes"
-    note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}, counted by exception and line of code."
+    note = (
+        f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}, counted by "
+        f"exception and line of code."
+    )
     if len(groups) > _MAX_GROUPS:
         note += f" The {_MAX_GROUPS} most frequent are shown."
     params = [axis.name for axis in axes(source)]
     blocks = "\n".join(_block(group, params) for group in groups[:_MAX_GROUPS])
-    return f'<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">{note}</p>\n{blocks}</section>'
+    return (
+        f'<section id="failed" class="wide"><h2>Failed trials</h2><p '
+        f'class="note">{note}</p>\n{blocks}</section>'
+    )
 
 
 def _block(group: FailureGroup, params: list[str]) -> str:
@@ -294,7 +319,10 @@ def _block(group: FailureGroup, params: list[str]) -> str:
             if len(group.traceback) <= _MAX_TRACEBACK
             else f"…{group.traceback[-_MAX_TRACEBACK:]}"
         )
-        traceback = f"<details><summary>Traceback of {escape(group.trials[0].trial_id)}</summary><pre>{escape(shown)}</pre></details>"
+        traceback = (
+            f"<details><summary>Traceback of "
+            f"{escape(group.trials[0].trial_id)}</summary><pre>{escape(shown)}</pre></details>"
+        )
     count = f"{num_trials:,} trial{'s' if num_trials > 1 else ''}"
     place = (
         f'<p class="note">at {escape(short_text(group.place, _MAX_ERROR))}</p>'
@@ -302,7 +330,8 @@ def _block(group: FailureGroup, params: list[str]) -> str:
         else ""
     )
     return (
-        f'<div class="failure"><h3><span class="count">{count}</span> {escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}'
+        f'<div class="failure"><h3><span class="count">{count}</span> '
+        f"{escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}"
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}</div>'
     )
 
@@ -315,7 +344,7 @@ _LONG: Final = ' class="long"'
 
 
 def setup_section(source: Source) -> str:
-    """Return searcher, scheduler, seed, space, versions and date of an experiment, and code that declares it again.
+    """Return how an experiment was declared and run, and code that declares it again.
 
     Empty where the directory does not tell, as that of another program.
     """
@@ -338,10 +367,14 @@ def setup_section(source: Source) -> str:
         as_code(declaration, () if is_changing else [trial.resources for trial in source.trials])
     )
     return (
-        f'<section id="setup" class="wide"><h2>How it was searched</h2><dl class="params setup">{items}</dl>'
-        '<details><summary>How to reproduce it</summary><p class="note">The same code with the same seed proposes the same '
-        "configurations. Whether training itself repeats is up to the training code: seed it with the seed of the trial's context.</p>"
-        f'<div class="code"><button class="more copy" type="button" data-copy="code">Copy code</button><pre id="code">{code}</pre></div>'
+        f'<section id="setup" class="wide"><h2>How it was searched</h2><dl class="params '
+        f'setup">{items}</dl>'
+        '<details><summary>How to reproduce it</summary><p class="note">The same code with the '
+        "same seed proposes the same "
+        "configurations. Whether training itself repeats is up to the training code: seed it "
+        "with the seed of the trial's context.</p>"
+        f'<div class="code"><button class="more copy" type="button" data-copy="code">Copy '
+        f'code</button><pre id="code">{code}</pre></div>'
         "</details></section>"
     )
 
@@ -457,7 +490,10 @@ def trial_table(source: Source) -> dict[str, Any]:
 
 
 def _metrics(source: Source) -> tuple[list[str], int]:
-    """Return the metrics that the table shows, and how many are the experiment's own, which come before others that trials reported."""
+    """Return the metrics of the table, and how many of them are the experiment's objectives.
+
+    The objectives come first.
+    """
     reported = dict.fromkeys(
         name for trial in source.trials for name in trial.summary if name not in AUTO_FILLED
     )
