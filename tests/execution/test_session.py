@@ -243,7 +243,7 @@ def test_none_is_no_report(tmp_path):
 
 
 def test_anything_else_that_is_returned_is_ignored_with_a_warning(tmp_path):
-    with pytest.warns(UserWarning, match="returned a object, which is no result"):
+    with pytest.warns(UserWarning, match="returned a object, which is not a result"):
         script = converse(lambda config: object(), tmp_path)
     assert (script.results, script.outcome) == ([], "completed")
 

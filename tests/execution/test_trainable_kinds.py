@@ -247,9 +247,9 @@ def test_requests(trainable, resources):
      ({"cpu": 1, "CPU": 1}, ValueError), ({"gpu": 1.5}, ValueError), (3, TypeError), ([{"cpu": 1}], TypeError)],
 )  # fmt: skip
 def test_impossible_requests_are_refused_early_and_from_functions_late(request_, error):
-    with pytest.raises(error, match=r"must be|asked for twice"):
+    with pytest.raises(error, match=r"must be|requested twice"):
         with_resources(train, request_)
-    with pytest.raises(error, match=r"must be|asked for twice"):
+    with pytest.raises(error, match=r"must be|requested twice"):
         resources_for(with_resources(train, lambda config: request_), {})
 
 

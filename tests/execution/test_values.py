@@ -216,7 +216,7 @@ def test_the_size_limit_is_exact():
 def test_what_holds_itself_is_refused():
     endless = []
     endless.append(endless)
-    with pytest.raises(ValueError, match="holds itself"):
+    with pytest.raises(ValueError, match="contains itself"):
         convert({"x": endless})
 
 

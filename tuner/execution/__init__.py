@@ -1,5 +1,6 @@
-"""Where trials run: the executor's interface, trainables, the session that training code talks to, and executors.
+"""Execution of trials: the executor interface, executors, and what training code sees.
 
-Here are the executors that run trials in the same process and in virtual time; `tuner.execution.local` runs each attempt in a process of
-its own. An executor decides nothing: it carries out commands of `tuner.core` and returns events.
+`tuner.execution.local` runs each attempt in a process of its own; the executors here run trials in
+the driver's process (`inline`) or in virtual time (`virtual`). An executor makes no decisions: it
+carries out commands of `tuner.core` and returns events.
 """

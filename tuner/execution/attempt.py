@@ -1,4 +1,4 @@
-"""One attempt of a trial as its worker lives it: the conversation with the driver, and the checkpoints that are part of it."""
+"""One attempt of a trial in its worker: reports, answers and checkpoints."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from .worker_protocol import Assignment
 
 _CANNOT_SAVE = Failure(
     "NotImplementedError",
-    "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)",
+    "a function trainable cannot be asked for a checkpoint; "
+    "report one with report(metrics, checkpoint=…)",
 )
 
 
-_STORAGE_TROUBLES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
-"""What the system says where a checkpoint could not be stored for no fault of the training code; the next one may be."""
-_LITTLE_ROOM_BYTES: Final = 2**20
-"""With less than this left, a library that could not write a file is taken to have found the disk full, whatever it says."""
+_STORAGE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
+"""Errors of the storage, not of the training code; the next checkpoint may succeed."""
+_FULL_BELOW_BYTES: Final = 2**20
+"""Below this free space, any error of a library that writes a file counts as a full disk."""
 
 _SAVING: Final = {"kind": "saving"}
 
@@ -42,11 +43,18 @@ _log = logging.getLogger("tuner")
 
 
 class StopTraining(BaseException):
-    """Raised inside `report` when the trial is to end, so that ``finally`` and context managers run; not to be caught for good."""
+    """Raised by `report` to end the trial; code that catches it has to raise it again.
+
+    It is no `Exception`, so ``except Exception`` does not catch it, while ``finally`` clauses and
+    context managers run.
+    """
 
 
 class Channel(Protocol):
-    """A worker's connection to the driver; the messages are those of `messages`, floats need not be finite."""
+    """A worker's connection to the driver, for the messages of `worker_protocol`.
+
+    Floats need not be finite.
+    """
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
@@ -57,18 +65,19 @@ class Channel(Protocol):
 
 @final
 class Attempt:
-    """Reports the results of one attempt and obeys the answers.
+    """Reports the results of one attempt and follows the answers.
 
     Attributes:
-        assignment: What the attempt is about.
-        trainable_name: What is trained.
-        latest_checkpoint_dir: Directory of the trial's latest checkpoint: the one to continue from, then the last one reported.
-        can_report: Whether training code reports itself, as functions do.
+        assignment: The driver's assignment.
+        trainable_name: Name of the trainable.
+        latest_checkpoint_dir: Directory of the trial's latest checkpoint: the one to continue from,
+            later the last one reported.
+        can_report: Whether training code calls `report`, as functions do.
         may_stay: Whether the process may wait for the trial's next attempt.
     """
 
     latest: ClassVar[Attempt | None] = None
-    """The attempt that runs in this process, or ran last: that of threads which training code has started."""
+    """The latest attempt of this process, to which threads started by training code belong."""
 
     def __init__(
         self, assignment: Assignment, channel: Channel, trainable_name: str, *, can_report: bool
@@ -99,52 +108,56 @@ class Attempt:
         return self._verdict is not ReportReply.CONTINUE
 
     def start(self) -> None:
-        """Say that the training code is about to be called."""
+        """Report that the training code is about to be called."""
         self._channel.send({"kind": "started", "pid": self._pid})
         self._autofill.resume()
 
     def finish(self, failure: Failure | None, *, stays: bool = False) -> None:
-        """Say that the attempt is over; later reports are errors. Waits for a report that another thread has under way.
+        """Report the end of the attempt, after which `report` is an error.
+
+        Waits for a report of another thread that is under way.
 
         Args:
-            failure: What went wrong, None for nothing.
+            failure: The failure, None without one.
             stays: Whether the process waits for the next attempt.
         """
-        if (
-            os.getpid() != self._pid
-        ):  # a child that the training code has forked and that came back from it must not speak for its parent
+        # A child forked by the training code that returns from it must not report for its parent.
+        if os.getpid() != self._pid:
             return
         with self._lock:
             self._is_over = True
         ends_well = "stopped" if self.is_told_to_leave else "completed"
         ends_badly = "unsaved" if self._could_not_save else "failed"
         outcome = ends_badly if failure else ends_well
-        told: dict[str, Any] = {
+        message: dict[str, Any] = {
             "kind": "exited",
             "outcome": outcome,
             "failure": as_message(failure) if failure else None,
         }
         if late := imported_since(self._missing):
-            told["late_imports"] = late
+            message["late_imports"] = late
         if packages := packages_since(self._num_modules):
-            told["packages"] = packages
-        self._channel.send({**told, "stays": True} if stays else told)
+            message["packages"] = packages
+        self._channel.send({**message, "stays": True} if stays else message)
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """Report metrics, with the checkpoint of a function, and wait for the answer.
+        """Report metrics of a function trainable and wait for the answer; see `session.report`.
 
         Raises:
             StopTraining: If the answer, or an earlier one, is to stop.
-            RuntimeError: If the attempt is over, of a class, which reports by returning from ``step``, or of another process.
+            RuntimeError: If the attempt is over, if it is that of a class, which reports by
+                returning from ``step``, or if it is that of another process.
             TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
-            ValueError: If the metrics cannot be reported, see `values`.
+            ValueError: If the metrics cannot be reported, see `metric_conversion`.
             FileNotFoundError: If the checkpoint's directory does not exist.
-            CheckpointError: If it is no directory that can be committed, for a link that leads out of it, say; nothing has been reported
-                then. Where the storage is at fault, a warning says so and the metrics are reported without it.
+            CheckpointError: If the directory cannot be committed, e.g. because a link leads out of
+                it; nothing has been reported then. If the storage is at fault, the metrics are
+                reported without the checkpoint, with a warning.
         """
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "report was called in a child process of the trial; hand the metrics to the trial's own process and report there"
+                "report was called in a child process of the trial; "
+                "pass the metrics to the trial's own process and report there"
             )
         with self._lock:
             self._check_may_report()
@@ -171,16 +184,17 @@ class Attempt:
     def submit(
         self, result: dict[str, Any], write: Callable[[Path], None], replaced: Sequence[str] = ()
     ) -> None:
-        """Report the complete result of a class trainable; save where the answer says so.
+        """Report the complete result of a class trainable; save it if the answer says so.
 
         Args:
             result: The result.
             write: Writes the trainable's state into an empty directory.
-            replaced: Names that the engine has filled in although ``step`` returned values for them.
+            replaced: Names that ``step`` has reported and the engine has filled in.
 
         Raises:
-            Exception: What `write` raises, and `CheckpointError` where what it has written cannot be committed. Where the storage is at
-                fault, the driver is told so, and the trial may go on; unless it was to be paused with this checkpoint, its first one.
+            Exception: Raised by `write`; or `CheckpointError` if what it has written cannot be
+                committed. If the storage is at fault, that is reported to the driver instead, and
+                the trial may continue; unless it was to be paused with its first checkpoint.
         """
         with self._lock:
             answer = self._exchange(result, None, replaced)
@@ -189,7 +203,10 @@ class Attempt:
 
     @contextmanager
     def checkpoint_dir(self) -> Iterator[str]:
-        """Lend an empty directory on the trial's file system; a checkpoint reported from it is committed without a copy."""
+        """Provide an empty directory on the trial's file system.
+
+        A checkpoint reported from it is committed without a copy.
+        """
         staging = stage(self.assignment.trial_dir, self._next_checkpoint, self.assignment.attempt)
         try:
             yield str(staging)
@@ -199,11 +216,13 @@ class Attempt:
     def _check_may_report(self) -> None:
         if not self.can_report:
             raise RuntimeError(
-                "report is for function trainables; return the metrics from step, and save in save_checkpoint"
+                "report is for function trainables; "
+                "return the metrics from step, and save in save_checkpoint"
             )
         if self._is_over:
             raise RuntimeError(
-                f"trial {self.assignment.trial_id} is over, nothing can be reported any more; join threads before returning"
+                f"trial {self.assignment.trial_id} is over, nothing can be reported any more; "
+                "join threads before returning"
             )
         if self._has_unread_answer:
             self._read_answer()
@@ -213,13 +232,14 @@ class Attempt:
     def _exchange(
         self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]
     ) -> dict[str, Any]:
-        told = {"kind": "result", "metrics": result, "checkpoint": record}
-        self._channel.send({**told, "replaced": list(replaced)} if replaced else told)
+        message = {"kind": "result", "metrics": result, "checkpoint": record}
+        self._channel.send({**message, "replaced": list(replaced)} if replaced else message)
         self._has_unread_answer = True
         return self._read_answer()
 
     def _read_answer(self) -> dict[str, Any]:
-        # A signal handler of the user's may raise in here; the answer is then read before the next report, lest the two be confused.
+        # A signal handler of the user's may raise in receive. The flag then makes the next report
+        # read this answer first, so that it is not taken for its own.
         answer = self._channel.receive()
         self._has_unread_answer = False
         self._verdict = ReportReply(answer["verdict"])
@@ -247,10 +267,10 @@ class Attempt:
                     sync=self.assignment.sync_checkpoints,
                 )
         except CheckpointError as error:
-            if not _is_storage_trouble(error):
+            if not _is_storage_error(error):
                 raise
             _log.warning(
-                "trial %s goes on without a checkpoint that could not be saved: %s",
+                "trial %s continues without a checkpoint that could not be saved: %s",
                 self.assignment.trial_id,
                 error,
             )
@@ -275,7 +295,7 @@ class Attempt:
                 )
         except Exception as error:
             is_needed = self._verdict is ReportReply.PAUSE and self.latest_checkpoint_dir is None
-            if is_needed or (has_room and not _is_storage_trouble(error)):
+            if is_needed or (has_room and not _is_storage_error(error)):
                 self._could_not_save = True
                 raise
             return {"kind": "save_failed", "failure": as_message(describe(error))}
@@ -304,7 +324,7 @@ _current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 
 @contextmanager
 def attached(attempt: Attempt) -> Iterator[None]:
-    """Make this the attempt of the current thread, and of threads that training code starts."""
+    """Make this the attempt of the current thread and of threads started by training code."""
     token = _current.set(attempt)
     Attempt.latest = attempt
     try:
@@ -314,10 +334,10 @@ def attached(attempt: Attempt) -> Iterator[None]:
 
 
 def current_attempt() -> Attempt | None:
-    """Return the attempt that the calling code belongs to, None outside any.
+    """Return the attempt that the calling code belongs to, None outside all attempts.
 
-    A thread that training code has started belongs to the attempt that runs in this process; where trials take turns in one process, to
-    the one whose turn it is.
+    A thread started by training code belongs to the attempt of this process; if trials take turns
+    in one process, to the one whose turn it is.
     """
     attempt = _current.get()
     if attempt is None and threading.current_thread() is not threading.main_thread():
@@ -328,17 +348,17 @@ def current_attempt() -> Attempt | None:
 def _has_room(directory: str | os.PathLike[str]) -> bool:
     """Return whether the disk is not full."""
     try:
-        return shutil.disk_usage(directory).free >= _LITTLE_ROOM_BYTES
+        return shutil.disk_usage(directory).free >= _FULL_BELOW_BYTES
     except OSError:
         return True
 
 
-def _is_storage_trouble(error: BaseException) -> bool:
-    """Return whether an exception, or one that led to it, tells of a disk that is full or failing."""
+def _is_storage_error(error: BaseException) -> bool:
+    """Return whether an exception, or one that led to it, is due to a full or failing disk."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
-        if isinstance(cause, OSError) and cause.errno in _STORAGE_TROUBLES:
+        if isinstance(cause, OSError) and cause.errno in _STORAGE_ERRORS:
             return True
         seen.add(id(cause))
         cause = cause.__cause__ or cause.__context__
@@ -349,5 +369,6 @@ def _is_checkpoint(checkpoint: Checkpoint | None) -> bool:
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint is not None
     raise TypeError(
-        f"checkpoint must be a Checkpoint, got {checkpoint!r}; write checkpoint=Checkpoint.from_directory(path)"
+        f"checkpoint must be a Checkpoint, got {checkpoint!r}; "
+        "write checkpoint=Checkpoint.from_directory(path)"
     )

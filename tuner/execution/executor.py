@@ -1,4 +1,4 @@
-"""The interface between the driver and whatever runs the trials."""
+"""The interface between the driver and executors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tuner.core.events import Event
 
 
 class Executor(Protocol):
-    """Carries commands out and hands events back.
+    """Carries out commands and returns events.
 
-    Exactly one `WorkerExited` follows each `StartWorker`, after which nothing more comes from that attempt. A worker's events keep
-    their order. No trouble of one trial ever raises here: it becomes an event. An executor never assumes that driver and worker
-    share memory.
+    Exactly one `WorkerExited` follows each `StartWorker`, and it is the last event of that attempt.
+    Events of one worker keep their order. A problem of one trial raises no exception here: it is an
+    event. An executor must not assume that driver and worker share memory.
     """
 
     def capacity(self) -> Mapping[str, float]:
@@ -23,20 +23,28 @@ class Executor(Protocol):
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
         """Begin to carry out the commands, in order, without waiting for their effect.
 
-        A command for an attempt that is already gone is ignored.
+        A command for an attempt that has ended is ignored.
         """
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """Return what has happened, waiting for the first event up to `timeout_s` seconds (None: for ever).
+        """Return all events so far; if there are none, wait for the first one.
 
-        Returns early and empty when `wake` is called.
+        Args:
+            timeout_s: How many seconds to wait at most, None for no limit. `wake` ends the wait.
         """
 
     def wake(self) -> None:
-        """Make a concurrent or the next `wait` return at once; may be called from signal handlers and other threads."""
+        """Make a concurrent or the next `wait` return at once.
+
+        May be called from signal handlers and other threads.
+        """
 
     def clock(self) -> float:
-        """Return the executor's time in seconds from an arbitrary origin; it never runs backwards."""
+        """Return the executor's time in seconds from an arbitrary origin; it never decreases."""
 
     def shutdown(self, deadline_s: float) -> None:
-        """Kill what still runs and release everything; may be called again. Waits at most `deadline_s` seconds."""
+        """Kill the remaining workers and release all resources; may be called again.
+
+        Args:
+            deadline_s: How many seconds to wait at most.
+        """

@@ -1,7 +1,7 @@
-"""What went wrong in training code, as text.
+"""Describe exceptions of training code as text.
 
-An exception of the user's may be of any shape: its ``__str__`` may raise, it may not be picklable, its traceback may be endless. So it
-is described where it was caught, and only the description travels.
+An exception of the user's may have a ``__str__`` that raises, be impossible to pickle, or have an
+endless traceback. So it is described where it is caught, and only the description is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _ENGINE = str(Path(__file__).parent)
 _SOURCE = Path(__file__).parents[2]
 _PACKAGES = tuple(str(_SOURCE / name / "_")[:-1] for name in ("tuner", "schedulers", "searchers"))
-"""Folders of the engine, which may be anywhere: in an editable install they are not below ``site-packages``."""
+"""Folders of the engine; in an editable install they are not below ``site-packages``."""
 
 
 def describe(error: BaseException) -> Failure:
@@ -56,14 +56,14 @@ def describe(error: BaseException) -> Failure:
 
 
 def as_message(failure: Failure) -> dict[str, Any]:
-    """Return the failure in the form in which it travels, see `messages`."""
+    """Return the failure as a message field, see `worker_protocol`."""
     return {**asdict(failure), "bases": list(failure.bases)}
 
 
 def with_notebook_source(trace: str) -> str:
-    """Return a traceback with the source of lines that were typed into a notebook or an interpreter.
+    """Return a traceback completed with the source of notebook and interpreter lines.
 
-    Only the process in which they were typed knows it: to a worker they are lines of a file that does not exist.
+    A worker cannot give it: only the process in which the lines were typed knows their source.
 
     Args:
         trace: A formatted traceback.
@@ -112,7 +112,7 @@ def _shortened(text: str) -> str:
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame on that is not the engine's; all of it where every frame is."""
+    """Return the traceback from the first frame outside the engine; all of it without one."""
     inner = trace
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_ENGINE):
         inner = inner.tb_next

@@ -1,4 +1,4 @@
-"""An executor that runs trials in the user's own process, one at a time: for debuggers, notebooks and tests."""
+"""Executor that runs trials in the driver's process, for debuggers, notebooks and tests."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ _STOP = {"verdict": ReportReply.STOP, "save": False}
 class InlineExecutor:
     """Runs trials in this process, one at a time, each in a thread of its own.
 
-    A trial runs until it reports or ends; then the next one gets its turn, first come, first served. Trials advance only while the
-    driver is in `wait`, so that the order of events is the same each time, breakpoints stop everything, and several trials may still be
-    under way at once, as schedulers need.
+    A trial runs until it reports or ends; then the next one takes its turn, in the order of their
+    reports. Several trials may be under way at once, as schedulers need. But trials advance only
+    while the driver is in `wait`: the order of events is the same in every run, and a breakpoint
+    stops all of them.
 
-    There is no process to be killed: a killed trial is stopped at its next report, and one that never reports goes on until it ends.
-    Trials share the modules, the environment, standard output and the global random generators of the process.
+    There is no process to kill: a killed trial is stopped at its next report, and one that never
+    reports runs until it ends. Trials share the modules, the environment, standard output and the
+    global random generators of the process.
 
     Args:
         trainable: A function of the configuration, or a subclass of `Trainable`.
-        assign: Says what a started worker has to do.
+        assign: Returns the assignment for a `StartWorker`.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``: how many trials may be under way at once.
     """
 
@@ -81,7 +83,7 @@ class InlineExecutor:
                         assert_never(command)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """See `Executor.wait`; gives the next trial its turn. When the time is up in the middle of a turn, the trial keeps it."""
+        """See `Executor.wait`. A trial whose turn is not over at the timeout keeps it."""
         with self._changed:
             if not self._events:
                 self._begin_turn()
@@ -100,7 +102,7 @@ class InlineExecutor:
             self._changed.notify_all()
 
     def shutdown(self, deadline_s: float) -> None:
-        """See `Executor.shutdown`; a trial that does not come to a report in time is left behind in its thread."""
+        """See `Executor.shutdown`; a trial that does not report in time is left in its thread."""
         end_s = time.monotonic() + deadline_s
         with self._changed:
             for worker in list(self._workers.values()):
@@ -118,7 +120,7 @@ class InlineExecutor:
             self._events.clear()
             self._changed.notify_all()
 
-    # ------------------------------------------------------------------------------------------------ turns; all hold the condition
+    # Turns. All of these hold the condition.
 
     def _enqueue(self, command: StartWorker) -> None:
         worker = _Worker(command)
@@ -155,7 +157,7 @@ class InlineExecutor:
         worker.has_started = True
         try:
             assignment = self._assign(worker.command)
-        except Exception as error:  # noqa: BLE001  (the driver must not die of one trial)
+        except Exception as error:  # noqa: BLE001  (one trial must not end the driver)
             self._on_message(
                 worker,
                 {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))},
@@ -179,7 +181,8 @@ class InlineExecutor:
             self._finish(worker)
 
     def _on_report(self, worker: _Worker) -> None:
-        # In the same breath as the report: a driver that is woken between the two would answer a trial that does not wait yet.
+        # Under the same lock as the report: a driver woken in between would answer a trial that
+        # does not wait yet.
         worker.is_waiting = True
         if self._running is worker:
             self._running = None
@@ -198,7 +201,7 @@ class InlineExecutor:
             self._running = None
         self._changed.notify_all()
 
-    # ------------------------------------------------------------------------------------------------ in the threads of the trials
+    # In the threads of the trials.
 
     def _run(self, worker: _Worker, assignment: Assignment) -> None:
         run_attempt(
@@ -214,7 +217,7 @@ class InlineExecutor:
             self._on_message(worker, message)
 
     def _await_turn(self, worker: _Worker) -> dict[str, Any]:
-        """Wait until the trial's report is answered and the trial may go on, or until it is killed."""
+        """Wait until the report is answered and it is the trial's turn, or until it is killed."""
         with self._changed:
             self._changed.wait_for(lambda: not worker.is_waiting or self._is_shut)
             answer, worker.answer = worker.answer, None
@@ -223,12 +226,12 @@ class InlineExecutor:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Worker:
-    """A trial's attempt and where it stands."""
+    """One attempt of a trial."""
 
     command: StartWorker
     has_started: bool = False
     is_waiting: bool = False
-    """It has reported and waits for its answer, and then for its turn."""
+    """Whether it has reported and waits for its answer, and then for its turn."""
     answer: dict[str, Any] | None = None
     kill_reason: str | None = None
 
@@ -242,7 +245,7 @@ class _Channel:
 
 
 def _with_own_config(assignment: Assignment) -> Assignment:
-    """Keep what the training code does to its configuration from reaching the driver's; what cannot be copied is shared."""
+    """Copy the configuration, if possible: training code must not change the driver's."""
     with contextlib.suppress(Exception):
         return dataclasses.replace(assignment, config=copy.deepcopy(dict(assignment.config)))
     return assignment

@@ -1,22 +1,23 @@
-"""What may stand in a result, and how it gets there.
+"""Convert reported metrics to values that can stand in a result.
 
-Results cross a process boundary as strict JSON and end in tables, so whatever training code reports is converted here, in the worker,
-where a mistake can still be raised at the line that made it.
+Results are sent to the driver as strict JSON and end up in tables. They are converted in the
+worker, where an error can be raised at the line that caused it.
 
-=============================================== ====================================================================================
-reported                                        becomes
-=============================================== ====================================================================================
-int, float, bool, str, None                     itself; NaN and infinities are kept, and never count as best
-dict, list, tuple                               dict and list of converted values
-scalars and one-element arrays (numpy, torch …) the Python number
-arrays of up to 64 elements                     nested lists
-larger arrays                                   ``{"shape", "dtype", "min", "max"}``, with a warning
-anything else, and int beyond 64 bits           its ``repr``, at most 200 characters, with a warning
-=============================================== ====================================================================================
+======================================= ============================================================
+reported                                becomes
+======================================= ============================================================
+int, float, bool, str, None             itself; NaN and infinities are kept, but never count as best
+dict, list, tuple                       dict and list of converted values
+scalars, one-element arrays (numpy, …)  the Python number
+arrays of up to 64 elements             nested lists
+larger arrays                           ``{"shape", "dtype", "min", "max"}``, with a warning
+anything else, and int beyond 64 bits   its ``repr``, at most 200 characters, with a warning
+======================================= ============================================================
 
-What is reported under a name that the engine fills in (`RESERVED`) is left out, and the driver says so once.
+A value under a name that the engine fills in (`RESERVED`) is left out, with one warning by the
+driver.
 
-Numpy and torch are recognised only where the training code has imported them; they are never imported here.
+numpy and torch are not imported here: their values occur only if training code has imported them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Converter:
         self._size = 0
 
     def convert(self, metrics: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return a copy of the metrics that holds only JSON values; non-finite floats are still floats.
+        """Return a copy of the metrics with JSON values only; non-finite floats stay floats.
 
         Raises:
             TypeError: If `metrics` is not a dictionary.
@@ -84,7 +85,8 @@ class Converter:
             return dict(metrics)
         if not isinstance(metrics, Mapping):
             raise TypeError(
-                f"metrics must be a dictionary, got {type(metrics).__name__}; report numbers by name, e.g. {{'loss': 0.1}}"
+                f"metrics must be a dictionary, got {type(metrics).__name__}; "
+                "report numbers by name, e.g. {'loss': 0.1}"
             )
         self._num_keys = self._size = 0
         converted = self._mapping(metrics, "", 0)
@@ -114,7 +116,8 @@ class Converter:
         size = len(strict_json.dumps(converted)) if self._size > _SIZE_WORTH_MEASURING else 0
         if size > MAX_SIZE_BYTES:
             raise ValueError(
-                f"a result may take at most {MAX_SIZE_BYTES} bytes as JSON, got {size}; write the details to a file instead"
+                f"a result may take at most {MAX_SIZE_BYTES} bytes as JSON, got {size}; "
+                "write the details to a file instead"
             )
 
     def _mapping(self, mapping: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
@@ -123,13 +126,15 @@ class Converter:
         self._num_keys += len(mapping)
         if self._num_keys > MAX_KEYS:
             raise ValueError(
-                f"a result may hold at most {MAX_KEYS} names, got {self._num_keys}; write the details to a file instead"
+                f"a result may hold at most {MAX_KEYS} names, got {self._num_keys}; "
+                "write the details to a file instead"
             )
         for key, value in mapping.items():
             name = _text(key if isinstance(key, str) else str(key))
             if name in converted:
                 raise ValueError(
-                    f"the names {origins[name]!r} and {key!r} both become {path + name!r}; rename one of them"
+                    f"the names {origins[name]!r} and {key!r} both become {path + name!r}; "
+                    "rename one of them"
                 )
             origins[name] = key
             self._size += len(name) + 6
@@ -157,17 +162,19 @@ class Converter:
                 return self._foreign(value, path, depth)
 
     def _sequence(self, values: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any]:
-        # Looking at the length first keeps a list of a million numbers from being converted only to be refused.
+        # Checked first, so that a list of a million numbers is not converted only to be refused.
         if self._size + 2 * len(values) > MAX_SIZE_BYTES:
             raise ValueError(
-                f"{path!r} holds {len(values)} values, more than fit into a result; write them to a file instead"
+                f"{path!r} holds {len(values)} values, more than fit into a result; "
+                "write them to a file instead"
             )
         return [self._value(value, path, depth + 1) for value in values]
 
     def _refuse_deep(self, path: str, depth: int) -> None:
         if depth > MAX_DEPTH or self._size > 4 * MAX_SIZE_BYTES:
             raise ValueError(
-                f"{path[:MAX_REPR_LENGTH]!r} is too deep or too large for a result, or holds itself; report a summary instead"
+                f"{path[:MAX_REPR_LENGTH]!r} is too deep or too large for a result, "
+                "or contains itself; report a summary instead"
             )
 
     def _foreign(self, value: Any, path: str, depth: int) -> Any:
@@ -187,7 +194,7 @@ class Converter:
         if isinstance(plain, dict):
             self._warn(
                 path,
-                f"has {math.prod(plain['shape'])} elements; only its shape, type and extremes are kept",
+                f"has {math.prod(plain['shape'])} elements; only shape, type, min and max are kept",
             )
         return self._value(plain, path, depth + 1)
 
@@ -195,7 +202,8 @@ class Converter:
         if path not in self._warned:
             self._warned.add(path)
             warnings.warn(
-                f"the reported value {path!r} {what}; report a number or a short list to silence this",
+                f"the reported value {path!r} {what}; "
+                "report a number or a short list to silence this",
                 stacklevel=2,
             )
 
@@ -203,7 +211,7 @@ class Converter:
 def note_replaced_iteration(
     converter: Converter, converted: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
-    """Take note if a reported ``training_iteration`` is not that of the result, since it does not grow."""
+    """Note a reported ``training_iteration`` that was replaced because it does not increase."""
     if (
         TRAINING_ITERATION in converted
         and converted[TRAINING_ITERATION] != result[TRAINING_ITERATION]
@@ -212,7 +220,9 @@ def note_replaced_iteration(
 
 
 def as_metrics(value: Any) -> Any:
-    """Return what training code returned or yielded as metrics: a number stands for ``{"_metric": number}``, all else for itself.
+    """Return what training code returned or yielded as metrics.
+
+    A number becomes ``{"_metric": number}``; anything else is returned unchanged.
 
     Example:
         >>> as_metrics(0.25)
@@ -229,7 +239,7 @@ def as_metrics(value: Any) -> Any:
 
 
 def _is_plain(metrics: Any) -> bool:
-    """Return whether this is a flat dictionary that needs no conversion, as nearly every result is."""
+    """Return whether this is a flat dictionary that needs no conversion, as most results are."""
     if (
         type(metrics) is not dict
         or len(metrics) > MAX_KEYS // 10
@@ -262,7 +272,8 @@ def _check_supplied(name: str, value: Any) -> None:
         isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
     ):
         raise ValueError(
-            f"{name} must be a finite number of at least 0, got {value!r}; leave it out to have it filled in"
+            f"{name} must be a finite number of at least 0, got {value!r}; "
+            "leave it out to have it filled in"
         )
 
 
@@ -272,7 +283,8 @@ def _refuse_ambiguous(converted: dict[str, Any]) -> None:
         joined = DELIMITER.join(parts)
         if joined in seen:
             raise ValueError(
-                f"{_nested(seen[joined])} and {_nested(parts)} both become {joined!r} in tables; rename one of them"
+                f"{_nested(seen[joined])} and {_nested(parts)} both become {joined!r} in tables; "
+                "rename one of them"
             )
         seen[joined] = parts
 
@@ -296,7 +308,10 @@ def _nested(parts: tuple[str, ...]) -> str:
 
 
 def _from_array(value: Any) -> Any:
-    """Return the plain form of a scalar or array of numpy, torch or anything that numpy understands; else `value` itself."""
+    """Return the plain form of a numpy or torch scalar or array, or of what numpy can convert.
+
+    Anything else is returned unchanged.
+    """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _from_shaped(value.detach(), value.numel())
@@ -343,6 +358,6 @@ def _short_repr(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Return the text as a plain string that can be encoded; lone surrogates would break every file it is written to."""
+    """Return the text as a plain `str` that can be encoded, i.e. without lone surrogates."""
     plain = str.__str__(text)
     return plain if plain.isascii() else plain.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Carrying the trainable to the processes that run it, and saying what is in the way."""
+"""Pickle the trainable, and explain what keeps it from being pickled."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from tuner.core.secret_reference import Secret
 from tuner.errors import TrainableNotPicklable
 
 HUGE_BYTES = 100 * 2**20
-"""Size of a pickled trainable above which the user is warned."""
+"""Size of a pickled trainable above which a warning is logged."""
 
 _log = logging.getLogger(__name__)
 
 
 def pickle_trainable(trainable: Any) -> bytes:
-    """Return the trainable pickled, by value where other processes cannot import it (the user's script, notebooks, closures).
+    """Return the pickled trainable.
 
-    Warns above 100 MiB, what `with_parameters` has bound not counted.
+    What other processes cannot import (scripts, notebooks, closures) is pickled by value. Logs a
+    warning above 100 MiB, without the objects bound by `with_parameters`.
 
     Args:
         trainable: A function or class.
 
     Raises:
-        TrainableNotPicklable: If it cannot be pickled; the message names the captured variable that is in the way.
+        TrainableNotPicklable: If it cannot be pickled; the message names the captured variable that
+            is the cause.
 
     Example:
         >>> import pickle
@@ -54,10 +56,10 @@ def pickle_trainable(trainable: Any) -> bytes:
 
 
 def check_portable(space: Mapping[str, Any]) -> None:
-    """Check that whatever a search space may give to a trial can be carried to a worker process.
+    """Check that all values of a search space can be sent to a worker process.
 
     Raises:
-        TypeError: If something cannot; names its place.
+        TypeError: If one cannot; the message names its place.
     """
     for place, value in _values_of(space):
         if not (value is None or isinstance(value, bool | int | float | str)):
@@ -68,16 +70,17 @@ def check_secrets(space: Mapping[str, Any]) -> None:
     """Check that the environment has every secret of a search space.
 
     Raises:
-        ValueError: If it lacks some; names the variables.
+        ValueError: If some are missing; the message names the variables.
     """
     if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
         raise ValueError(
-            f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first"
+            f"the environment must have every secret of param_space, "
+            f"got no variable {', '.join(lacking)}; set it first"
         )
 
 
 def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
-    """Return the names of the environment variables that a search space takes secrets from."""
+    """Return the names of the environment variables of a search space's secrets."""
     return {
         leaf.name
         for _, value in _values_of(space)
@@ -110,7 +113,7 @@ def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _check_portable(place: str, value: Any) -> None:
     try:
-        # Large arrays pass by unread, and nothing is kept: what matters is whether it can be done.
+        # Only whether it works matters: large arrays are not read, and nothing is kept.
         cloudpickle.Pickler(
             _Sink(), protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None
         ).dump(value)
@@ -120,12 +123,13 @@ def _check_portable(place: str, value: Any) -> None:
             f" holds {path!r} ({_type_name(culprit)}), which" if path else f" ({_type_name(value)})"
         )
         raise TypeError(
-            f"{place}{inside} cannot be carried to a worker process ({error}); create it inside the training function"
+            f"{place}{inside} cannot be carried to a worker process ({error}); "
+            "create it inside the training function"
         ) from error
 
 
 class _Sink:
-    """A file that keeps nothing."""
+    """A file that discards what is written."""
 
     def write(self, data: Any) -> int:
         return len(data)
@@ -135,7 +139,7 @@ def _pickled(trainable: Any) -> bytes:
     module = sys.modules.get(getattr(trainable, "__module__", None) or "")
     if module is None or _is_importable(module.__name__):
         return bytes(cloudpickle.dumps(trainable))
-    # E.g. a test module that was imported by its path: it is known under a name that leads nowhere.
+    # E.g. a test module that was imported by its path: no process could import it by its name.
     cloudpickle.register_pickle_by_value(module)
     try:
         return bytes(cloudpickle.dumps(trainable))
@@ -144,7 +148,10 @@ def _pickled(trainable: Any) -> bytes:
 
 
 def _is_importable(name: str) -> bool:
-    """Return whether a process that has not yet imported the module would find it; ``__main__`` is taken by value anyway."""
+    """Return whether another process could import the module.
+
+    True for ``__main__``, which cloudpickle pickles by value anyway.
+    """
     parent = name.rpartition(".")[0]
     if name == "__main__" or (parent and not _is_importable(parent)):
         return name == "__main__"
@@ -156,15 +163,19 @@ def _explanation(trainable: Any, error: Exception) -> str:
     path, culprit = _culprit(trainable, "", {id(trainable)})
     name = _name(trainable)
     if not path:
-        return f"{name} ({_type_name(trainable)}) cannot be pickled: {error}; define it as a function or class of a module"
+        return (
+            f"{name} ({_type_name(trainable)}) cannot be pickled: {error}; "
+            "define it as a function or class of a module"
+        )
     return (
-        f"{name} captures {path!r} ({_type_name(culprit)}), which cannot be carried to a worker process ({error}); "
+        f"{name} captures {path!r} ({_type_name(culprit)}), "
+        f"which cannot be carried to a worker process ({error}); "
         "create it inside the function, or pass what it is made from with with_parameters"
     )
 
 
 def _culprit(liveness_writer: Any, path: str, seen: set[int]) -> tuple[str, Any]:
-    """Follow what cannot be pickled down to a value all of whose parts can."""
+    """Return path and value of the innermost part that cannot be pickled."""
     for step, part in _parts(liveness_writer):
         if id(part) in seen or _pickled_size(part) is not None:
             continue
@@ -180,7 +191,7 @@ def _joined(path: str, step: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a value holds, each with the step that leads there: ``name`` captured, ``.attribute`` or ``[item]``."""
+    """Yield parts of a value with their paths: captured ``name``, ``.attribute``, ``[item]``."""
     match value:
         case types.FunctionType():
             yield from _captured(value)
@@ -257,14 +268,14 @@ def _warning(trainable: Any, size_bytes: int) -> str:
 
 
 def _size_of_parameters(trainable: Any) -> int:
-    """Return how much `with_parameters` has added to a pickled trainable, in bytes."""
+    """Return the pickled size in bytes of the objects bound by `with_parameters`."""
     return _pickled_size(_given_parameters(trainable)) or 0
 
 
 def _given_parameters(trainable: Any) -> Any:
     if not isinstance(trainable, types.FunctionType):
         return getattr(trainable, "given_parameters", None)
-    bound = dict(_captured(trainable)).get("bound")  # see `calling.bind`
+    bound = dict(_captured(trainable)).get("bound")  # see `trainable.bind`
     return (
         [bound.keywords, _given_parameters(bound.func)]
         if isinstance(bound, functools.partial)

@@ -1,9 +1,9 @@
-"""What training code imports after its process has loaded the trainable: modules worth preloading, and versions of packages.
+"""Import modules that workers would otherwise each import, and record versions of packages.
 
-Some modules libraries import only when they are first used, so that a freshly forked worker would import them each time anew.
-
-What the zygote has loaded all workers share. It cannot know what training code is going to need, so the first worker that had to import
-such a module says so at its end, and the zygote imports it as well, before it forks the next. Whoever does not need it does not pay.
+Some libraries import modules only when a function is first used, after the zygote has loaded the
+trainable; every forked worker would then import them again. The zygote cannot know which ones
+training code needs. So the first worker that had to import one of `MODULES` says so when it exits,
+and the zygote imports it before it forks the next one. Experiments that do not need it do not pay.
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ import sys
 from collections.abc import Iterable
 
 MODULES = ("torch._dynamo",)
-"""``torch._dynamo`` comes with the first optimizer of a process: 800 modules, more than a second. None of these starts a thread."""
+"""Modules that start no threads when they are imported.
+
+``torch._dynamo`` is imported with the first optimizer of a process: 800 modules, over a second.
+"""
 
 _OWN = frozenset({"tuner", "schedulers", "searchers", "__main__", "__mp_main__"})
 
 
 def missing() -> tuple[str, ...]:
-    """Return which of them have not been imported in this process."""
+    """Return the preloadable modules that have not been imported in this process."""
     return tuple(name for name in MODULES if name not in sys.modules)
 
 
 def imported_since(were_missing: Iterable[str]) -> list[str]:
-    """Return which of those that were missing have been imported since."""
+    """Return those of the missing modules that have been imported since."""
     return [name for name in were_missing if name in sys.modules]
 
 
 def packages_since(num_modules: int) -> dict[str, str]:
-    """Return the packages that have been imported since so many modules were, with their versions, empty where they do not tell.
+    """Return the versions of packages imported since, empty strings for unknown versions.
 
-    Only what is new is looked at: in a forked worker each object that is touched costs a page.
+    Args:
+        num_modules: Length of ``sys.modules`` at the time from which to count. Older modules are
+            not looked at: in a forked worker, touching an object copies a page.
     """
     with contextlib.suppress(RuntimeError):  # another thread is importing
         new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - num_modules))
@@ -50,7 +55,10 @@ def packages_since(num_modules: int) -> dict[str, str]:
 
 
 def import_module(name: str) -> None:
-    """Import one of them in the process from which workers are forked; what goes wrong there, goes wrong in the worker, too."""
+    """Import a preloadable module into the process that workers are forked from.
+
+    Errors are ignored: the worker that needs the module will raise them.
+    """
     if name in MODULES and name not in sys.modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Resources: what trials request, what the machine offers, and how a worker is limited to its share."""
+"""Resources: requests of trials, capacity of the machine, and limits of a worker."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 class PlacementGroupFactory(Mapping[str, float]):
     """A request in several bundles, the first of which is for the trial's own process.
 
-    It is also what a running trial occupies; as a mapping it gives the total amounts by name, ``{"cpu": 1.0, "gpu": 0.5}``.
+    It also describes what a running trial occupies. As a mapping it gives the total amounts by
+    name, ``{"cpu": 1.0, "gpu": 0.5}``.
 
     Args:
-        bundles: Resources of each bundle, e.g. ``[{"cpu": 1}, {"cpu": 2, "gpu": 1}]``; the first may be empty.
+        bundles: Resources of each bundle, e.g. ``[{"cpu": 1}, {"cpu": 2, "gpu": 1}]``; the first
+            may be empty.
         strategy: How bundles are spread over machines: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
 
     Example:
@@ -29,14 +31,16 @@ class PlacementGroupFactory(Mapping[str, float]):
         {'cpu': 4.0}
 
     Departures:
-        `bundles` and `required_resources` spell CPU and GPU in capitals, as there; the mapping does not. On one machine all
-        strategies mean the same, and a trial is granted the sum of its bundles.
+        `bundles` and `required_resources` write CPU and GPU in capitals, as in Ray Tune; the
+        mapping does not. On one machine all strategies mean the same, and a trial is granted the
+        sum of its bundles.
     """
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
         if not bundles:
             raise ValueError(
-                "bundles must hold at least one bundle, got none; the first is for the trial itself and may be empty"
+                "bundles must hold at least one bundle, got none; "
+                "the first is for the trial itself and may be empty"
             )
         if strategy not in _STRATEGIES:
             raise ValueError(f"strategy must be one of {', '.join(_STRATEGIES)}, got {strategy!r}")
@@ -53,9 +57,9 @@ class PlacementGroupFactory(Mapping[str, float]):
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """Resources of each bundle, without those of which it asks for nothing, and without the first where that is empty."""
+        """Resources of each bundle, without zero amounts, and without the first if it is empty."""
         shown = [
-            {_spelt(name): amount for name, amount in bundle.items() if amount}
+            {_capitalized(name): amount for name, amount in bundle.items() if amount}
             for bundle in self._bundles
         ]
         return shown if shown[0] else shown[1:]
@@ -73,7 +77,7 @@ class PlacementGroupFactory(Mapping[str, float]):
     @property
     def required_resources(self) -> dict[str, float]:
         """The sum of the bundles."""
-        return {_spelt(name): amount for name, amount in self.total().items() if amount}
+        return {_capitalized(name): amount for name, amount in self.total().items() if amount}
 
     def __getitem__(self, name: str) -> float:
         return self.total()[name]
@@ -96,15 +100,15 @@ class PlacementGroupFactory(Mapping[str, float]):
         return f"PlacementGroupFactory({list(self._bundles)}, strategy={self.strategy!r})"
 
 
-def _spelt(name: str) -> str:
+def _capitalized(name: str) -> str:
     return name.upper() if name in ("cpu", "gpu") else name
 
 
 def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts as floats by name, CPU and GPU in small letters.
+    """Return the amounts as floats by name, with CPU and GPU in lower case.
 
     Raises:
-        ValueError: If an amount is negative or no number, or a name is there twice.
+        ValueError: If an amount is negative or no number, or a name occurs twice.
     """
     checked: dict[str, float] = {}
     for name, amount in bundle.items():
@@ -119,7 +123,8 @@ def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
         standard = name.lower() if name.lower() in ("cpu", "gpu") else name
         if standard in checked:
             raise ValueError(
-                f"resource {standard!r} is asked for twice in {dict(bundle)}; CPU and cpu are the same"
+                f"resource {standard!r} is requested twice in {dict(bundle)}; "
+                "CPU and cpu are the same"
             )
         checked[standard] = float(amount)
     return checked
@@ -133,7 +138,7 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-"""Environment variables that numerical libraries read, when loaded, for the number of threads to start."""
+"""Environment variables from which numerical libraries, when loaded, take a number of threads."""
 
 _CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
@@ -143,10 +148,12 @@ def machine_capacity(override: Mapping[str, float] | None = None) -> dict[str, f
     """Return the machine's resources.
 
     Args:
-        override: Amounts that are taken instead of what is found, by resource; others, also of the user's own invention, may be added.
+        override: Amounts by resource that replace what is found; names of the user's own may be
+            added.
 
     Returns:
-        At least ``"cpu"`` (processors that this process may use: affinity and container limits count) and ``"gpu"``.
+        At least ``"cpu"`` (processors that this process may use, given affinity and container
+        limits) and ``"gpu"``.
     """
     capacity = dict(override or {})
     if "cpu" not in capacity:
@@ -157,7 +164,10 @@ def machine_capacity(override: Mapping[str, float] | None = None) -> dict[str, f
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the names under which CUDA knows this process's GPUs: those in ``CUDA_VISIBLE_DEVICES``, else the driver's, numbered."""
+    """Return CUDA's names of the GPUs of this process.
+
+    Those in ``CUDA_VISIBLE_DEVICES``; if that is not set, numbers for the NVIDIA driver's.
+    """
     listed = environ.get(_CUDA_VISIBLE_DEVICES)
     if listed is None:
         return tuple(str(number) for number in range(_num_nvidia_gpus()))
@@ -176,10 +186,11 @@ _LOADS_WITHOUT_THREADS: Final = {
 
 
 def loading_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment in which the trainable is loaded: one in which importing a numerical library starts no threads.
+    """Return the environment for loading the trainable, in which importing starts no threads.
 
-    A process with threads cannot be forked safely. For the same reason PyTorch is told to look for GPUs without initializing CUDA, and
-    the allocator of PyArrow, which pandas imports wherever it is installed, to have no thread that tidies up.
+    A process with threads cannot be forked safely, nor one that has initialized CUDA. So numerical
+    libraries get one thread, PyTorch looks for GPUs without initializing CUDA, and the allocator of
+    PyArrow, which pandas imports if it is installed, has no background thread.
     """
     return {**_LOADS_WITHOUT_THREADS, **environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
 
@@ -189,11 +200,11 @@ def worker_environment(
     gpu_ids: tuple[int, ...],
     environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Return the variables that confine a worker to its share.
+    """Return the environment variables that limit a worker to its share.
 
-    Threads follow the trial's CPUs unless the user has set the variable. ``CUDA_VISIBLE_DEVICES`` lists the assigned GPUs. It is
-    emptied for a trial without any, so that it cannot take another's memory, where there are GPUs or the variable is set; else it
-    is left alone.
+    The number of threads is that of the trial's CPUs, unless the user has set the variable.
+    ``CUDA_VISIBLE_DEVICES`` lists the assigned GPUs; it is empty for a trial without any, which
+    cannot take the memory of other trials' GPUs then. It is not set on machines without GPUs.
 
     Args:
         resources: What the trial may use; ``"cpu"`` is rounded down to whole threads, at least one.
@@ -211,11 +222,17 @@ def worker_environment(
 
 
 def limit_threads(variables: Mapping[str, str]) -> None:
-    """Tell the numerical libraries that are loaded already how many threads to use; later ones read the environment."""
+    """Set the number of threads of the numerical libraries that are loaded already.
+
+    Libraries loaded later read the environment.
+
+    Args:
+        variables: What `worker_environment` returned.
+    """
     declared = variables.get("OMP_NUM_THREADS", "1")
     num_threads = int(declared) if declared.isdecimal() else 1
     if num_threads <= 1:
-        return  # they were loaded for one
+        return  # the libraries were loaded with one thread, see loading_environment
     if "numpy" in sys.modules:
         with contextlib.suppress(ImportError):
             import threadpoolctl  # type: ignore[import-untyped]  # noqa: PLC0415  (optional)
@@ -226,19 +243,22 @@ def limit_threads(variables: Mapping[str, str]) -> None:
 
 
 def device_in_use() -> str | None:
-    """Return the path of an accelerator's device file that this process holds open: its driver is initialized and bars forking."""
+    """Return the path of an open accelerator device file of this process, None if there is none.
+
+    With one, the accelerator's driver is initialized, and the process cannot be forked.
+    """
     with contextlib.suppress(OSError):
         for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
                 target = str(descriptor.readlink())
-                # Asking the management library for the number of GPUs opens /dev/nvidiactl, which is harmless.
+                # /dev/nvidiactl is harmless: counting GPUs with the management library opens it.
                 if target.startswith(("/dev/nvidia-uvm", "/dev/kfd", "/dev/accel")):
                     return target
     return None
 
 
 def _num_cpus() -> int:
-    import joblib  # noqa: PLC0415  (takes longer than all of ours together)
+    import joblib  # noqa: PLC0415  (slow to import)
 
     return int(joblib.cpu_count())
 

@@ -37,7 +37,7 @@ class Place:
 
 @functools.cache
 def host() -> tuple[str, str]:
-    """Return name and address of this machine, looked up once; forked workers inherit the answer."""
+    """Return this machine's name and address, cached; forked workers inherit the cache."""
     return socket.gethostname(), _address()
 
 
@@ -47,7 +47,8 @@ def here() -> Place:
 
 
 def _address() -> str:
-    # Connecting a datagram socket sends nothing: it only asks the routing table which address would be ours. A name lookup could hang.
+    # Connecting a datagram socket sends nothing; it only has the routing table choose our address.
+    # Looking up the name could hang.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -57,24 +58,25 @@ def _address() -> str:
 
 
 def local_date(timestamp: int) -> str:
-    """Return a moment as local time, the way results show it, e.g. ``2030-01-31_23-59-58``."""
+    """Return a time as local time in the form of results, e.g. ``2030-01-31_23-59-58``."""
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(timestamp))
 
 
 class AutoFill:
-    """Counts a trial's results and completes each of them.
+    """Completes the results of a trial with the engine's keys, and keeps the counts for that.
 
-    Times are training time: what passes between `resume` and the next `fill`, so that waiting for the engine does not count.
+    Training time is counted from `resume` on, so that waiting for the engine does not count.
 
     Attributes:
         iteration: ``training_iteration`` of the latest result.
         time_total_s: Training time of the trial up to it, earlier attempts included.
-        counters: ``timesteps_total`` and ``episodes_total`` up to it, where the training code counts them.
+        counters: ``timesteps_total`` and ``episodes_total`` up to it, if the training code reports
+            them.
     """
 
     __slots__ = (
-        "_clock", "_date", "_date_of", "_dated_s", "_first_iteration", "_fixed", "_mark_s", "_time_before_s", "_wall_clock", "counters",
-        "iteration", "time_total_s", "trial_id",
+        "_clock", "_date", "_date_of", "_dated_s", "_first_iteration", "_fixed", "_mark_s",
+        "_time_before_s", "_wall_clock", "counters", "iteration", "time_total_s", "trial_id",
     )  # fmt: skip
 
     def __init__(
@@ -91,9 +93,9 @@ class AutoFill:
         Args:
             trial_id: The trial.
             place: Where it runs.
-            clock: Measures training time, seconds.
-            wall_clock: Gives the time of day, seconds since 1970.
-            date: Renders a moment of `wall_clock`.
+            clock: Clock for training time, in seconds.
+            wall_clock: Clock for timestamps, in seconds since 1970.
+            date: Formats a time of `wall_clock`.
         """
         self.trial_id = trial_id
         self._fixed = {key.PID: place.pid, key.HOSTNAME: place.hostname, key.NODE_IP: place.node_ip}
@@ -111,7 +113,7 @@ class AutoFill:
         self.counters = dict(counters)
 
     def resume(self) -> None:
-        """Start to measure: training goes on."""
+        """Start to measure the training time of the next result."""
         self._mark_s = self._clock()
 
     def elapsed_s(self) -> float:
@@ -121,13 +123,16 @@ class AutoFill:
     def fill(
         self, metrics: Mapping[str, Any], elapsed_s: float, checkpoint_dir_name: str | None = None
     ) -> dict[str, Any]:
-        """Return the next result: the metrics first, then the keys of the engine. It does not count before `count`.
+        """Return the next result: the metrics first, then the keys of the engine.
+
+        The result is counted only by `count`.
 
         Args:
-            metrics: What was reported, converted; a ``time_this_iter_s``, ``timestamp``, ``timesteps_this_iter`` … in it wins, and so
-                does a ``training_iteration`` that grows.
-            elapsed_s: Training time it took.
-            checkpoint_dir_name: Directory of the checkpoint that was reported with it.
+            metrics: The reported metrics, converted. Keys of `SUPPLIED_BY_USER` in it, such as
+                ``time_this_iter_s``, replace the engine's values, and so does a
+                ``training_iteration`` that increases.
+            elapsed_s: Its training time in seconds.
+            checkpoint_dir_name: Name of the directory of the checkpoint reported with it.
         """
         supplied = metrics.keys() & key.SUPPLIED_BY_USER
         elapsed_s = float(metrics.get(key.TIME_THIS_ITER_S, elapsed_s)) if supplied else elapsed_s
@@ -160,7 +165,7 @@ class AutoFill:
         return filled
 
     def count(self, result: Mapping[str, Any]) -> None:
-        """Count a result that `fill` returned: the next one follows it."""
+        """Make a result that `fill` returned the latest one."""
         self.iteration = result[key.TRAINING_ITERATION]
         self.time_total_s = result[key.TIME_TOTAL_S]
         if self.counters or not _TOTALS.isdisjoint(result):
@@ -168,15 +173,19 @@ class AutoFill:
 
 
 def next_iteration(metrics: Mapping[str, Any], latest: int) -> int:
-    """Return the ``training_iteration`` of the next result: the reported one if it is a larger whole number, else the next one.
+    """Return the ``training_iteration`` of the next result.
+
+    It is the reported one if that is a larger whole number, otherwise one more than the latest.
 
     Args:
-        metrics: What was reported, converted.
-        latest: The ``training_iteration`` of the result before.
+        metrics: The reported metrics, converted.
+        latest: The ``training_iteration`` of the previous result.
 
     Example:
-        >>> next_iteration({}, 3), next_iteration({"training_iteration": 10}, 3), next_iteration({"training_iteration": 3}, 3)
-        (4, 10, 4)
+        >>> next_iteration({}, 3), next_iteration({"training_iteration": 10}, 3)
+        (4, 10)
+        >>> next_iteration({"training_iteration": 3}, 3)
+        4
     """
     reported = metrics.get(key.TRAINING_ITERATION)
     if (
@@ -190,5 +199,5 @@ def next_iteration(metrics: Mapping[str, Any], latest: int) -> int:
 
 
 def counters_of(result: Mapping[str, Any]) -> dict[str, int]:
-    """Return those of a result's keys that count what was trained on."""
+    """Return ``timesteps_total`` and ``episodes_total`` of a result, if it has them."""
     return {total: int(result[total]) for _, total in _COUNTED if total in result}

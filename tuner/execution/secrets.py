@@ -1,4 +1,4 @@
-"""Secrets in a worker: put into the configuration of the training code, and kept out of what leaves the process."""
+"""Secrets in a worker: resolved for training code, redacted in all that leaves the process."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 from tuner.core.secret_reference import Secret
 
 _MIN_LENGTH: Final = 4
-"""Shorter values are not looked for in texts: they would turn up everywhere by accident."""
+"""Shorter values are not redacted: they would occur in texts by chance."""
 
 _known_values: dict[str, Secret] = {}
-"""By their value, the secrets that training code of this process has been given."""
+"""The secrets that training code of this process has been given, by value."""
 
 
 def resolve_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with the values of its secrets.
+    """Return the configuration with each secret reference replaced by its value.
 
     Raises:
-        LookupError: If the environment does not have one; names its place and the variable.
+        LookupError: If an environment variable is missing; names it and the place of the secret.
     """
     return {key: _resolved(value, f"config[{_quoted(key)}]") for key, value in config.items()}
 
@@ -43,7 +43,8 @@ def _value_of(secret: Secret, name: str, place: str) -> str:
     value = os.environ.get(name)
     if value is None:
         raise LookupError(
-            f"{place} is the environment variable {name!r}, which is not set; set it where the experiment is started"
+            f"{place} is the environment variable {name!r}, which is not set; "
+            "set it where the experiment is started"
         )
     if len(value) >= _MIN_LENGTH:
         _known_values[value] = secret
@@ -55,7 +56,7 @@ def _quoted(key: Any) -> str:
 
 
 def redact(text: str) -> str:
-    """Return the text with each resolve_secrets secret as its name."""
+    """Return the text with the value of each resolved secret replaced by its reference."""
     for value in sorted(_known_values, key=len, reverse=True):
         text = text.replace(value, repr(_known_values[value]))
     return text

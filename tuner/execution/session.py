@@ -1,4 +1,4 @@
-"""What training code sees of its experiment, and how an attempt of it is run."""
+"""The API for training code (`report`, checkpoints, context), and running an attempt."""
 
 from __future__ import annotations
 
@@ -49,25 +49,32 @@ _log = logging.getLogger(__name__)
 
 
 def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
-    """Report one result of the trial, and go on when the engine says so.
+    """Report one result of the trial and wait for the engine's answer.
 
-    Each report counts as one ``training_iteration``, unless the metrics hold a larger whole number by this name, which then counts.
-    When it returns, result and checkpoint are safely stored; the checkpoint's directory may then be deleted. When the trial is to stop,
-    it does not return but raises an exception that is no `Exception`, so that ``finally`` and context managers run; let it pass. May be
-    called from any thread of the trial. Outside a trial it warns once and does nothing, so that training code also runs alone.
+    Each report counts as one ``training_iteration``, unless the metrics contain a larger whole
+    number under this name, which then counts. When `report` returns, result and checkpoint are
+    stored, and the checkpoint's directory may be deleted.
+
+    To stop the trial, `report` raises an exception that is not an `Exception` (see `StopTraining`),
+    so that ``finally`` clauses and context managers run; do not catch it. `report` may be called
+    from any thread of the trial. Outside a trial it warns once and does nothing, so that training
+    code also runs by itself.
 
     Args:
-        metrics: Numbers by name; nested dictionaries become ``"a/b"`` in tables. Other values see `values`.
-        checkpoint: The state of the training at this result: a directory, copied, or, where it comes from `checkpoint_dir`, moved.
+        metrics: Numbers by name; nested dictionaries become ``"a/b"`` in tables. For other values
+            see `metric_conversion`.
+        checkpoint: The state of the training at this result. Its directory is copied; one from
+            `checkpoint_dir` is moved.
 
     Raises:
         TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
         ValueError: If a name stands for two values, or if there are more than 1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
-        CheckpointError: If a link leads out of it; nothing has been reported then. Where the disk is full or fails, a warning in the
-            trial's ``stderr`` says so and the metrics are reported without a checkpoint; the next one is tried again.
-        RuntimeError: After the end of the trial, in processes that it has started, and in class trainables, which return their metrics
-            from ``step``.
+        CheckpointError: If a link leads out of the directory; nothing has been reported then. If
+            the disk is full or fails, there is no exception: the metrics are reported without the
+            checkpoint, with a warning in the trial's ``stderr``.
+        RuntimeError: After the end of the trial, in processes that it has started, and in class
+            trainables, which return their metrics from ``step``.
     """
     attempt = current_attempt()
     if attempt is None:
@@ -79,17 +86,18 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> Non
 @functools.cache
 def _warn_of_no_trial() -> None:
     warnings.warn(
-        "report was called outside a trial and does nothing; pass the function to Tuner to record results",
+        "report was called outside a trial and does nothing; "
+        "pass the function to Tuner to record results",
         stacklevel=3,
     )
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the latest checkpoint of the trial: on a retry, a restore or a resume the one to continue from.
+    """Return the latest checkpoint of the trial, from which a later attempt has to continue.
 
     Returns:
-        The checkpoint; None at the first start of a trial, and outside a trial. Where a trial takes over another's state, it is that
-        one's checkpoint.
+        The checkpoint; None at the first start of a trial, and outside a trial. If the trial takes
+        over the state of another one, it is that trial's checkpoint.
     """
     attempt = current_attempt()
     directory = attempt.latest_checkpoint_dir if attempt else None
@@ -98,9 +106,10 @@ def get_checkpoint() -> Checkpoint | None:
 
 @contextlib.contextmanager
 def checkpoint_dir() -> Iterator[str]:
-    """Lend an empty directory for a checkpoint, which is then stored by a rename instead of a copy.
+    """Provide an empty directory for a checkpoint, which is then stored by renaming, not copying.
 
-    Report from within the ``with`` block; what has not been reported at its end is deleted. Outside a trial it is a temporary directory.
+    Report the checkpoint inside the ``with`` block, at whose end an unreported one is deleted.
+    Outside a trial it is a temporary directory.
 
     Example:
         >>> with checkpoint_dir() as directory:
@@ -113,7 +122,7 @@ def checkpoint_dir() -> Iterator[str]:
 
 
 def get_context() -> TuneContext:
-    """Return what training code may know about its trial.
+    """Return information about the trial that this code belongs to.
 
     Raises:
         RuntimeError: Outside a trial.
@@ -124,7 +133,8 @@ def get_context() -> TuneContext:
     attempt = current_attempt()
     if attempt is None:
         raise RuntimeError(
-            "get_context was called outside a trial; call it in the function that Tuner runs, or pass what it would tell"
+            "get_context was called outside a trial; "
+            "call it in the function that Tuner runs, or pass the information as an argument"
         )
     return TuneContext(attempt.assignment, attempt.trainable_name)
 
@@ -132,7 +142,7 @@ def get_context() -> TuneContext:
 @final
 @dataclass(frozen=True, slots=True)
 class TuneContext:
-    """What training code may know about its trial."""
+    """Information about a trial for its training code."""
 
     _assignment: Assignment
     _trainable_name: str
@@ -154,11 +164,11 @@ class TuneContext:
         return os.fspath(self._assignment.trial_dir)
 
     def get_trial_resources(self) -> PlacementGroupFactory:
-        """Return what the trial occupies, in one bundle; as a mapping e.g. ``{"cpu": 1.0, "gpu": 0.5}``."""
+        """Return the trial's resources, as a mapping e.g. ``{"cpu": 1.0, "gpu": 0.5}``."""
         return PlacementGroupFactory([self._assignment.resources])
 
     def get_seed(self) -> int:
-        """Return the seed of the trial's own chance, the same in every attempt."""
+        """Return the seed for the trial's random numbers, the same in every attempt."""
         return self._assignment.seed
 
     def get_world_size(self) -> int:
@@ -183,18 +193,19 @@ class TuneContext:
 
 
 def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Trainable | None:
-    """Run one attempt of a trial, from ``started`` to the one ``exited``, whatever the training code does.
+    """Run one attempt of a trial: sends ``started`` first and exactly one ``exited`` last.
 
     Args:
         trainable: A function of the configuration, or a subclass of `Trainable`.
-        assignment: What to do.
+        assignment: The attempt.
         channel: The connection to the driver.
 
     Returns:
-        The object of a class trainable that has left for an exploit and waits to be reset, see `run_again`; None where all is over.
+        The object of a class trainable that can be reset for the next attempt, see `run_again`;
+        None if the process is to end.
 
     Raises:
-        OSError, EOFError: Only what the channel raises when the driver is gone.
+        OSError, EOFError: From the channel, if the driver is gone.
     """
     is_class = is_class_trainable(trainable)
     attempt = Attempt(assignment, channel, trainable_name(trainable), can_report=not is_class)
@@ -206,7 +217,10 @@ def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Tra
 
 
 def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) -> Trainable | None:
-    """Run the next attempt of a trial with the object that the last one has left behind, if that can be reset; see `run_attempt`."""
+    """Run the next attempt with the object of the previous one if it can be reset.
+
+    Sends ``unfit`` otherwise; else as `run_attempt`.
+    """
     attempt = Attempt(assignment, channel, trainable_name(type(trainable)), can_report=False)
     if not trainable.adopt(assignment, resolve_secrets(assignment.config)):
         channel.send({"kind": "unfit"})
@@ -224,7 +238,7 @@ def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | N
 
 
 def _failure_of(run: Callable[[], Trainable | None], left: list[Trainable]) -> Failure | None:
-    """Return what went wrong, and add what waits for another attempt to `left`."""
+    """Return the failure of the attempt, if any; append a reusable trainable to `left`."""
     try:
         if trainable := run():
             left.append(trainable)
@@ -232,7 +246,7 @@ def _failure_of(run: Callable[[], Trainable | None], left: list[Trainable]) -> F
         return None
     except SystemExit as leaving:
         return None if leaving.code is None or leaving.code == 0 else describe(leaving)
-    except BaseException as error:  # noqa: BLE001  (training code may raise anything; the driver has to hear of it)
+    except BaseException as error:  # noqa: BLE001  (training code may raise anything)
         return describe(error)
     return None
 
@@ -249,13 +263,14 @@ def _run_function(function: Any, attempt: Attempt) -> None:
     else:
         _refuse_awaitable(returned)
         warnings.warn(
-            f"{attempt.trainable_name} returned a {type(returned).__name__}, which is no result and is ignored; return metrics or nothing",
+            f"{attempt.trainable_name} returned a {type(returned).__name__}, which is not a result "
+            "and is ignored; return metrics or nothing",
             stacklevel=2,
         )
 
 
 def _drain(generator: Generator[Any, Any, Any], attempt: Attempt) -> Any:
-    """Report each thing a generator yields; return what it returns."""
+    """Report each value that a generator yields; return what it returns."""
     with contextlib.closing(generator):
         while True:
             try:
@@ -270,7 +285,8 @@ def _refuse_awaitable(returned: Any) -> None:
         if inspect.iscoroutine(returned):
             returned.close()
         raise TypeError(
-            "the training function returned an awaitable, and nobody awaits it; run it with asyncio.run inside the function"
+            "the training function returned an awaitable, which is never awaited; "
+            "run it with asyncio.run inside the function"
         )
 
 
@@ -303,7 +319,8 @@ def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:
     took_s = time.monotonic() - began_s
     if took_s > SLOW_SETUP_S:
         _log.info(
-            "setup of trial %s took %.1f s; load what all trials share once and pass it with with_parameters",
+            "setup of trial %s took %.1f s; "
+            "load what all trials share once and pass it with with_parameters",
             trainable.trial_id,
             took_s,
         )

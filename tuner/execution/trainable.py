@@ -32,24 +32,25 @@ from .result_fields import AutoFill, counters_of, here
 from .worker_protocol import Assignment
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
-"""File that holds what `Trainable.save_checkpoint` returned as a dictionary."""
+"""File for the dictionary that `Trainable.save_checkpoint` returned."""
 _STANDALONE = "default"
+# inspect finds the source of a class by __firstlineno__, which exists from Python 3.13 on.
 _ABOUT_A_CLASS = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
-"""What one class says of itself; by the line, which there is from Python 3.13 on, its source is found."""
 
 
 class Trainable(ABC):
-    """Base of class trainables: training as a sequence of steps that can be saved, restored and taken over by another configuration.
+    """Base of class trainables: training in steps, with state that can be saved and restored.
 
-    Override `setup` and `step`; for checkpoints also `save_checkpoint` and `load_checkpoint`. The engine calls `setup` once, then
-    `step` once for each iteration, and `cleanup` at the end. Do not override ``__init__``.
+    Override `setup` and `step`; for checkpoints also `save_checkpoint` and `load_checkpoint`. The
+    engine calls `setup` once, then `step` once for each iteration, and `cleanup` at the end. Do not
+    override ``__init__``.
 
-    A trainable also runs without an experiment, to be debugged: construct it with a configuration and call `train`, `save`, `restore`,
-    `stop`.
+    A trainable can be debugged without an experiment: construct it with a configuration and call
+    `train`, `save`, `restore`, `stop`.
 
     Args:
         config: The hyperparameters; a copy is kept.
-        assignment: What the engine has assigned to this attempt, None without an experiment.
+        assignment: The engine's assignment for this attempt, None without an experiment.
 
     Example:
         >>> class Countdown(Trainable):
@@ -64,8 +65,9 @@ class Trainable(ABC):
         (2, 1, 2)
 
     Departures:
-        ``train_buffered``, ``export_model`` and ``resource_help`` do not exist. The working directory is never changed: write to
-        `logdir`. Without an experiment, `logdir` is a new temporary directory, and the trial's name and id are ``"default"``.
+        ``train_buffered``, ``export_model`` and ``resource_help`` do not exist. The working
+        directory is never changed: write to `logdir`. Without an experiment, `logdir` is a new
+        temporary directory, and the trial's name and id are ``"default"``.
     """
 
     requested_resources: ClassVar[Any] = None
@@ -90,19 +92,17 @@ class Trainable(ABC):
             )
         self.setup(copy.deepcopy(self.config), **self.given_parameters)
         if self.iteration:
-            self._assigned_iteration = (
-                0,
-                0,
-            )  # what setup begins with does not hold where a checkpoint is loaded next
+            # A value that setup has assigned does not hold if a checkpoint is loaded next.
+            self._assigned_iteration = (0, 0)
 
-    # ------------------------------------------------------------------------------------------------ for users to override
+    # For users to override.
 
     def setup(self, config: dict[str, Any], **parameters: Any) -> None:  # noqa: B027  (a hook)
-        """Build what is to be trained.
+        """Build the model, the data and all else that training needs.
 
         Args:
             config: The hyperparameters; a deep copy.
-            **parameters: What `with_parameters` has added.
+            **parameters: The objects that `with_parameters` has added.
         """
 
     @abstractmethod
@@ -110,7 +110,8 @@ class Trainable(ABC):
         """Train for one iteration.
 
         Returns:
-            The metrics, possibly none. ``done: True`` ends the trial, ``should_checkpoint: True`` saves it at this iteration.
+            The metrics, possibly none. ``done: True`` ends the trial, ``should_checkpoint: True``
+            saves it at this iteration.
         """
 
     def save_checkpoint(
@@ -122,42 +123,44 @@ class Trainable(ABC):
             checkpoint_dir: An empty directory.
 
         Returns:
-            None or `checkpoint_dir`, or a dictionary, which is then pickled in the place of files.
+            None or `checkpoint_dir`; or a dictionary, which the engine pickles.
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot be saved; implement save_checkpoint and load_checkpoint"
         )
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take the state back.
+        """Restore the state of the training.
 
         Args:
-            checkpoint: The dictionary that `save_checkpoint` returned, else a directory with the files it wrote, at another place.
+            checkpoint: The dictionary that `save_checkpoint` returned, or else a directory with the
+                files it wrote, whose path may be different.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} cannot be restored; implement save_checkpoint and load_checkpoint"
+            f"{type(self).__name__} cannot be restored; "
+            "implement save_checkpoint and load_checkpoint"
         )
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Continue with another configuration in the same process.
 
         Returns:
-            Whether that is possible; False, the default, makes the engine start a new process.
+            Whether that has worked; False, the default, makes the engine start a new process.
         """
         return False
 
     def cleanup(self) -> None:  # noqa: B027  (a hook)
-        """Release what training holds; called when the trial is stopped or has ended, but not when it has crashed."""
+        """Release resources; called when the trial has ended or is stopped, but not on a crash."""
 
     def log_result(self, result: dict[str, Any]) -> None:  # noqa: B027  (a hook)
-        """See each result in the trial's own process, complete, before the engine does; changes to it go nowhere."""
+        """Receive each complete result in the trial's process; changes to it have no effect."""
 
     @classmethod
-    def default_resource_request(cls, config: dict[str, Any]) -> Any:  # noqa: ARG003  (for those who override it)
-        """Return what a trial with this configuration occupies, None for 1 CPU; `with_resources` overrides it."""
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:  # noqa: ARG003  (a hook)
+        """Return what a trial occupies, None for 1 CPU; `with_resources` overrides it."""
         return None
 
-    # ------------------------------------------------------------------------------------------------ what can be asked
+    # Information for users.
 
     @property
     def trial_id(self) -> str:
@@ -171,7 +174,7 @@ class Trainable(ABC):
 
     @property
     def trial_resources(self) -> PlacementGroupFactory:
-        """What the trial occupies, in one bundle; as a mapping the amounts by name."""
+        """Resources of the trial in one bundle; as a mapping, the amounts by name."""
         return PlacementGroupFactory([self._assignment.resources if self._assignment else {}])
 
     @property
@@ -185,12 +188,12 @@ class Trainable(ABC):
 
     @property
     def iteration(self) -> int:
-        """How many iterations the trial has trained, earlier attempts included."""
+        """Number of iterations that the trial has trained, earlier attempts included."""
         return self._autofill.iteration
 
     @property
     def _iteration(self) -> Any:
-        """The same as `iteration`, for code written for Ray Tune; after an assignment it goes on counting from the assigned value."""
+        """`iteration`, for code written for Ray Tune; it may be set, and counts on from there."""
         value, at = self._assigned_iteration
         return value + (self.iteration - at) if isinstance(value, int | float) else value
 
@@ -207,21 +210,22 @@ class Trainable(ABC):
         """Return the hyperparameters."""
         return self.config
 
-    # ------------------------------------------------------------------------------------------------ the engine's side
+    # Called by the engine, or by users who run a trainable without one.
 
     def train(self) -> dict[str, Any]:
         """Run one step and return its result, converted and with the auto-filled keys.
 
         Raises:
             TypeError: If `step` returns no dictionary.
-            ValueError: If it returns what cannot be reported, see `values`.
+            ValueError: If it returns a value that cannot be reported, see `metric_conversion`.
         """
         self._autofill.resume()
         metrics = self.step()
         elapsed_s = self._autofill.elapsed_s()
         if not isinstance(metrics, Mapping):
             raise TypeError(
-                f"step must return a dictionary of metrics, got {type(metrics).__name__}; return {{}} where there are none"
+                f"step must return a dictionary of metrics, got {type(metrics).__name__}; "
+                "return {} if there are none"
             )
         converted = self._converter.convert(metrics)
         self._last_result = self._autofill.fill(converted, elapsed_s)
@@ -231,14 +235,14 @@ class Trainable(ABC):
         return self._last_result
 
     def take_replaced(self) -> list[str]:
-        """Return the names that the engine has filled in although `step` returned values for them, each once."""
+        """Return names that `step` has reported and the engine has filled in, each once."""
         return self._converter.take_replaced()
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Save the training without an experiment.
 
         Args:
-            checkpoint_dir: Where to; made if it is missing. None for a new directory in `logdir`.
+            checkpoint_dir: A directory, created if missing; None for a new one in `logdir`.
         """
         directory = Path(checkpoint_dir or Path(self.logdir, f"checkpoint_{self._num_saved:06d}"))
         make_folder(directory)
@@ -251,7 +255,7 @@ class Trainable(ABC):
         return Checkpoint.from_directory(directory)
 
     def restore(self, checkpoint: str | os.PathLike[str] | Checkpoint) -> None:
-        """Continue from a checkpoint of this trainable's, one of an experiment or one that `save` wrote.
+        """Continue from a checkpoint of this class, from an experiment or written by `save`.
 
         Args:
             checkpoint: The checkpoint, or its directory.
@@ -263,9 +267,8 @@ class Trainable(ABC):
         )
         with source.as_directory() as directory:
             read_checkpoint(self, directory)
-            with contextlib.suppress(
-                CheckpointError
-            ):  # files of the user's own, without a manifest: nothing is known of their origin
+            # The user's own files have no manifest, so their iteration is unknown.
+            with contextlib.suppress(CheckpointError):
                 manifest = read_manifest(directory)
                 counted = manifest.metrics
                 self._count_from(
@@ -273,7 +276,7 @@ class Trainable(ABC):
                 )
 
     def reset(self, new_config: Mapping[str, Any]) -> bool:
-        """Start over with another configuration, as far as `reset_config` can; counts begin again at 0."""
+        """Start over with another configuration if `reset_config` can; counts begin at 0 again."""
         if not self.reset_config(copy.deepcopy(dict(new_config))):
             return False
         self.config = dict(new_config)
@@ -281,7 +284,7 @@ class Trainable(ABC):
         return True
 
     def adopt(self, assignment: Assignment, config: Mapping[str, Any]) -> bool:
-        """Get ready for another attempt of the trial in this process; return False if that is not possible."""
+        """Prepare for the trial's next attempt in this process; return whether that has worked."""
         self._assignment = assignment
         if not self.reset(config):
             return False
@@ -293,7 +296,7 @@ class Trainable(ABC):
         self._assigned_iteration = (0, 0)
 
     def stop(self) -> None:
-        """End the training: calls `cleanup`."""
+        """End the training by calling `cleanup`."""
         self.cleanup()
 
 
@@ -313,7 +316,8 @@ def write_checkpoint(trainable: Trainable, directory: Path) -> None:
             return
         case _:
             raise ValueError(
-                f"save_checkpoint must return None, a dictionary or the directory it was given ({str(directory)!r}), got {returned!r}; "
+                f"save_checkpoint must return None, a dictionary or the directory it was given "
+                f"({str(directory)!r}), got {returned!r}; "
                 "write the files into that directory"
             )
 
@@ -322,13 +326,14 @@ def read_checkpoint(trainable: Trainable, directory: str | os.PathLike[str]) -> 
     """Let a trainable load itself from a directory that `write_checkpoint` has filled."""
     pickled = Path(directory, DICT_CHECKPOINT)
     if pickled.exists():
-        trainable.load_checkpoint(pickle.loads(pickled.read_bytes()))  # noqa: S301  (the trial's own checkpoint, read by its own code)
+        state = pickle.loads(pickled.read_bytes())  # noqa: S301  (written by the same trial)
+        trainable.load_checkpoint(state)
     else:
         trainable.load_checkpoint(os.fspath(directory))
 
 
 def is_class_trainable(trainable: Any) -> bool:
-    """Return whether this is a subclass of `Trainable`, not a function."""
+    """Return whether this is a subclass of `Trainable`, and not a function."""
     return isinstance(trainable, type) and issubclass(trainable, Trainable)
 
 
@@ -340,10 +345,13 @@ def can_be_saved(trainable: Any) -> bool:
 
 
 def why_unsavable(trainable: Any) -> str:
-    """Return why a trainable cannot be asked for a checkpoint, with what to do instead; empty where it can be."""
+    """Return why a trainable cannot be asked for a checkpoint, and what to do; empty if it can."""
     name = trainable_name(trainable)
     if not is_class_trainable(trainable):
-        return f"{name} is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it"
+        return (
+            f"{name} is a function, and functions report their checkpoints themselves; "
+            "call tune.report(metrics, checkpoint=...) in it"
+        )
     return (
         ""
         if can_be_saved(trainable)
@@ -366,20 +374,22 @@ def trainable_name(trainable: Any) -> str:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
-    """Return the trainable with objects that every trial gets besides its configuration; the original stays as it is.
+    """Return the trainable with objects that every trial gets in addition to its configuration.
 
-    The objects are loaded once and shared by all trials of this machine, which should not change them.
+    The objects are loaded once and shared by all trials of this machine, which should not change
+    them. The original trainable is not changed.
 
     Args:
-        trainable: A function ``train(config, data=…)``, or a subclass of `Trainable` with ``setup(self, config, data=…)``.
+        trainable: A function ``train(config, data=…)``, or a subclass of `Trainable` with
+            ``setup(self, config, data=…)``.
         **parameters: The objects by the names of these arguments.
 
     Raises:
         TypeError: If the function or `setup` does not take such an argument.
 
     Example:
-        >>> train = with_parameters(lambda config, data: sum(data) * config["scale"], data=[1, 2, 3])
-        >>> train({"scale": 10})
+        >>> train = with_parameters(lambda config, data: config["k"] * sum(data), data=[1, 2, 3])
+        >>> train({"k": 10})
         60
     """
     if is_class_trainable(trainable):
@@ -390,14 +400,15 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
         check_trainable(trainable)
     if "config" in parameters:
         raise TypeError(
-            "config cannot be given with with_parameters: each trial gets its own; choose another name"
+            "config cannot be given with with_parameters: each trial gets its own; "
+            "choose another name"
         )
     check_call(trainable, trainable_name(trainable), *with_config(trainable, None, parameters))
     return bind(trainable, parameters)
 
 
 def derive(trainable: Any, **attributes: Any) -> Any:
-    """Return a trainable that acts and is called like this one but has other attributes."""
+    """Return a trainable that behaves and is named like this one but has these attributes."""
     if is_class_trainable(trainable):
         names = {
             name: getattr(trainable, name) for name in _ABOUT_A_CLASS if hasattr(trainable, name)
@@ -411,44 +422,49 @@ def derive(trainable: Any, **attributes: Any) -> Any:
 
 
 def check_trainable(trainable: Any) -> None:
-    """Check that this can be trained: a function of one configuration, or a subclass of `Trainable` with a `step`.
+    """Check that this can be trained.
+
+    Accepted are functions of one configuration, and subclasses of `Trainable` that define `step`.
 
     Raises:
-        TypeError: If it cannot; says what it is and what it would have to be.
+        TypeError: If it cannot.
     """
     name = trainable_name(trainable)
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
             raise TypeError(
-                f"a class trainable must derive from Trainable, got {name}; derive it, or pass a function of the configuration"
+                f"a class trainable must derive from Trainable, got {name}; "
+                "derive it, or pass a function of the configuration"
             )
         if inspect.isabstract(trainable):
             raise TypeError(
-                f"{name} must implement step, which is abstract; it is called once for each iteration"
+                f"{name} must implement step, which is abstract; "
+                "it is called once for each iteration"
             )
     elif not callable(trainable):
         raise TypeError(
-            f"trainable must be a function of the configuration or a subclass of Trainable, got {trainable!r:.80}"
+            f"trainable must be a function of the configuration or a subclass of Trainable, "
+            f"got {trainable!r:.80}"
         )
     else:
         check_function(trainable, name)
 
 
 def call_function(function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    """Call a function trainable: the configuration goes to its argument ``config``, else to its first one."""
+    """Call a function trainable with the configuration as ``config``, or as first argument."""
     arguments, named = with_config(function, config, {})
     return function(*arguments, **named)
 
 
 def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function with these arguments given, with its name and attributes, and free to have more."""
+    """Return the function with these arguments bound, and with its name and attributes."""
     bound = functools.partial(function, **parameters)
 
     @functools.wraps(function)
     def train(*arguments: Any, **named: Any) -> Any:
         return bound(*arguments, **named)
 
-    # The signature is that of what is left to be given.
+    # The signature is that of the remaining arguments.
     del train.__wrapped__
     vars(train)["func"] = function
     if signature := _signature(bound):
@@ -459,7 +475,7 @@ def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callabl
 def with_config(
     function: Callable[..., Any], config: Any, parameters: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the named arguments with which `function` is to be called."""
+    """Return the positional and the named arguments to call `function` with."""
     return (
         ((), {"config": config, **parameters})
         if _takes_config_by_name(function)
@@ -471,19 +487,21 @@ def check_function(function: Callable[..., Any], name: str) -> None:
     """Check that a function can be called with the configuration alone.
 
     Raises:
-        TypeError: If it cannot, is ambiguous about which argument that is, or is asynchronous.
+        TypeError: If it cannot, if which argument that is is ambiguous, or if it is asynchronous.
     """
-    called = getattr(function, "__call__", function)  # noqa: B004  (what is asked is how it is called, not whether it can be)
+    called = getattr(function, "__call__", function)  # noqa: B004  (not to find out whether it is callable)
     if any(
         inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
         for code in (function, called)
     ):
         raise TypeError(
-            f"{name} is asynchronous, and training blocks; pass a plain function that runs it with asyncio.run"
+            f"{name} is asynchronous, and training blocks; "
+            "pass a plain function that runs it with asyncio.run"
         )
     if not _takes_config_by_name(function) and _num_positional(function) > 1:
         raise TypeError(
-            f"{name} must take the configuration as an argument config or as its only positional one, got {_shown(function)}; "
+            f"{name} must take the configuration as an argument config or as its only positional "
+            f"one, got {_shown(function)}; "
             "read hyperparameters from config, and pass other objects with with_parameters"
         )
     check_call(function, name, *with_config(function, None, {}))
@@ -505,7 +523,8 @@ def check_call(
     except TypeError as cause:
         asked = ", ".join(("config", *(given for given in named if given != "config")))
         raise TypeError(
-            f"{name}{_shown(function)} cannot be called with ({asked}): {cause}; see with_parameters for further arguments"
+            f"{name}{_shown(function)} cannot be called with ({asked}): {cause}; "
+            "see with_parameters for further arguments"
         ) from cause
 
 
@@ -539,7 +558,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 @functools.lru_cache(maxsize=16)
 def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | None:
-    # What is known before workers are forked need not be found out in each, where it would be a tenth of an empty trial.
+    # Cached before the fork: in each worker it would take a tenth of the time of an empty trial.
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -549,19 +568,22 @@ def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | 
 DEFAULT_REQUEST = {"cpu": 1.0}
 
 Request = Mapping[str, float] | PlacementGroupFactory
-"""What can be asked for."""
+"""A request for resources."""
 
 
 def with_resources(trainable: Any, resources: Request | Callable[[dict[str, Any]], Request]) -> Any:
-    """Return the trainable with a request for resources; an earlier request is overridden, the original stays as it is.
+    """Return the trainable with a request for resources, which replaces an earlier one.
+
+    The original trainable is not changed.
 
     Args:
         trainable: A function of the configuration, or a subclass of `Trainable`.
-        resources: What each trial occupies, e.g. ``{"cpu": 2, "gpu": 0.5}``, or a function of the configuration that returns it. A
-            GPU may be shared by fractions. Names that are not mentioned are not occupied.
+        resources: What each trial occupies, e.g. ``{"cpu": 2, "gpu": 0.5}``, or a function of the
+            configuration that returns it. Trials may share a GPU by fractions. A trial occupies
+            nothing of resources that are not named.
 
     Raises:
-        TypeError: If `trainable` or `resources` is of another kind.
+        TypeError: If `trainable` or `resources` has another type.
         ValueError: If an amount is negative or no number.
 
     Example:
@@ -576,7 +598,7 @@ def with_resources(trainable: Any, resources: Request | Callable[[dict[str, Any]
 
 
 def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a trial of this trainable with this configuration occupies, 1 CPU unless it asks for something else.
+    """Return what a trial with this configuration occupies: 1 CPU without a request.
 
     Raises:
         TypeError: If the request is neither a dictionary nor a `PlacementGroupFactory`.
@@ -584,14 +606,10 @@ def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]
     """
     request = getattr(trainable, "requested_resources", None)
     if request is None and is_class_trainable(trainable):
-        request = _of_class(trainable, config)
+        request = trainable.default_resource_request(dict(config))
     elif callable(request):
         request = request(dict(config))
     return dict(DEFAULT_REQUEST) if request is None else _total(request)
-
-
-def _of_class(trainable: type[Trainable], config: Mapping[str, Any]) -> Any:
-    return trainable.default_resource_request(dict(config))
 
 
 def _total(request: Any) -> dict[str, float]:
@@ -602,12 +620,14 @@ def _total(request: Any) -> dict[str, float]:
             total = checked_bundle(request)
         case _:
             raise TypeError(
-                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; e.g. {{'cpu': 1, 'gpu': 0.5}}"
+                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; "
+                "e.g. {'cpu': 1, 'gpu': 0.5}"
             )
     gpus = total.get("gpu", 0.0)
     if gpus > 1 and gpus != int(gpus):
         raise ValueError(
-            f"gpu must be at most 1 or a whole number, got {gpus}; only one GPU can be shared by fractions"
+            f"gpu must be at most 1 or a whole number, got {gpus}; "
+            "only one GPU can be shared by fractions"
         )
     return total
 
@@ -616,14 +636,14 @@ _registered: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any) -> None:
-    """Make a trainable known under a name, which `Tuner` then takes in its place.
+    """Register a trainable under a name, which `Tuner` accepts instead of it.
 
     Args:
-        name: The name; registering it again replaces what it stood for.
+        name: The name; an earlier trainable of this name is replaced.
         trainable: A function of the configuration, or a subclass of `Trainable`.
 
     Raises:
-        TypeError: If `name` is no string or `trainable` is not one.
+        TypeError: If `name` is no string, or `trainable` cannot be trained.
 
     Example:
         >>> register_trainable("quadratic", lambda config: {"loss": config["x"] ** 2})
@@ -640,7 +660,7 @@ def get_trainable(name: str) -> Any:
     """Return the trainable registered under the name.
 
     Raises:
-        ValueError: If there is none; names the closest ones.
+        ValueError: If there is none; the message names the closest ones.
     """
     if name in _registered:
         return _registered[name]
@@ -651,5 +671,6 @@ def get_trainable(name: str) -> Any:
         else f"registered are {sorted(_registered) or 'none'}"
     )
     raise ValueError(
-        f"no trainable is registered as {name!r}; {known}; call register_trainable({name!r}, trainable) first"
+        f"no trainable is registered as {name!r}; {known}; "
+        f"call register_trainable({name!r}, trainable) first"
     )

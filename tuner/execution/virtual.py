@@ -37,13 +37,13 @@ from .result_fields import AutoFill, Place, counters_of, next_iteration
 
 
 class VirtualWorker(ABC):
-    """One attempt of a trial, as far as one that is not really trained differs from another.
+    """One attempt of a trial that is computed instead of trained.
 
     Attributes:
-        command: What started it.
-        failure: With what the training that was computed last ends, instead of with a report; None for a report.
+        command: The command that started it.
+        failure: The failure with which the latest computed iteration ends; None for a report.
         is_waiting: Whether it has reported and waits for the answer.
-        is_over: Whether nothing comes from it any more.
+        is_over: Whether the attempt has ended.
     """
 
     def __init__(self, command: StartWorker) -> None:
@@ -54,45 +54,51 @@ class VirtualWorker(ABC):
 
     @property
     def start_s(self) -> float:
-        """How long it takes until it trains, in seconds."""
+        """Seconds from the start until training begins."""
         return 0.0
 
     @property
     def exit_s(self) -> float:
-        """How long it takes from its last report until it is gone, where it ends by itself, in seconds."""
+        """Seconds from the last report until the worker exits by itself."""
         return 0.0
 
     def leave_s(self, *, has_saved: bool) -> float:
-        """Return how long it takes, in seconds, to save, if it does, and to be gone, where it is told to leave."""
+        """Return the seconds that the worker takes to save, if asked, and to exit when told to."""
         return 0.0
 
     @abstractmethod
     def begin(self) -> None:
-        """Get ready to train; may raise anything, which is its failure."""
+        """Prepare training; an exception is the trial's failure."""
 
     @abstractmethod
     def duration_s(self) -> float:
-        """Return how long the next iteration takes, in seconds; may raise anything, as `advance` may."""
+        """Return the seconds that the next iteration takes; an exception is the trial's failure."""
 
     @abstractmethod
     def advance(self, elapsed_s: float) -> bool:
-        """Compute the next iteration, which takes `elapsed_s`, and return whether there is one."""
+        """Compute the next iteration and return whether there is one.
+
+        An exception is the trial's failure.
+
+        Args:
+            elapsed_s: Seconds that the iteration takes.
+        """
 
     @abstractmethod
     def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
-        """Return the result of the iteration computed last, and the checkpoint that is reported with it, if any."""
+        """Return the latest result, and the checkpoint reported with it, if any."""
 
     @abstractmethod
     def save(self) -> CheckpointRecord:
-        """Return a record of a checkpoint at the latest result."""
+        """Return the record of a checkpoint at the latest result."""
 
     def end(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         self.is_over = True
 
 
 class VirtualExecutor(ABC):
-    """Runs trials in virtual time, which passes only in `wait`: that jumps to the next moment at which anything happens.
+    """Runs trials in virtual time, which passes only in `wait`: it jumps to the next event.
 
     Args:
         capacity: Total resources, e.g. ``{"cpu": 4.0}``.
@@ -109,14 +115,14 @@ class VirtualExecutor(ABC):
 
     @abstractmethod
     def _new_worker(self, command: StartWorker) -> VirtualWorker:
-        """Return a worker for a trial."""
+        """Return the worker for a started attempt."""
 
     def capacity(self) -> Mapping[str, float]:
         """See `Executor.capacity`."""
         return self._capacity
 
     def clock(self) -> float:
-        """Return the virtual time, seconds since the beginning."""
+        """Return the virtual time in seconds since the start."""
         return self._now_s
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
@@ -133,10 +139,10 @@ class VirtualExecutor(ABC):
                     assert_never(command)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """Return what happens at the next moment at which anything happens, at most `timeout_s` virtual seconds away.
+        """Return the next events, which all have the same time.
 
         Raises:
-            RuntimeError: If nothing will ever action, and there is no `timeout_s`.
+            RuntimeError: If no event can come and there is no `timeout_s`.
         """
         if not self._events and not self._is_awake:
             self._advance(math.inf if timeout_s is None else self._now_s + timeout_s)
@@ -162,13 +168,14 @@ class VirtualExecutor(ABC):
             if worker.is_over:
                 continue
             action(worker)
-            # What falls on the same moment belongs to the same turn.
+            # Events of the same time belong to the same step of the driver.
             until_s = self._now_s
         if self._events:
             return
         if until_s == math.inf:
             raise RuntimeError(
-                "no simulated trial is running, so that waiting would never end; start or answer one, or pass a timeout"
+                "no simulated trial is running, so waiting would never end; "
+                "start or answer one, or pass a timeout"
             )
         self._now_s = until_s
 
@@ -190,7 +197,7 @@ class VirtualExecutor(ABC):
         self._train(worker, is_first=True)
 
     def _train(self, worker: VirtualWorker, *, is_first: bool = False) -> None:
-        """Compute the next iteration now; it is reported when its time has passed."""
+        """Compute the next iteration; it is reported when its duration has passed."""
         took_s = 0.0
         try:
             if is_first:
@@ -250,22 +257,22 @@ class VirtualExecutor(ABC):
 
 
 Curves = Callable[[dict[str, Any]], Iterable[Any]]
-"""Yields, for a configuration, the metrics of one iteration after the other: dictionaries or numbers."""
+"""Returns, for a configuration, the metrics of each iteration: dictionaries or numbers."""
 Duration = float | Callable[[dict[str, Any], int], float]
-"""Seconds that an iteration takes, or a function of configuration and ``training_iteration``."""
+"""Seconds per iteration, or a function of configuration and ``training_iteration``."""
 
 _NOWHERE = Place(pid=0, hostname="simulated", node_ip="127.0.0.1")
 
 
 @final
 class SimulatedExecutor(VirtualExecutor):
-    """Replays learning curves in virtual time, without threads, files or chance of its own.
+    """Runs trials whose learning curves a function computes.
 
-    Time passes only in `wait`, which jumps to the next event. Trials save when they are asked to, in no time and without files, and
-    continue from a checkpoint by running their curve up to its iteration. A curve that raises is a failed trial.
+    Trials save when they are asked to, in no time and without files. They continue from a
+    checkpoint by running their curve up to its iteration. A curve that raises fails its trial.
 
     Args:
-        curves: See `Curves`; called once for each start of a trial.
+        curves: See `Curves`; called once per attempt.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``.
         duration_s: See `Duration`; at least 0.
 
@@ -276,7 +283,8 @@ class SimulatedExecutor(VirtualExecutor):
         ...         loss /= 2
         ...         yield {"loss": loss}
         >>> executor = SimulatedExecutor(halving, capacity={"cpu": 1.0}, duration_s=60.0)
-        >>> executor.carry_out([StartWorker("t00000", 1, {"start": 8.0}, {"cpu": 1.0}, (), None, 0)])
+        >>> start = StartWorker("t00000", 1, {"start": 8.0}, {"cpu": 1.0}, (), None, 0)
+        >>> executor.carry_out([start])
         >>> [type(event).__name__ for event in executor.wait(None)]
         ['WorkerStarted']
         >>> [event.metrics["loss"] for event in executor.wait(None)], executor.clock()
@@ -299,7 +307,7 @@ class SimulatedExecutor(VirtualExecutor):
 
 @final
 class _SimulatedWorker(VirtualWorker):
-    """One attempt: its curve and how far it has come."""
+    """One attempt: its curve and the position on it."""
 
     def __init__(
         self, command: StartWorker, autofill: AutoFill, curves: Curves, duration_s: Duration
@@ -318,7 +326,7 @@ class _SimulatedWorker(VirtualWorker):
             autofill.restore(checkpoint.iteration, checkpoint.time_total_s, checkpoint.counters)
 
     def begin(self) -> None:
-        """Run the curve up to the iteration to continue from."""
+        """Run the curve up to the iteration of the checkpoint."""
         self._curve = iter(self._curves(copy.deepcopy(dict(self.command.config))))
         iteration = 0
         while iteration < self._autofill.iteration:
@@ -326,7 +334,7 @@ class _SimulatedWorker(VirtualWorker):
             iteration = next_iteration(value if isinstance(value, Mapping) else {}, iteration)
 
     def duration_s(self) -> float:
-        """Return what was given, or what the function says that was given."""
+        """Return the given duration."""
         duration_s = self._duration_s
         if callable(duration_s):
             duration_s = duration_s(dict(self.command.config), self._autofill.iteration + 1)
@@ -337,7 +345,7 @@ class _SimulatedWorker(VirtualWorker):
         return duration_s
 
     def advance(self, elapsed_s: float) -> bool:
-        """Compute the next iteration; return whether there is one."""
+        """See `VirtualWorker`."""
         for value in self._curve:
             self._metrics = self._converter.convert(as_metrics(value))
             self._elapsed_s = elapsed_s
@@ -345,13 +353,13 @@ class _SimulatedWorker(VirtualWorker):
         return False
 
     def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
-        """Return the result of the iteration computed last."""
+        """See `VirtualWorker`."""
         self._result = self._autofill.fill(self._metrics, self._elapsed_s)
         self._autofill.count(self._result)
         return self._result, None
 
     def save(self) -> CheckpointRecord:
-        """Return a record of a checkpoint at the latest result."""
+        """Return the record of a checkpoint at the latest result."""
         index = self._next_checkpoint
         self._next_checkpoint += 1
         return CheckpointRecord(
@@ -359,13 +367,12 @@ class _SimulatedWorker(VirtualWorker):
         )
 
     def end(self) -> None:
-        """Let go of the curve."""
+        """Close the curve."""
         super().end()
         close = getattr(self._curve, "close", None)
         if close:
-            with contextlib.suppress(
-                Exception
-            ):  # the clean-up of a generator is the user's code, and nobody waits for it any more
+            # The generator's clean-up is the user's code, and its trial has ended already.
+            with contextlib.suppress(Exception):
                 close()
         self._curve = iter(())
 
@@ -381,7 +388,8 @@ class CurvePoint:
 
     Attributes:
         metrics: The result, nested as reported, with the keys that the engine adds.
-        took_s: Seconds from the answer to the one before it, or from the start of the training code, to this one.
+        took_s: Training time in seconds since the answer to the previous result, or since the start
+            of the training code.
         has_checkpoint: Whether the training code reported a checkpoint with it.
     """
 
@@ -392,13 +400,14 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """All that a trial went through, as far as it counts.
+    """The recorded course of a trial.
 
     Attributes:
         points: Its results, with ascending ``training_iteration``.
         start_s: Seconds from the start of its first worker until the training code ran.
-        exit_s: Seconds from its last result, or from the start of the training code where it has none, to its own end.
-        failure: With what it ended; None where it did not fail.
+        exit_s: Seconds from its last result, or from the start of the training code if it has none,
+            until it ended by itself.
+        failure: Its failure, None if it did not fail.
     """
 
     points: Sequence[CurvePoint]
@@ -409,25 +418,28 @@ class Curve:
 
 @final
 class ReplayExecutor(VirtualExecutor):
-    """Lets recorded trials run once more in virtual time, without processes, files or chance.
+    """Replays recorded trials.
 
-    A trial that is stopped or paused takes `leave_s` to be gone, and `save_s` more where it has to save for that; one that is resumed
-    takes `restart_s` to start, and goes on behind its checkpoint.
+    A trial that is stopped or paused takes `leave_s` to exit, and `save_s` more if it has to save
+    for that. A resumed trial takes `restart_s` to start, and continues after its checkpoint.
 
     Args:
         curves: What each trial reports, by its id.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``.
-        restart_s: Seconds from the start of a trial's second or later worker until the training code runs.
-        leave_s: Seconds from the word that tells a trial to leave until it is gone.
-        save_s: Seconds that it needs to save before that, where it is asked to.
+        restart_s: Seconds from the start of a trial's second or later worker until the training
+            code runs.
+        leave_s: Seconds from the answer that tells a trial to stop until its worker has exited.
+        save_s: Seconds to save before that.
 
     Example:
         >>> from tuner.core.commands import StartWorker
         >>> points = [CurvePoint({"loss": 0.5, "training_iteration": 1}, took_s=60.0)]
         >>> executor = ReplayExecutor({"t00000": Curve(points, start_s=2.0)}, capacity={"cpu": 1.0})
         >>> executor.carry_out([StartWorker("t00000", 1, {}, {"cpu": 1.0}, (), None, 0)])
-        >>> [[type(event).__name__ for event in executor.wait(None)], [event.metrics["loss"] for event in executor.wait(None)]]
-        [['WorkerStarted'], [0.5]]
+        >>> [type(event).__name__ for event in executor.wait(None)]
+        ['WorkerStarted']
+        >>> [event.metrics["loss"] for event in executor.wait(None)]
+        [0.5]
         >>> executor.clock()
         62.0
     """
@@ -460,7 +472,7 @@ class ReplayExecutor(VirtualExecutor):
 
 @final
 class _ReplayWorker(VirtualWorker):
-    """One attempt: a curve, and how far along it the attempt has come."""
+    """One attempt: a recorded curve and the position on it."""
 
     def __init__(
         self, command: StartWorker, curve: Curve, start_s: float, leave_s: float, save_s: float
@@ -476,27 +488,27 @@ class _ReplayWorker(VirtualWorker):
 
     @property
     def start_s(self) -> float:
-        """Return what was given."""
+        """See `VirtualWorker`."""
         return self._start_s
 
     @property
     def exit_s(self) -> float:
-        """Return what the end took."""
+        """See `VirtualWorker`."""
         return self._curve.exit_s
 
     def leave_s(self, *, has_saved: bool) -> float:
-        """Return what was given."""
+        """See `VirtualWorker`."""
         return self._leave_s + (self._save_s if has_saved else 0.0)
 
     def begin(self) -> None:
-        """Go to where the checkpoint was saved."""
+        """Go to the result of the checkpoint."""
         if checkpoint := self.command.checkpoint:
             done = bisect_right(self._curve.points, checkpoint.iteration, key=_iteration_of)
             self._position, self._resumed_iteration = done, checkpoint.iteration
             self._time_before_s = checkpoint.time_total_s
 
     def duration_s(self) -> float:
-        """Return what was recorded."""
+        """See `VirtualWorker`."""
         return (
             self._curve.points[self._position].took_s
             if self._position < len(self._curve.points)
@@ -504,7 +516,7 @@ class _ReplayWorker(VirtualWorker):
         )
 
     def advance(self, elapsed_s: float) -> bool:
-        """Go to the next result, or to the failure behind the last one."""
+        """Go to the next result, or to the failure after the last one."""
         self._position += 1
         if self._position <= len(self._curve.points):
             return True
@@ -512,7 +524,7 @@ class _ReplayWorker(VirtualWorker):
         return self.failure is not None
 
     def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
-        """Return the result as it was, with what is counted from the last start counted anew."""
+        """Return the recorded result, with what counts since the last start counted anew."""
         point = self._curve.points[self._position - 1]
         result = dict(point.metrics)
         if key.TIME_TOTAL_S in result:
@@ -523,7 +535,7 @@ class _ReplayWorker(VirtualWorker):
         return result, self.save() if point.has_checkpoint else None
 
     def save(self) -> CheckpointRecord:
-        """Return a record of a checkpoint at the latest result."""
+        """Return the record of a checkpoint at the latest result."""
         index = self._next_checkpoint
         self._next_checkpoint += 1
         metrics = self._curve.points[self._position - 1].metrics

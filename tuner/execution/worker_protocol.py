@@ -57,7 +57,7 @@ from .failures import with_notebook_source
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """All that a worker needs to know to run one attempt of a trial.
+    """What a worker has to know to run one attempt of a trial.
 
     Attributes:
         trial_id: The trial.
@@ -69,9 +69,11 @@ class Assignment:
         resources: What the worker may use.
         gpu_ids: Devices assigned to it.
         checkpoint_dir: Directory to continue from, None for the beginning.
-        iteration: ``training_iteration`` reached at that checkpoint, else 0; `time_total_s` and `counters` likewise.
+        iteration: ``training_iteration`` at that checkpoint, else 0.
+        time_total_s: Training time in seconds up to that checkpoint, else 0.
+        counters: ``timesteps_total`` and ``episodes_total`` at that checkpoint, as far as counted.
         next_checkpoint: Index of the first checkpoint of this attempt.
-        seed: Seed of the trial's own chance (``get_context().get_seed()``), the same in every attempt.
+        seed: Seed of the trial's random numbers, the same in every attempt.
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
         works_in_trial_dir: Whether `trial_dir` becomes the working directory.
     """
@@ -94,7 +96,11 @@ class Assignment:
     works_in_trial_dir: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be unpickled by the constructor: what dataclasses do instead runs ten times the code, which a forked worker pays for in pages."""
+        """Unpickle with the constructor.
+
+        The default for dataclasses runs ten times as much code, for which a forked worker would
+        have to copy pages.
+        """
         return type(self), tuple(getattr(self, field) for field in self.__slots__)
 
 
@@ -102,12 +108,12 @@ _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.
 
 
 def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
-    """Return the event that a worker's message stands for.
+    """Return the event for a worker's message.
 
     Args:
-        trial_id: Whose worker spoke.
-        attempt: In which attempt.
-        message: One message, see `messages`, as `strict_json.loads` decodes it.
+        trial_id: The worker's trial.
+        attempt: The worker's attempt.
+        message: The message, as `strict_json.loads` decodes it.
 
     Raises:
         ValueError: If the message is malformed.
@@ -144,7 +150,8 @@ def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerEx
     failure = None if message.get("failure") is None else _failure(message)
     if (outcome in (Outcome.FAILED, Outcome.UNSAVED)) != (failure is not None):
         raise ValueError(
-            f"a failure belongs to the outcomes failed and unsaved and to no other, got outcome {outcome!r} and failure {failure}"
+            "the outcomes failed and unsaved must have a failure, and the others must not, "
+            f"got outcome {outcome!r} and failure {failure}"
         )
     return WorkerExited(trial_id, attempt, Outcome(outcome), failure)
 
@@ -183,7 +190,8 @@ def _failure(message: Mapping[str, Any]) -> Failure:
         )
     raise _malformed(
         "failure",
-        "an object with the strings kind, message, traceback and place, and the list of strings bases",
+        "an object with the strings kind, message, traceback and place, "
+        "and the list of strings bases",
         fields,
     )
 

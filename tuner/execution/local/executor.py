@@ -442,7 +442,7 @@ class ProcessExecutor:
         self._launcher = self._launch()
 
     def _orphan(self, worker: RemoteWorker) -> None:
-        """Wait until the kernel has killed a worker of a dead zygote, which closes its connection."""
+        """Wait until the kernel has killed a worker of a dead zygote, which ends its connection."""
         worker.is_orphaned = True
         if worker.mask:
             self._set_exit_deadline(worker, self._grace_s)

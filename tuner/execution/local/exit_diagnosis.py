@@ -29,7 +29,7 @@ class ExitInfo:
     Attributes:
         code: Exit code, or minus the number of the signal that killed it.
         peak_bytes: Peak resident memory of it or one of its children; 0 if unknown.
-        is_oom: Whether the kernel killed it because memory ran out; None if the kernel does not say.
+        is_oom: Whether the kernel killed it because memory ran out; None if unknown.
     """
 
     code: int

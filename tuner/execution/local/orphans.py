@@ -91,7 +91,7 @@ class OrphanProcess:
 
 
 def kill_orphans(experiment: str | os.PathLike[str], within_s: float = 2.0) -> list[OrphanProcess]:
-    """Kill the processes that dead drivers of an experiment have left running, and wait for the end.
+    """Kill processes that dead drivers of an experiment have left running, and wait for their end.
 
     The caller must hold the experiment's lock. Without ``/proc`` nothing is found.
 
@@ -137,7 +137,7 @@ def _pids() -> Iterator[int]:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process; None if it is gone, a zombie, or there is no ``/proc``."""
+    """Return a process's start time; None if it is gone, a zombie, or there is no ``/proc``."""
     try:
         status = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Process groups that die with their owner, however the owner dies, and are killed and reaped whole.
+"""Process groups that die with their owner, and that are killed and reaped whole.
 
 Every worker leads a session and a process group of its own. Three mechanisms end it with its owners
 (the driver and the zygote), because each alone has a gap:
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
-# Of two pending signals the kernel delivers the lower number first. SIGTERM has to come first: while
-# the main thread waits for a lock, only a signal that Python handles ends the wait, and the handler
-# that faulthandler installs is not one of those.
+# Of two pending signals the kernel delivers the lower number first. SIGTERM has to come first:
+# while the main thread waits for a lock, only a signal that Python handles ends the wait, and the
+# handler that faulthandler installs is not one of those.
 DUMP_STACK_SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGQUIT)
 """Makes a worker write its stack to its standard error."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +55,7 @@ def die_with_parent(parent: int, *, is_signalled: bool = True) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, so that they can be killed and reaped."""
+    """Become the parent of orphaned descendants, so that they can be killed and reaped."""
     if IS_LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -95,7 +95,7 @@ def is_hung_up(liveness: int) -> bool:
 
 
 def children() -> set[int]:
-    """Return the process ids of the caller's children, zombies included; empty without ``/proc``."""
+    """Return the ids of the caller's child processes, zombies included; empty without ``/proc``."""
     try:
         file = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -129,7 +129,10 @@ def kill_child_and_group(pid: int) -> None:
 
 
 def terminate_child_and_group(pid: int) -> None:
-    """Send SIGTERM to a child that has not been reaped and to its group; have a worker dump its stack."""
+    """Send SIGTERM to a child that has not been reaped, and to its group.
+
+    If it is a worker, it also dumps its stack.
+    """
     for send, number in ((os.killpg, signal.SIGTERM), (os.kill, DUMP_STACK_SIGNAL)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, number)

@@ -27,7 +27,7 @@ from . import process_groups
 
 _MAX_STANDARD_DESCRIPTOR: Final = 2
 _OOM_SCORE: Final = b"300"
-"""Out of 1000: when memory runs out, the kernel is to kill a worker, not the driver or the zygote."""
+"""Out of 1000: when memory runs out, the kernel is to kill a worker, not driver or zygote."""
 
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 TERMINATION_SIGNALS: Final = tuple(
@@ -67,7 +67,7 @@ def _raise_oom_score() -> None:
 
 
 def dump_stack_when_killed() -> None:
-    """Make this process, and those it forks, dump the stack to stderr on a crash or before a kill."""
+    """Make this process and its forks dump the stack to stderr on a crash or before a kill."""
     faulthandler.enable()
     faulthandler.register(process_groups.DUMP_STACK_SIGNAL, all_threads=False)
 
@@ -95,7 +95,7 @@ def ignore_termination_signals() -> None:
 
 
 def restore_signals_in_children() -> None:
-    """Let termination signals end what is forked from now on, as libraries expect of their children.
+    """Let termination signals end processes forked from now on, as libraries expect.
 
     A signal that arrives during the fork stays pending until the child has its handlers back.
     """

@@ -41,7 +41,7 @@ _USED_IN_TRIALS: Final = (
     "get_context",
     "report",
 )
-"""Names that training code takes from the package `tuner`, which imports each when it is first used."""
+"""Names that training code takes from `tuner`, which imports each when it is first used."""
 
 _STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
 
@@ -123,7 +123,7 @@ def _prepare_process(bootstrap: Bootstrap) -> None:
 
 def _change_directory(trial_dir: str | os.PathLike[str]) -> None:
     """Make the trial's directory the working directory; modules are still found where they were."""
-    # An empty entry of sys.path stands for the working directory, which Path.resolve would not give.
+    # Not Path.resolve: an empty entry stands for the working directory, which is being left.
     sys.path[:] = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
     os.chdir(trial_dir)
 

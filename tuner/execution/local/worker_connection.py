@@ -56,7 +56,7 @@ def pickled(assignment: Assignment) -> bytes:
 
 
 class DriverEnd:
-    """The driver's end: never blocks, and believes nothing."""
+    """The driver's end. Never blocks."""
 
     __slots__ = ("_outgoing", "_partial", "socket")
 
@@ -122,7 +122,7 @@ class DriverEnd:
         return messages
 
     def _read(self) -> bytes | None:
-        """Return what has come, nothing at the end of the connection, and None where nothing has come yet."""
+        """Return what has arrived: None if nothing has, empty at the end of the connection."""
         try:
             return self.socket.recv(_READ_BYTES)
         except BlockingIOError:
@@ -149,12 +149,12 @@ class DriverEnd:
 
 
 class WorkerEnd:
-    """The worker's end: the `Channel` of `attempt`. Blocks."""
+    """The worker's end, the `Channel` of its attempts. Blocks."""
 
     __slots__ = ("_descriptor", "_unread")
 
     def __init__(self, descriptor: int) -> None:
-        """Take over the descriptor; a socket object would be most of the cost of a worker's first message."""
+        """Take over the descriptor; creating a socket object would take far longer."""
         self._descriptor = descriptor
         self._unread = b""
 

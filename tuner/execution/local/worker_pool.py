@@ -77,7 +77,7 @@ class StandbyWorkers:
         self._ends[pid] = end
 
     def hand_over(self, descriptor: int) -> int | None:
-        """Send a descriptor to the oldest living worker; return its process id, None without one."""
+        """Send a descriptor to the oldest living worker; return its process id, None if none."""
         while self._ends:
             pid = next(iter(self._ends))
             with self._ends.pop(pid) as end, contextlib.suppress(BrokenPipeError):
@@ -224,7 +224,7 @@ def main(
 
 
 def _loaded(blob: TrainableBlob) -> Callable[[], Any]:
-    """Load the trainable now; return a function that returns it, or raises what kept it from loading."""
+    """Load the trainable; return a function that returns it, or raises the error of loading it."""
     try:
         trainable = blob.load()
         worker.warm_up(trainable)

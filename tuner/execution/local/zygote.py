@@ -1,9 +1,9 @@
 """The zygote: a single-threaded process that loads the trainable once and forks the workers.
 
 There is one per experiment. It is a fresh interpreter, never a fork of the user's process. Because
-torch, the user's modules and the data bound with ``with_parameters`` are loaded *before* it forks, a
-worker costs one fork, and what has been loaded is shared until it is written to. The zygote runs no
-training code, so nothing in it can hang.
+torch, the user's modules and the data bound with ``with_parameters`` are loaded *before* it forks,
+a worker costs one fork, and what has been loaded is shared until it is written to. The zygote runs
+no training code, so nothing in it can hang.
 
 It also reaps the workers. As *child subreaper* it becomes the parent of what a dead worker leaves
 behind. It kills the rest of the worker's process group and all descendants that have left the
