@@ -308,7 +308,7 @@ LOGGERS = _of(
     ("resumed + 1 if resumed > 0 else 0", "resumed if resumed > 0 else 0", "I19"),
 ) + _of(
     "tuner/callbacks/files/event_file.py",
-    ("    while found and not _verifies(found[-1]):\n        found.pop()\n", "", "I19"),
+    ("    while found and not found[-1].endswith(_checksum(_message(found[-1]))):\n        found.pop()\n", "", "I19"),
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
     ("            if segment.rows:\n                self.begun = None\n", "", "I19"),

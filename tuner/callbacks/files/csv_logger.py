@@ -217,7 +217,7 @@ def _header_of(columns: tuple[str, ...]) -> bytes:
 
 def _lines_of(rows: Sequence[Row], columns: tuple[str, ...], pace: Pace[Row]) -> bytes:
     """Return a line for each row, as the file holds them."""
-    lines = [[row.flat.get(column) for column in columns] for row in pace(rows)]
+    lines = [[*map(row.flat.get, columns)] for row in pace(rows)]
     return _joined(lines) or _encode(lines)
 
 

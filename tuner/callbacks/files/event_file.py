@@ -1,7 +1,9 @@
-"""TensorBoard's event files, record by record: encoded here, appended by whoever has the bytes.
+"""TensorBoard's event files: results encoded as records, and records read back.
 
-tensorboardX brings the message types; its checksum, in plain Python, would be most of the cost. Its writers are not used: each of them
-holds a thread, a queue and an open file, and begins a new file whenever a trial comes back.
+The messages are tensorboardX's. Its writers are not used: each of them holds a thread, a queue and an
+open file, and its `RecordWriter` cannot append to a file that is there.
+
+A record is ``<size, 8 bytes> <its checksum, 4 bytes> <message> <its checksum, 4 bytes>``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, final
 
+import google_crc32c
+
 from tuner.core.result import as_float
 
 from .json_logger import encode_json
@@ -23,49 +27,14 @@ from .json_logger import encode_json
 _EXPERIMENT_TAG = "_hparams_/experiment"
 _START_TAG = "_hparams_/session_start_info"
 _END_TAG = "_hparams_/session_end_info"
-_PLUGIN_MARK = b"_hparams_/"
 _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
-# The tags of fields: eight times the number that the message's definition gives the field, and the kind of what follows.
-_TIME_TAG, _STEP_TAG, _VERSION_TAG, _SUMMARY_TAG, _SESSION_TAG, _UNKNOWN_TAG = (
-    0x09,
-    0x10,
-    0x1A,
-    0x2A,
-    0x3A,
-    0x7A,
-)  # of an event
-_VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG, _METADATA_TAG = (
-    0x0A,
-    0x0A,
-    0x15,
-    0x4A,
-)  # of a summary and its values
-_PLUGIN_DATA_TAG, _PLUGIN_NAME_TAG, _CONTENT_TAG = (
-    0x0A,
-    0x0A,
-    0x12,
-)  # of what says that a value is for the table of hyperparameters
-_STARTED_TAG, _ENDED_TAG = 0x1A, 0x22  # of what that table is told
-_ENTRY_TAG, _KEY_TAG, _ITEM_TAG, _START_TIME_TAG = (
-    0x0A,
-    0x0A,
-    0x12,
-    0x29,
-)  # of a start, and the hyperparameters in it
-_NUMBER_TAG, _TEXT_TAG, _BOOLEAN_TAG = 0x11, 0x1A, 0x20  # of a value that may be of several kinds
-_STATUS_TAG, _END_TIME_TAG, _SUCCESS, _FAILURE = 0x08, 0x11, 1, 2  # of an end
-_TIME_SIZE = 9
-_TIME = struct.Struct("<BdB")
-_DOUBLE = struct.Struct("<Bd")
-_FLOAT64 = struct.Struct("<d")
-_FLOAT64_SIZE = _FLOAT64.size
+_TIME_BYTES = 9
+"""Of a message, whose first field is its time."""
+_UNKNOWN_FIELD = 0x7A
+"""Begins a field, of any bytes, whose number no definition of the message uses."""
 _SINGLE = struct.Struct("<f")
-_FLOAT_SIZE = _SINGLE.size
-_LAST_BYTE = 0x7F
-"""The greatest that the last byte of a number can be: all others have the uppermost bit."""
-_END_OF_STEPS = 1 << 63
 _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
 
 _COMPANIONS = ("comet_ml", "torch")
@@ -81,42 +50,38 @@ class EventEncoder:
     """
 
     def __init__(self) -> None:
-        load = import_alone
-        self._events = load("tensorboardX.proto.event_pb2")
-        self._plugin = load("tensorboardX.proto.plugin_hparams_pb2")
-        self._api = load("tensorboardX.proto.api_pb2")
-        self._crc32c = importlib.import_module("google_crc32c").value
-        self._header = functools.lru_cache(maxsize=4096)(self._new_header)
-        self._outline = functools.lru_cache(maxsize=64)(_Outline)
-        self._table = functools.lru_cache(maxsize=64)(
-            self._new_table
-        )  # mostly the same for all trials
+        self._event = import_alone("tensorboardX.proto.event_pb2")
+        self._summary = import_alone("tensorboardX.proto.summary_pb2")
+        self._plugin = import_alone("tensorboardX.proto.plugin_hparams_pb2")
+        self._api = import_alone("tensorboardX.proto.api_pb2")
+        # Mostly the same for all trials.
+        self._table = functools.lru_cache(maxsize=64)(self._new_table)
 
     def version(self, at: float) -> bytes:
         """Return the record that every event file begins with."""
-        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + _VERSION_FIELD)
+        return self._record(wall_time=at, file_version="brain.Event:2")
 
     def scalars(self, at: float, step: int, values: Mapping[str, float]) -> bytes:
         """Return the record of a result: its time, its step, and its values under their tags."""
-        try:
-            if values and 0 < step < _END_OF_STEPS:
-                return self._framed(self._outline(*values).filled(at, step, values.values()))
-        except OverflowError:
-            pass  # what no 32 bits hold becomes infinite below
-        event = self._events.Event(wall_time=at, step=step)
-        for tag, value in values.items():
-            event.summary.value.add(tag=_legible(tag), simple_value=value)
-        return self._record(event)
+        event = self._event.Event(wall_time=at, step=step)
+        if values:
+            add = event.summary.value.add
+            for tag, value in values.items():
+                add(tag=_legible(tag), simple_value=value)
+        return _framed(event.SerializeToString())
 
     def scalar(self, record: bytes, tag: str) -> float | None:
         """Return the value that a record tells under a name, None for none."""
-        event = self._events.Event.FromString(record[_PAYLOAD : -_CHECKSUM.size])
+        event = self._event.Event.FromString(_message(record))
         return next((value.simple_value for value in event.summary.value if value.tag == tag), None)
 
     def restart(self, at: float, step: int) -> bytes:
-        """Return the record that makes TensorBoard forget all values of this step and later ones."""
-        since = bytes((_STEP_TAG,)) + _varint(step) if step else b""
-        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + since + _RESTART_FIELD)
+        """Return the record that makes TensorBoard forget all values of this step and later ones.
+
+        It is what ``SummaryWriter(purge_step=...)`` writes.
+        """
+        start = self._event.SessionLog(status=self._event.SessionLog.START)
+        return self._record(wall_time=at, step=step, session_log=start)
 
     def session_start(self, at: float, params: Mapping[str, Any], metric: str | None) -> bytes:
         """Return the records that put a trial into TensorBoard's table of hyperparameters.
@@ -131,92 +96,57 @@ class EventEncoder:
             metric and _legible(metric),
             *((name, value.__class__) for name, value in values.items()),
         )
-        start = b"".join([_entry(name, value) for name, value in values.items()]) + _DOUBLE.pack(
-            _START_TIME_TAG, at
-        )
-        return self._plugin_record(at, table) + self._plugin_record(
-            at, _before(_START_TAG, _STARTED_TAG, len(start)) + start
+        start = self._plugin.SessionStartInfo(start_time_secs=at)
+        for name, value in values.items():
+            match value:
+                case bool():
+                    start.hparams[name].bool_value = value
+                case str():
+                    start.hparams[name].string_value = value
+                case _:
+                    start.hparams[name].number_value = value
+        started = self._plugin.HParamsPluginData(session_start_info=start)
+        return self._plugin_record(at, _EXPERIMENT_TAG, table) + self._plugin_record(
+            at, _START_TAG, started
         )
 
     def session_end(self, at: float, *, has_failed: bool) -> bytes:
-        """Return the record that gives the trial its final status in the table of hyperparameters."""
-        end = bytes((_STATUS_TAG, _FAILURE if has_failed else _SUCCESS)) + _DOUBLE.pack(
-            _END_TIME_TAG, at
+        """Return the record of the trial's final status in the table of hyperparameters."""
+        status = "STATUS_FAILURE" if has_failed else "STATUS_SUCCESS"
+        end = self._plugin.SessionEndInfo(status=self._api.Status.Value(status), end_time_secs=at)
+        return self._plugin_record(
+            at, _END_TAG, self._plugin.HParamsPluginData(session_end_info=end)
         )
-        return self._plugin_record(at, _before(_END_TAG, _ENDED_TAG, len(end)) + end)
 
     def void(self, record: bytes) -> bytes:
-        """Return a record of the same size that says nothing."""
-        size = len(record) - _PAYLOAD - _CHECKSUM.size
-        # The time, then a field that no reader knows; a length below 16,384 fits into two bytes, the first of them flagged.
-        rest = size - _TIME_SIZE - 3
-        payload = (
-            record[_PAYLOAD : _PAYLOAD + _TIME_SIZE]
-            + bytes((_UNKNOWN_TAG, rest & 0x7F | 0x80, rest >> 7))
-            + bytes(rest)
-        )
-        return b"".join((record[:_PAYLOAD], payload, _CHECKSUM.pack(self._checksum(payload))))
+        """Return a record of the same size that says nothing: its time, and an unknown field."""
+        message = _message(record)
+        size = len(message) - _TIME_BYTES - 3
+        # The field's size, below 16,384, in two bytes of seven bits each, the first of them flagged.
+        field = bytes((_UNKNOWN_FIELD, size & 0x7F | 0x80, size >> 7)) + bytes(size)
+        return _framed(message[:_TIME_BYTES] + field)
 
-    def _new_table(self, metric: str | None, *columns: tuple[str, type]) -> bytes:
+    def _new_table(self, metric: str | None, *columns: tuple[str, type]) -> Any:
         infos = [
             self._api.HParamInfo(name=name, type=self._api.DataType.Value(_DATA_TYPES[kind]))
             for name, kind in columns
         ]
         metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
-        table = self._plugin.HParamsPluginData(
-            version=0, experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics)
+        experiment = self._api.Experiment(hparam_infos=infos, metric_infos=metrics)
+        return self._plugin.HParamsPluginData(version=0, experiment=experiment)
+
+    def _plugin_record(self, at: float, tag: str, content: Any) -> bytes:
+        """Return the record with something for the table of hyperparameters."""
+        metadata = self._summary.SummaryMetadata(
+            plugin_data=self._summary.SummaryMetadata.PluginData(
+                plugin_name="hparams", content=content.SerializeToString()
+            )
         )
-        return _plugin_field(_EXPERIMENT_TAG, table.SerializeToString())
+        value = self._summary.Summary.Value(tag=tag, metadata=metadata)
+        return self._record(wall_time=at, summary=self._summary.Summary(value=[value]))
 
-    def _plugin_record(self, at: float, summary: bytes) -> bytes:
-        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + summary)
-
-    def _record(self, event: Any) -> bytes:
-        return self._framed(event.SerializeToString())
-
-    def _framed(self, payload: bytes) -> bytes:
-        return b"".join(
-            (self._header(len(payload)), payload, _CHECKSUM.pack(_masked(self._crc32c(payload))))
-        )
-
-    def _checksum(self, data: bytes) -> int:
-        return _masked(self._crc32c(data))
-
-    def _new_header(self, size: int) -> bytes:
-        header = _HEADER.pack(size)
-        return header + _CHECKSUM.pack(self._checksum(header))
-
-
-@final
-class _Outline:
-    """What all messages with values of the same names have in common: everything but time, step and values.
-
-    Made by hand, field by field as tensorboardX's message types would, since filling those takes five times as long.
-    """
-
-    __slots__ = ("_fields", "_head", "_pack")
-
-    def __init__(self, *tags: str) -> None:
-        heads = [
-            _field(_TAG_TAG, _legible(tag).encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags
-        ]
-        heads = [bytes((_VALUE_TAG,)) + _varint(len(head) + _FLOAT_SIZE) + head for head in heads]
-        body = struct.Struct("<" + "".join(f"{len(head)}sf" for head in heads))
-        self._head = bytes((_SUMMARY_TAG,)) + _varint(body.size)
-        self._pack = body.pack
-        self._fields: list[bytes | float] = [field for head in heads for field in (head, 0.0)]
-
-    def filled(self, at: float, step: int, values: Iterable[float]) -> bytes:
-        """Return the message.
-
-        Raises:
-            OverflowError: If a finite value is beyond what 32 bits hold.
-        """
-        fields = self._fields.copy()
-        fields[1::2] = values
-        return b"".join(
-            (_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields))
-        )
+    def _record(self, **fields: Any) -> bytes:
+        return _framed(self._event.Event(**fields).SerializeToString())
 
 
 def single(value: float) -> float:
@@ -228,20 +158,9 @@ def single(value: float) -> float:
     return kept
 
 
-def _field(tag: int, content: bytes) -> bytes:
-    return bytes((tag,)) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    """Return a number, 0 or more, as protocol buffers write it: seven bits to a byte, the lowest first, flagged but for the last."""
-    if number <= _LAST_BYTE:
-        return bytes((number,))
-    return bytes((number & _LAST_BYTE | _LAST_BYTE + 1,)) + _varint(number >> 7)
-
-
 def records(data: bytes) -> list[bytes]:
     """Return the whole records of an event file, frames included, up to one that a crash or a power cut has torn."""
-    frame = _HEADER.size + 2 * _CHECKSUM.size
+    frame = _PAYLOAD + _CHECKSUM.size
     found = []
     at = 0
     while at + frame < len(data):
@@ -250,7 +169,7 @@ def records(data: bytes) -> list[bytes]:
             break
         found.append(data[at : at + size])
         at += size
-    while found and not _verifies(found[-1]):
+    while found and not found[-1].endswith(_checksum(_message(found[-1]))):
         found.pop()
     return found
 
@@ -260,42 +179,39 @@ def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
 
     A restart makes it forget what stands before it and is of the same step or a later one.
     """
+    from google.protobuf.message import DecodeError  # noqa: PLC0415  (tensorboardX needs it, we only then)
+
+    parse = import_alone("tensorboardX.proto.event_pb2").Event.FromString
     points: list[tuple[int, bytes]] = []
     for record in found:
-        step, tag = _head(record)
-        if tag == _SESSION_TAG:
-            points = [point for point in points if point[0] < step]
-        elif (tag == _SUMMARY_TAG and _PLUGIN_MARK not in record) or (tag is None and step):
-            points.append((step, record))
+        try:
+            event = parse(_message(record))
+        except DecodeError:  # a power cut may have left zeros in the middle of the file
+            continue
+        what = event.WhichOneof("what")
+        if what == "session_log":
+            points = [point for point in points if point[0] < event.step]
+        elif what == "summary":
+            if not any(value.HasField("metadata") for value in event.summary.value):
+                points.append((event.step, record))
+        elif what is None and event.step:  # a result without a number
+            points.append((event.step, record))
     return points
 
 
-def _verifies(record: bytes) -> bool:
-    checksum: int = _masked(
-        importlib.import_module("google_crc32c").value(record[_PAYLOAD : -_CHECKSUM.size])
-    )
-    return record.endswith(_CHECKSUM.pack(checksum))
+def _message(record: bytes) -> bytes:
+    return record[_PAYLOAD : -_CHECKSUM.size]
 
 
-def _masked(crc: int) -> int:
-    # Rotated and shifted, as TensorFlow's record format wants it, so that the sum of a sum is no sum.
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+def _framed(message: bytes) -> bytes:
+    size = _HEADER.pack(len(message))
+    return b"".join((size, _checksum(size), message, _checksum(message)))
 
 
-def _head(record: bytes) -> tuple[int, int | None]:
-    """Return a record's step and the tag behind it, None for none, read off the encoded message: time, step, then what it is about."""
-    payload = record[_PAYLOAD : -_CHECKSUM.size]
-    at = _TIME_SIZE if payload[0] == _TIME_TAG else 0
-    step = shift = 0
-    if payload[at : at + 1] == bytes((_STEP_TAG,)):
-        is_last = False
-        while not is_last:
-            at += 1
-            step |= (payload[at] & _LAST_BYTE) << shift
-            shift += 7
-            is_last = payload[at] <= _LAST_BYTE
-        at += 1
-    return step, payload[at] if at < len(payload) else None
+def _checksum(data: bytes) -> bytes:
+    crc: int = google_crc32c.value(data)
+    # Rotated and shifted, as TFRecord files want it, so that the checksum of a checksum is none.
+    return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def is_session_end(record: bytes) -> bool:
@@ -340,45 +256,3 @@ def _shown(value: Any) -> bool | float | str:
 def _legible(text: str) -> str:
     """Return the text, with half a character, which no protocol buffer holds, spelled out."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
-
-
-def _entry(name: str, value: bool | float | str) -> bytes:
-    """Return a hyperparameter, as the message for a start has it."""
-    match value:
-        case bool():
-            return _before_item(name, _BOOLEAN_TAG, 1) + bytes((value,))
-        case str():
-            text = value.encode()
-            return _before_item(name, _TEXT_TAG, len(text)) + text
-        case _:
-            return _before_item(name, _NUMBER_TAG, _FLOAT64_SIZE) + _FLOAT64.pack(value)
-
-
-# What stands before a content is the same for all contents of a size, and most of the work.
-@functools.lru_cache(maxsize=1024)
-def _before_item(name: str, tag: int, size: int) -> bytes:
-    content = bytes(size)
-    item = _field(tag, content) if tag == _TEXT_TAG else bytes((tag,)) + content
-    return _field(
-        _ENTRY_TAG, _field(_KEY_TAG, name.encode()) + _field(_ITEM_TAG, item)
-    ).removesuffix(content)
-
-
-@functools.lru_cache(maxsize=1024)
-def _before(tag: str, kind: int, size: int) -> bytes:
-    content = bytes(size)
-    return _plugin_field(tag, _field(kind, content)).removesuffix(content)
-
-
-_VERSION_FIELD = _field(_VERSION_TAG, b"brain.Event:2")
-_RESTART_FIELD = _field(_SESSION_TAG, b"\x08\x01")
-_PLUGIN_NAME = _field(_PLUGIN_NAME_TAG, b"hparams")
-
-
-def _plugin_field(tag: str, content: bytes) -> bytes:
-    """Return the summary with something for the table of hyperparameters, as a field of an event."""
-    plugin = _field(_PLUGIN_DATA_TAG, _PLUGIN_NAME + _field(_CONTENT_TAG, content))
-    return _field(
-        _SUMMARY_TAG,
-        _field(_VALUE_TAG, _field(_TAG_TAG, tag.encode()) + _field(_METADATA_TAG, plugin)),
-    )
