@@ -39,7 +39,7 @@ class CountsCalls(Scheduler):
         return [Stop(trial.trial_id, WHY)] if self.num_calls % 7 == 0 else ()
 
 
-class DrawsChanceOfItsOwn(Scheduler):
+class UsesAnUnseededGenerator(Scheduler):
     def on_trial_result(self, trial, result):
         return (
             [Stop(trial.trial_id, Reason("test", {"draw": next(CALLS)}))]
@@ -77,7 +77,7 @@ class SharesItsState(Scheduler):
         self.seen = state["seen"]
 
 
-class SaysNothing(Scheduler):
+class HasNoDebugString(Scheduler):
     def on_trial_result(self, trial, result):
         return ()
 
@@ -100,11 +100,11 @@ class ResumesWhatItWasNotGiven(Scheduler):
         (NamesUnknownTrials, "test_decisions_name_trials_that_exist_and_are_not_over"),
         (CountsCalls, "test_repeated_results_change_nothing"),
         (CountsCalls, "test_the_state_survives_a_restart_at_any_point"),
-        (DrawsChanceOfItsOwn, "test_the_same_seed_gives_the_same_decisions"),
+        (UsesAnUnseededGenerator, "test_the_same_seed_gives_the_same_decisions"),
         (TrustsTheMetric, "test_odd_results_never_raise"),
         (ForgetsItsSettings, "test_metric_and_mode_of_the_experiment_are_taken_over_once"),
         (SharesItsState, "test_state_is_a_copy"),
-        (SaysNothing, "test_the_debug_string_is_one_line"),
+        (HasNoDebugString, "test_the_debug_string_is_one_line"),
         (ResumesWhatItWasNotGiven, "test_paused_trials_it_did_not_pause_never_raise"),
     ],
 )
@@ -117,12 +117,12 @@ def test_a_defective_scheduler_breaks_the_contract(scheduler, test):
         getattr(Contract(), test)()
 
 
-def test_an_experiment_without_end_is_told():
+def test_an_experiment_without_end_is_reported():
     with pytest.raises(AssertionError, match="the experiment must end, got no end within 3 rounds"):
-        Rehearsal(SaysNothing()).run(max_rounds=3)
+        Rehearsal(HasNoDebugString()).run(max_rounds=3)
 
 
-class SaysOne(Stopper):
+class ReturnsOne(Stopper):
     def __call__(self, trial_id, result):
         return 1
 
@@ -153,7 +153,7 @@ class ChangesResults(Stopper):
         return bool(result.pop("loss", None))
 
 
-class AsksChance(Stopper):
+class DrawsRandomNumbers(Stopper):
     def __call__(self, trial_id, result):
         return next(CALLS) % 5 == 0
 
@@ -161,8 +161,8 @@ class AsksChance(Stopper):
 @pytest.mark.parametrize(
     ("stopper", "test"),
     [
-        (SaysOne, "test_answers_are_booleans"),
-        (AsksChance, "test_the_same_facts_give_the_same_answers"),
+        (ReturnsOne, "test_answers_are_booleans"),
+        (DrawsRandomNumbers, "test_the_same_facts_give_the_same_answers"),
         (StopsAtOnce, "test_nothing_is_stopped_before_anything_happened"),
         (StopsEverySecondCall, "test_the_end_of_the_experiment_is_final"),
         (TrustsTheLoss, "test_odd_results_never_raise"),
@@ -208,12 +208,12 @@ class ForgetsAnEntry(Wrapped):
         return super().suggest(trial_id) | {"layer": {"units": 8}}
 
 
-class AddsWhatIsNotThere(Wrapped):
+class AddsAnInactiveParameter(Wrapped):
     def suggest(self, trial_id):
         return super().suggest(trial_id) | {"warmup": 3}
 
 
-class ForgetsWhatDepends(Wrapped):
+class OmitsConditionalParameters(Wrapped):
     def suggest(self, trial_id):
         return {
             name: value for name, value in super().suggest(trial_id).items() if name != "warmup"
@@ -273,8 +273,11 @@ class WaitsForNothing(Wrapped):
         (LeavesTheSpace, "test_suggestions_lie_in_the_space"),
         (ForgetsAnEntry, "test_suggestions_lie_in_the_space"),
         (WaitsForNothing, "test_suggestions_lie_in_the_space"),
-        (AddsWhatIsNotThere, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
-        (ForgetsWhatDepends, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
+        (AddsAnInactiveParameter, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
+        (
+            OmitsConditionalParameters,
+            "test_a_conditional_space_is_searched_or_refused_with_the_space",
+        ),
         (
             ForgetsConstantsOfBranches,
             "test_a_conditional_space_is_searched_or_refused_with_the_space",

@@ -66,7 +66,7 @@ class CallsEveryExitCompleted(Spoilt):
         ]
 
 
-class StopsNobody(Spoilt):
+class IgnoresStops(Spoilt):
     def carry_out(self, commands):
         self.good.carry_out(
             [command for command in commands if getattr(command, "reply", None) != "stop"]
@@ -107,7 +107,7 @@ class RunsBackwards(Spoilt):
         (CallsEveryExitCompleted, "test_a_trial_that_raises_has_failed_and_tells_why"),
         (CallsEveryExitCompleted, "test_a_trial_obeys_a_pause"),
         (CallsEveryExitCompleted, "test_a_killed_trial_exits_as_killed_for_the_reason_given"),
-        (StopsNobody, "test_a_trial_obeys_a_stop"),
+        (IgnoresStops, "test_a_trial_obeys_a_stop"),
         (TrustsItsMemory, "test_commands_for_attempts_that_are_not_there_are_ignored"),
         (ShutsDownOnce, "test_it_can_be_shut_down_more_than_once_and_with_trials_under_way"),
         (RunsBackwards, "test_time_never_runs_backwards"),

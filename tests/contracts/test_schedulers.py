@@ -28,7 +28,7 @@ class TestASHAInBracketsByTime(SchedulerContract):
         )
 
 
-class PausesEveryoneOnce(Scheduler):
+class PausesEachTrialOnce(Scheduler):
     """Stands for the schedulers that pause and resume."""
 
     def __init__(self):
@@ -52,26 +52,26 @@ class PausesEveryoneOnce(Scheduler):
 
 class TestPausing(SchedulerContract):
     def make_scheduler(self):
-        return PausesEveryoneOnce()
+        return PausesEachTrialOnce()
 
 
-class NeverResumes(PausesEveryoneOnce):
+class NeverResumes(PausesEachTrialOnce):
     def on_idle(self, trials, num_free_slots):
         return ()
 
 
 def test_a_rehearsal_resumes_what_was_paused():
-    rehearsal = Rehearsal(PausesEveryoneOnce()).run()
+    rehearsal = Rehearsal(PausesEachTrialOnce()).run()
     assert [trial.time for trial in rehearsal.trials] == [20, 3, 0, *[20] * 9]
     assert any(fact.startswith("idle: [Resume") for fact in rehearsal.facts)
 
 
-def test_a_rehearsal_ends_paused_trials_that_nobody_resumes():
+def test_a_rehearsal_ends_paused_trials_that_are_never_resumed():
     rehearsal = Rehearsal(NeverResumes()).run()
     assert [trial.time for trial in rehearsal.trials] == [7, 3, 0, *[7] * 9]
 
 
-def test_a_rehearsal_obeys_stops_and_tells_all_that_can_happen():
+def test_a_rehearsal_applies_stops_and_covers_every_kind_of_fact():
     scheduler = ASHAScheduler(
         metric="score", mode="max", max_t=18, reduction_factor=3, type="stopping"
     )

@@ -22,7 +22,7 @@ from .run import run_scenario
 from .scenario import Scenario, scenario
 
 _LARGE = 6_000
-"""In so many experiments everything in `coverage.expected` has to occur."""
+"""Number of experiments from which on everything in `coverage.expected` has to occur."""
 
 
 def main(arguments: list[str] | None = None) -> int:

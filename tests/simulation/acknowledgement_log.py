@@ -68,7 +68,7 @@ class JournalParser:
             return record
 
     def transcript(self, files: Mapping[str, bytes]) -> Transcript:
-        """Return the journal that lies in these files.
+        """Return the journal in these files.
 
         A segment counts up to where the next one begins, and the last one up to the first line that
         does not verify.

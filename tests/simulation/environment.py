@@ -63,7 +63,7 @@ class Environment:
         experiment: The present driver's.
         journal: The present driver's.
         request_stop: The present driver's.
-        whims: Generator of the simulated user's requests.
+        user_rng: Generator of the simulated user's requests.
         num_requests_left: Number of requests that the user will still make.
     """
 
@@ -90,7 +90,7 @@ class Environment:
         self.journal: Journal | None = None
         self.request_stop: Callable[[StopRequested], None] | None = None
         self.is_dirty = False
-        self.whims = scenario.rng("whims")
+        self.user_rng = scenario.rng("whims")
         self.num_requests_left = _NUM_REQUESTS
         self.declared = Mark()
         self.noted = (0, 0)

@@ -82,7 +82,7 @@ class _Worker:
 
 _Action = Callable[[_Worker], None]
 _NO_WORKER = _Worker(StartWorker.of(Trial("", {}, {}), None), 0)
-"""Stands for the worker where it is not one that does something."""
+"""Placeholder in the agenda for actions that belong to no worker."""
 
 
 @final

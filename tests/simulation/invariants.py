@@ -36,9 +36,9 @@ from .fault_injection import Fault
 from .plugins import FragileScheduler
 
 _LOSS_RATE: Final = 0.2
-"""How often a segment is taken away between two drivers."""
+"""Probability that a segment is removed between two drivers."""
 MAX_TURNS: Final = 5_000
-"""Far more than any experiment takes that comes to an end."""
+"""Far more turns than an experiment that ends takes."""
 _LEAVING_CHECKPOINTS: Final = frozenset(
     {Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED}
 )

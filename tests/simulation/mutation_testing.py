@@ -58,7 +58,7 @@ def is_plantable(mutant: Mutant) -> bool:
 
 
 def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S, first_seed: int = 0) -> Catch:
-    """Plant a mutant in a copy of the packages, look for it, and take it out again."""
+    """Plant a mutant in a copy of the packages, run the simulation, and restore the file."""
     original = (ROOT / mutant.file).read_text(encoding="utf-8")
     (where / mutant.file).write_text(mutant.planted_in(original), encoding="utf-8")
     try:

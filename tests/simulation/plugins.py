@@ -81,7 +81,7 @@ class LapScheduler(Scheduler):
         return {"losses": dict(self._losses), "num_idle": self._num_idle}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self._losses, self._num_idle = dict(state["losses"]), state["num_idle"]
 
 
@@ -167,7 +167,7 @@ class RandomScheduler(Scheduler):
         return {"num_left": self._num_left, "num_told": self._num_told, "known": list(self._known)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self._num_left, self._num_told, self._known = (
             state["num_left"],
             state["num_told"],
@@ -190,7 +190,7 @@ class FragileScheduler(Scheduler):
     """
 
     def __init__(self, scheduler: Scheduler, faults: FaultInjector) -> None:
-        """Stand before a scheduler."""
+        """Wrap a scheduler."""
         self.inner = scheduler
         self.metric, self.mode = scheduler.metric, scheduler.mode
         self._faults = faults
@@ -253,7 +253,7 @@ class FragileSearcher(Searcher):
     """
 
     def __init__(self, searcher: Searcher, faults: FaultInjector) -> None:
-        """Stand before a searcher."""
+        """Wrap a searcher."""
         self.inner = searcher
         self._faults = faults
 

@@ -158,7 +158,7 @@ def _check_journal(env: Environment, left: Transcript) -> None:
 
 
 def _has_comparable_outcome(env: Environment) -> bool:
-    """Return whether an undisturbed run has to come to the same.
+    """Return whether a run without faults has to have the same outcome.
 
     A trial that is interrupted by a signal saves first, and population-based training clones from
     the latest checkpoint.

@@ -39,7 +39,7 @@ class SimulatedUser:
             return [
                 (ControlRequest(Verb.RESUME, trial_id), self._hear) for trial_id in trial_table.held
             ]
-        rng = self._env.whims
+        rng = self._env.user_rng
         if not trial_table.trials or self._env.num_requests_left <= 0 or rng.random() >= 1 / every:
             return ()
         self._env.num_requests_left -= 1

@@ -17,7 +17,7 @@ STEP_S: Final = 0.1
 
 @dataclass(slots=True)
 class SavedCheckpoint:
-    """A checkpoint that lies under its final name.
+    """A committed checkpoint.
 
     Attributes:
         attempt: Which attempt has written it.

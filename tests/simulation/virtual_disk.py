@@ -16,7 +16,7 @@ from tuner.storage.disk import Whereabouts
 from .fault_injection import DriverKilled, Fault, FaultInjector, FaultPoint
 
 _FULL_FOR = 4
-"""Up to so many more writes fail before space returns."""
+"""Largest number of further writes that fail until there is space again."""
 
 
 class _File:

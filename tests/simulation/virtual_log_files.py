@@ -45,7 +45,7 @@ _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
 _PORTIONS_BYTES: Final = (0, 0, 2_000, verified_sizes.PORTION_BYTES)
 """Portion whose size is verified together; files are short here."""
 _MOST_CALLS: Final = 12
-"""A crash occurs within so many calls of the writer."""
+"""A crash of the writer occurs within this number of calls."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
 """Where files cost least, on the platforms that have it."""
 
