@@ -149,7 +149,7 @@ EXPLOITS = _of(
     ("        self._drop_pending_changes(trial)\n        self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "        self._drop_pending_changes(trial)", "I9"),
     ("case TrialMove.PAUSE if intention and (trial.source or trial.exploit):", "case TrialMove.PAUSE if intention:", "I11 I3"),
     ("elif not (is_interrupted and trial.status is Status.PAUSED):", "else:", "I20"),
-    ("            self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))\n            self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "            self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))", "I9"),
+    ("            self._notify(cmd.CheckpointMissed(trial, event.failure))\n            self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "            self._notify(cmd.CheckpointMissed(trial, event.failure))", "I9"),
     ("            self._offer_slots_to_paused()\n", "", "I9"),
     ("        without_donor = self.exploits.on_checkpoint_lost(owner, event.index)", "        without_donor = []", "I5 I16"),
     ("            trial.owes_save = self.exploits.has_waiting(trial)\n", "", "I9"),

@@ -36,8 +36,9 @@ from .lifecycle import (
     exit_termination,
     move_worker,
 )
-from .manual_control import USER_FORK, USER_RESUME, fork_tag, why_rejected, with_changes
+from .manual_control import USER_FORK, fork_tag, why_rejected, with_changes
 from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
+from .paused_trials import PausedTrials
 from .policies import (
     LiveExperimentView,
     Policies,
@@ -115,11 +116,10 @@ class Experiment:
             self.trial_table, self.suggestion_budget, lambda: self.settings
         )
         self._unanswered: dict[str, _UnansweredReport] = {}
-        self._pending_resumes: dict[str, Trial] = {}
-        """Paused trials that resume without a further decision, some once a checkpoint is there."""
         self._now_s = 0.0
         self._is_noop_turn = False
         self._out = cmd.Outbox()
+        self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
         self._begin_session(settings)
 
     def _begin_session(self, settings: ExperimentSettings) -> None:
@@ -275,11 +275,14 @@ class Experiment:
             case _:
                 assert_never(event)
 
+    def _notify(self, notice: cmd.Notice) -> None:
+        self._out.notices.append(notice)
+
     def _on_suggested(self, event: ev.TrialSuggested) -> None:
         self.suggestion_budget.on_suggested()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.trial_table.add(trial)
-        self._out.notices.append(cmd.TrialAdded(trial))
+        self._notify(cmd.TrialAdded(trial))
         if self.settings.max_pending:
             trial.failures += [event.failure] if event.failure else []
             self.trial_table.make_ready(trial)
@@ -334,13 +337,12 @@ class Experiment:
         self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
         is_metric_missed = self._metric_watch.on_result(flat, trial.num_rows)
         self.best.update(trial, flat)
-        notify = self._out.notices.append
-        notify(cmd.ResultRecorded(trial, report.result, flat))
+        self._notify(cmd.ResultRecorded(trial, report.result, flat))
         if event.replaced:
-            notify(cmd.KeysReplaced(trial, event.replaced))
+            self._notify(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:
             metric = self._metric_watch.missing[0]
-            notify(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
+            self._notify(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
         # The attempt has reported, so the checkpoint that it started from has been loaded.
         self._out.delete(trial, self._checkpoints.release(trial))
         if event.checkpoint:
@@ -377,7 +379,7 @@ class Experiment:
             trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: directory}
             self._add_checkpoint(trial, event.checkpoint, flatten(trial.last_result))
         else:
-            self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
+            self._notify(cmd.CheckpointMissed(trial, event.failure))
             self._continue_unchanged(self.exploits.dismiss_waiting(trial))
 
     def _on_checkpoint_lost(self, event: ev.CheckpointLost) -> None:
@@ -416,7 +418,7 @@ class Experiment:
                     ):
                         self._intend_pause(trial, decision.reason)
                 case Resume():
-                    self._resume(trial, decision.reason)
+                    self._paused.resume(trial, decision.reason)
                 case Save():
                     trial.owes_save = trial.status is Status.RUNNING
                 case Exploit():
@@ -438,16 +440,6 @@ class Experiment:
         pause = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, reason)
         self._intend(trial, pause)
 
-    def _resume(self, trial: Trial, reason: Reason) -> None:
-        if trial.status is Status.PAUSED:
-            trial.reason = reason
-            if trial.exploit is None:
-                self.trial_table.make_ready(trial)
-            else:
-                self._resume_when_possible(trial)
-        elif trial.intention and trial.intention.reply in (ReportReply.PAUSE, ReportReply.EXPLOIT):
-            trial.is_to_resume = True
-
     def _exploit(self, trial: Trial, decision: Exploit) -> None:
         donor = self.trial_table.find(decision.donor_id)
         if trial.is_finished or (donor and not self._can_be_saved(donor, decision.reason)):
@@ -458,8 +450,7 @@ class Experiment:
         if trial.status is Status.PENDING:  # it has trained nothing yet that could be replaced
             self.exploits.cancel(trial)
         if trial.status is Status.PAUSED:
-            self._pending_resumes[trial.trial_id] = trial
-            self.trial_table.dequeue(trial)  # it was about to resume from its own checkpoint
+            self._paused.await_exploit(trial)
         exploit = Intention(ReportReply.EXPLOIT, TerminationReason.INTERRUPTED, decision.reason)
         self._intend(trial, exploit)
 
@@ -510,27 +501,9 @@ class Experiment:
                 if trial.status is Status.RUNNING:
                     self._intend_pause(trial, Reason(USER_PAUSE))
             case ev.ResumeRequested(trial_id):
-                self._resume_by_user(self.trial_table[trial_id])
+                self._paused.resume_by_user(self.trial_table[trial_id])
             case ev.TrialForked():
                 self._fork(request)
-
-    def _resume_by_user(self, trial: Trial) -> None:
-        self.trial_table.unhold(trial)
-        if trial.status is Status.PAUSED:
-            self._resume(trial, Reason(USER_RESUME))
-        elif trial.intention and trial.intention.reason.rule == USER_PAUSE:
-            if trial.worker is WorkerState.STOPPING:
-                trial.is_to_resume = True  # its worker has been told to leave already
-            else:
-                trial.intention = None
-
-    def _unhold_all(self) -> None:
-        """Hold no trial back in a new session; resume those that the user had paused."""
-        for trial in list(self.trial_table.held.values()):
-            self.trial_table.unhold(trial)
-            is_paused_by_user = trial.reason is not None and trial.reason.rule == USER_PAUSE
-            if trial.status is Status.PAUSED and (is_paused_by_user or trial.is_to_resume):
-                self._resume(trial, Reason(USER_RESUME))
 
     def _fork(self, request: ev.TrialForked) -> None:
         donor = self.trial_table[request.donor_id]
@@ -540,7 +513,7 @@ class Experiment:
         self.trial_table.add(trial)
         self.trial_table.admit(trial)
         self.trial_table.num_forked += 1
-        self._out.notices.append(cmd.TrialAdded(trial))
+        self._notify(cmd.TrialAdded(trial))
         self._apply(self.policies.on_trial_add(trial))
         if trial.is_finished:
             return
@@ -551,7 +524,7 @@ class Experiment:
         reason = Reason(USER_FORK, {"checkpoint": request.checkpoint})
         exploit = Exploit(trial.trial_id, donor.trial_id, config, reason, request.checkpoint)
         self.exploits.accept(trial, exploit, can_save_on_demand=False)
-        self._apply_exploit(trial)
+        self._paused.apply_exploit(trial)
         trial.experiment_tag = tag
         self.trial_table.make_ready(trial)
 
@@ -592,7 +565,7 @@ class Experiment:
                 return
         match move:
             case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
-                self._pause(trial, intention)
+                self._paused.pause(trial, intention)
             case TrialMove.PAUSE if intention and intention.reply is ReportReply.EXPLOIT:
                 self.trial_table.requeue(trial, TrialMove.REQUEUE)
             case TrialMove.PAUSE if self._stopping:
@@ -607,18 +580,6 @@ class Experiment:
             case _:
                 self.trial_table.requeue(trial, move)
 
-    def _pause(self, trial: Trial, intention: Intention) -> None:
-        """Pause the trial; resume it if the pause was only a means, or is over already."""
-        self.trial_table.pause(trial, intention.reason)
-        self._out.notices.append(cmd.TrialPaused(trial))
-        self.exploits.supply(trial)  # it will save nothing more for those that wait
-        self._pending_resumes[trial.trial_id] = trial
-        if trial.resize is not None:
-            self.trial_table.resize(trial, trial.resize)
-            trial.resize, trial.is_to_resume = None, True
-        if intention.reply is ReportReply.EXPLOIT and trial.exploit is None:
-            trial.is_to_resume = True  # the checkpoint that it left for will never come
-
     def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
         is_ended_by_user = intention is not None and intention.reason.rule == ev.USER_STOP
         if is_ended_by_user or not self._retries.has_retries_left(trial):
@@ -631,18 +592,16 @@ class Experiment:
             # These were decided for a trial that was going to continue; since then it was stopped.
             self._drop_pending_changes(trial)
         self.trial_table.retry(trial, self._now_s)
-        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
+        self._notify(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:
         self.trial_table.fail(trial)
         is_frequent = self._failure_tally.add(trial)
         self.suggestion_budget.on_progress()
         failure = trial.failures[-1]
-        self._out.notices.append(
-            cmd.AttemptFailed(trial, failure, will_retry=False, objection=why_no_retry)
-        )
+        self._notify(cmd.AttemptFailed(trial, failure, will_retry=False, objection=why_no_retry))
         if is_frequent and self.trial_table.live and (reason := self._suspected_failure()):
-            self._out.notices.append(cmd.StartsHeld(trial, reason))
+            self._notify(cmd.StartsHeld(trial, reason))
         self._release_dependents(trial)
         self._apply(self.policies.on_trial_error(trial))
         if self.settings.fail_fast:
@@ -659,9 +618,9 @@ class Experiment:
     def _end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
         self.trial_table.end(trial, ending, reason)
         if ending is TerminationReason.COMPLETED and self._metric_watch.on_completed(trial):
-            self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
+            self._notify(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self.suggestion_budget.on_progress()
-        self._out.notices.append(cmd.TrialEnded(trial))
+        self._notify(cmd.TrialEnded(trial))
         if ending is TerminationReason.INTERRUPTED and self._stopping:
             # It is not over: the scheduler hears of it again after a restore. In this session it
             # saves nothing more.
@@ -682,39 +641,10 @@ class Experiment:
         self.exploits.cancel(trial)
         trial.resize, trial.is_to_resume = None, False
 
-    # ---------------------------------------------------------------- pauses and exploits
-
-    def _resume_when_possible(self, trial: Trial) -> None:
-        """Resume a paused trial as soon as it waits for no checkpoint."""
-        self._pending_resumes[trial.trial_id] = trial
-        trial.is_to_resume = True
-
-    def _resume_pending(self) -> None:
-        """Apply exploits whose checkpoint is there, and queue the paused trials that resume."""
-        for trial in list(self._pending_resumes.values()):
-            if trial.status is Status.PAUSED:
-                self._apply_exploit(trial)
-                if trial.exploit:
-                    continue  # it still waits for its donor
-            del self._pending_resumes[trial.trial_id]
-            if trial.status is Status.PAUSED and trial.is_to_resume:
-                trial.is_to_resume = False
-                self.trial_table.make_ready(trial)
-
-    def _apply_exploit(self, trial: Trial) -> None:
-        if applied := self.exploits.apply(trial):
-            self._out.notices.append(cmd.ExploitApplied(trial, applied))
-
     def _continue_unchanged(self, trials: Sequence[Trial]) -> None:
-        """Let trials go on that waited for a checkpoint which will never come."""
+        """Continue trials that waited for a checkpoint which will never come."""
         self._needs_scheduling |= bool(trials)
-        for trial in trials:
-            if trial.status is Status.PAUSED and trial.source is None:
-                self.trial_table.requeue(trial, TrialMove.REQUEUE)
-            elif trial.status is Status.PAUSED:
-                self._resume_when_possible(trial)
-            elif trial.worker is not WorkerState.STOPPING and _is_to_exploit(trial):
-                trial.intention = None
+        self._paused.continue_unchanged(trials)
 
     # ---------------------------------------------------------------- a restart of the driver
 
@@ -722,8 +652,8 @@ class Experiment:
         for trial in list(self.trial_table.live.values()):
             self._end_attempt(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
-        self._unhold_all()
-        treatments = self._treatments_of_never_admitted()
+        self._paused.unhold_all()
+        treatments = self.trial_table.treatments_of_never_admitted(event.settings.max_trials)
         for trial in self.trials:
             treatment = treatments.get(trial) or event.treatment_of(trial)
             if treatment is ev.ResumeType.RESTART:
@@ -737,40 +667,12 @@ class Experiment:
             self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, TerminationReason.INTERRUPTED, Reason(ev.SKIPPED))
-            if failure := self._misfit_of_admitted(trial):
+            if failure := self.trial_table.misfit_of_admitted(trial):
                 trial.failures.append(failure)
                 self._give_up(trial)
             if trial.status is Status.PENDING:  # it was interrupted, and starts without a decision
-                self._apply_exploit(trial)
+                self._paused.apply_exploit(trial)
                 self._drop_pending_changes(trial)
-
-    def _misfit_of_admitted(self, trial: Trial) -> Failure | None:
-        """Return why a trial that is to go on could not run on this machine."""
-        if trial.is_finished or not self.trial_table.is_admitted(trial):
-            return None
-        return self.trial_table.misfit(trial)
-
-    def _treatments_of_never_admitted(self) -> Mapping[Trial, ev.ResumeType]:
-        """Return what becomes of trials that the scheduler has not seen.
-
-        They count like suggestions that have not been made yet: all are resumed, except that the
-        last ones are skipped where fewer trials are wanted now.
-        """
-        never_admitted = [
-            trial
-            for trial in self.trials
-            if not self.trial_table.is_admitted(trial)
-            and trial.ending in {None, TerminationReason.INTERRUPTED}
-        ]
-        num_surplus = 0
-        if self.settings.max_trials is not None:
-            num_sampled = len(self.trials) - self.trial_table.num_forked
-            num_surplus = max(num_sampled - self.settings.max_trials, 0)
-        num_resumed = max(len(never_admitted) - num_surplus, 0)
-        return {
-            trial: ev.ResumeType.RESUME if index < num_resumed else ev.ResumeType.SKIP
-            for index, trial in enumerate(never_admitted)
-        }
 
     # ---------------------------------------------------------------- the end of a turn
 
@@ -781,7 +683,7 @@ class Experiment:
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self._needs_scheduling
-        had_pending_resumes = bool(self._pending_resumes)
+        had_pending_resumes = self._paused.has_pending
         self._check_time()
         continued = [self._answer(report) for report in self._unanswered.values()]
         self._unanswered.clear()
@@ -888,7 +790,7 @@ class Experiment:
 
     def _schedule(self) -> None:
         """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
-        self._resume_pending()
+        self._paused.resume_pending()
         if not (self.trial_table.live and self._suspected_failure()):
             self._start_ready()
             self._offer_slots_to_paused()
@@ -905,9 +807,7 @@ class Experiment:
             self._timeouts.expect_report(trial.trial_id, self._now_s)
             self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
             is_retry = has_failed and not is_resumed
-            self._out.notices.append(
-                cmd.TrialStarted(trial, is_retry=is_retry, is_resumed=is_resumed)
-            )
+            self._notify(cmd.TrialStarted(trial, is_retry=is_retry, is_resumed=is_resumed))
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""
@@ -919,7 +819,7 @@ class Experiment:
                 break
             num_before = len(table.paused)
             self._apply(self.policies.on_idle(tuple(idle), num_free))
-            self._resume_pending()
+            self._paused.resume_pending()
             self._start_ready()
             if len(table.paused) == num_before:
                 break
@@ -961,7 +861,7 @@ class Experiment:
             return
         if self.trial_table.paused:
             self._continue_unchanged(self.exploits.dismiss_all_waiting())
-            self._resume_pending()
+            self._paused.resume_pending()
             self._start_ready()
             for trial in list(self.trial_table.paused.values()):
                 if self._can_progress():
@@ -1014,11 +914,7 @@ class Experiment:
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.trial_table.load_state_dict(state["roster"], trials)
         self.exploits.load(self.trials)
-        self._pending_resumes = {
-            trial_id: trial
-            for trial_id, trial in self.trial_table.paused.items()
-            if trial.exploit or trial.is_to_resume
-        }
+        self._paused.load()
         # Snapshots of earlier releases hold a ranking of their own, and trials without values.
         (self.best.rebuild if "best" in state else self.best.load)(self.trials)
         self._watch_session(self.settings)  # by the trials that are there now
@@ -1033,7 +929,3 @@ class Experiment:
         self._needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]
         self.fatal_error = state["misuse"]
-
-
-def _is_to_exploit(trial: Trial) -> bool:
-    return trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT

@@ -161,6 +161,12 @@ class TrialTable:
         why = self.pool.misfit(trial.resources)
         return Failure("ResourcesUnavailable", why) if why else None
 
+    def misfit_of_admitted(self, trial: Trial) -> Failure | None:
+        """Return why an admitted trial that is not over could never run here, None if it could."""
+        if trial.is_finished or not self.is_admitted(trial):
+            return None
+        return self.misfit(trial)
+
     def num_free_slots(self, request: Mapping[str, float], limit: int = 64) -> int:
         """Return how many more trials with this request could run now, at most `limit`."""
         if self._max_concurrent is not None:
@@ -274,6 +280,28 @@ class TrialTable:
         if treatment is ResumeType.RESUME and trial.is_finished:
             self.revive(trial)
         return []
+
+    def treatments_of_never_admitted(self, max_trials: int | None) -> Mapping[Trial, ResumeType]:
+        """Return what a restarted driver does with trials that the scheduler has not seen.
+
+        They count like suggestions that have not been made yet: all are resumed, except that the
+        last ones are skipped where fewer trials are wanted now.
+
+        Args:
+            max_trials: How many trials are wanted now, forks not counted; None for no limit.
+        """
+        never_admitted = [
+            trial
+            for trial in self.trials
+            if not self.is_admitted(trial) and trial.ending in {None, TerminationReason.INTERRUPTED}
+        ]
+        num_sampled = len(self.trials) - self.num_forked
+        num_surplus = 0 if max_trials is None else max(num_sampled - max_trials, 0)
+        num_resumed = max(len(never_admitted) - num_surplus, 0)
+        return {
+            trial: ResumeType.RESUME if index < num_resumed else ResumeType.SKIP
+            for index, trial in enumerate(never_admitted)
+        }
 
     def end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
         """Terminate the trial."""
