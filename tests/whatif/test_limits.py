@@ -141,7 +141,7 @@ def test_an_answer_beyond_what_was_recorded_is_a_bound(record, world):
     assert [trial.ending for trial in answer.trials] == [ReplayEnding.RAN_OUT] * 3
     assert (answer.num_cut, answer.num_run_out, answer.is_bound) == (3, 3, True)
     assert answer.caveats[0].startswith(
-        "3 of 3 trials would have trained on beyond what was recorded of them, so that this says little"
+        "3 of 3 trials would have trained longer than they were recorded, so this says little"
     )
 
 
@@ -216,7 +216,7 @@ def test_without_a_directory_slots_have_to_be_given():
         curve, tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=2)
     ).grid
     with pytest.raises(
-        ValueError, match="slots must be given, got None: 'simulated' does not tell"
+        ValueError, match="slots must be given, got None: 'simulated' does not record"
     ):
         tune.what_if(grid, FIFOScheduler())
     answer = tune.what_if(grid, FIFOScheduler(), slots=1)

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tuner.callbacks.formatting import text_table
 from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatten
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
@@ -135,12 +136,7 @@ def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> li
 
     Columns are id, status, iterations, the metric's latest value and the first hyperparameters.
     """
-    lines = [*_text_rows(trials, rows, metric)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return text_table(list(_text_rows(trials, rows, metric)))
 
 
 def html_trials(

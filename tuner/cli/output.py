@@ -18,7 +18,7 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.callbacks.formatting import duration, printable, shorten, show
+from tuner.callbacks.formatting import duration, printable, shorten, show, text_table
 from tuner.storage import atomic
 from tuner.storage.spreadsheets import neutralised
 
@@ -313,17 +313,8 @@ def seconds_of(text: str) -> float | None:
 
 def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[str]:
     """Return a table without colours and frames, as wide as it gets."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where a table is printed)
-
-    rows = [
-        [column.heading for column in columns],
-        *([column.cell(record) for column in columns] for record in records),
-    ]
-    sizes = [max(cell_len(row[index]) for row in rows) for index in range(len(columns))]
-    return [
-        _GAP.join(set_cell_size(cell, size) for cell, size in zip(row, sizes, strict=True)).rstrip()
-        for row in rows
-    ]
+    rows = [[column.cell(record) for column in columns] for record in records]
+    return text_table([[column.heading for column in columns], *rows])
 
 
 def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:

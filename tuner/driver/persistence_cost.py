@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-from tuner.analysis.persistence_cost import Persistence
+from tuner.analysis.result_grid import Persistence
 
 _WINDOW_S: Final = 60.0
 

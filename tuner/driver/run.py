@@ -13,7 +13,7 @@ from pathlib import Path
 
 from schedulers.decisions import Reason
 from tuner.analysis.explain import why_never_compared
-from tuner.analysis.persistence_cost import Persistence
+from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.registry import named_callbacks

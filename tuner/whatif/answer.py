@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from schedulers.decisions import Decision, Reason
 from tuner.analysis.frames import to_frame, value_at
 from tuner.analysis.ranking import Mode, is_number, rank
-from tuner.callbacks.formatting import duration, printable, show
+from tuner.callbacks.formatting import duration, printable, show, text_table
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason, Trial
 
@@ -46,16 +46,6 @@ def percent(share: float) -> str:
         '61 %'
     """
     return f"{100 * share:.0f} %"
-
-
-def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as aligned lines, the first column left and the others right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
-    return [f"  {line}" for line in lines]
 
 
 class ReplayEnding(enum.StrEnum):
@@ -333,7 +323,7 @@ class WhatIf:
 
     @property
     def num_run_out(self) -> int:
-        """How many trials would have trained on beyond what was recorded of them."""
+        """How many trials would have trained longer than they were recorded."""
         return self.num_by_ending[ReplayEnding.RAN_OUT]
 
     @property
@@ -497,7 +487,7 @@ def _table(answer: WhatIf) -> Sequence[str]:
             "",
         ],
     ]
-    return aligned_lines(rows)
+    return [f"  {line}" for line in text_table(rows, align_right=True)]
 
 
 def _saved_worker(answer: WhatIf) -> str:
@@ -635,7 +625,8 @@ class WhatIfComparison(Mapping[str, WhatIf]):
         notes = dict.fromkeys(
             caveat for answer in self.answers.values() for caveat in answer.caveats
         )
-        return [*head, "", *aligned_lines(rows), "", *(f"note: {caveat}" for caveat in notes)]
+        table = [f"  {line}" for line in text_table(rows, align_right=True)]
+        return [*head, "", *table, "", *(f"note: {caveat}" for caveat in notes)]
 
     def __str__(self) -> str:
         """Return `lines` as one text."""

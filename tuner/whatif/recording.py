@@ -65,7 +65,7 @@ class Timing:
         start_s: How long a trial took, mostly, until its training code ran.
         leave_s: How long a trial took to be gone once it was told to, mostly.
         save_s: How long one took to save when it was asked to, mostly.
-        paces: What is to be known of each trial, by its id.
+        by_trial: What is to be known of each trial, by its id.
     """
 
     elapsed_s: float | None = None

@@ -57,8 +57,8 @@ class Slots:
     Attributes:
         capacity: Total resources.
         max_concurrent: How many trials may run at once at most; None for as many as fit.
-        request: What most trials ask for.
-        count: How many trials run at once, if they ask for that.
+        request: Resources that most trials request.
+        count: How many trials with that request run at once.
     """
 
     capacity: Mapping[str, float]
@@ -68,16 +68,16 @@ class Slots:
 
 
 def slots_for(recording: Recording, num_slots: int | None) -> Slots:
-    """Return what the trials of a replay share.
+    """Return the resources and slots of a replay.
 
     Args:
         recording: The recording.
-        num_slots: How many trials run at once, whatever they ask for; None for what the recorded
-            ones shared.
+        num_slots: How many trials run at once, independent of their requests; None for the
+            recorded resources.
 
     Raises:
         TypeError: If it is not a whole number.
-        ValueError: If it is less than 1, or is not given where the recording does not tell.
+        ValueError: If it is less than 1, or is not given and not recorded.
     """
     request = _usual_request(recording.trials)
     if num_slots is None and recording.is_inline:
@@ -108,7 +108,7 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
 def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
     if recording.settings is None:
         raise ValueError(
-            f"slots must be given, got None: {recording.path!r} does not tell how many trials "
+            f"slots must be given, got None: {recording.path!r} does not record how many trials "
             f"could run at once; pass slots=4"
         )
     capacity, limit = recording.settings.capacity, recording.max_concurrent
@@ -123,12 +123,12 @@ def _usual_request(trials: Sequence[RecordedTrial]) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class TimedValue:
-    """A result that was better than all before it.
+    """A value of the metric with the time at which it was reported.
 
     Attributes:
         time_s: Running time of the experiment, in seconds.
         value: The metric's value.
-        trial_id: Who reported it.
+        trial_id: The trial that reported it.
     """
 
     time_s: float
@@ -216,14 +216,14 @@ def improvements(finite_values: Iterable[TimedValue], mode: Mode) -> tuple[Timed
 
 @dataclass(slots=True)
 class ReplayedTrial:
-    """What became of one trial in a replay.
+    """What a replay counts of one trial.
 
     Attributes:
         worker_s: How long it had a worker, in seconds.
         num_results: How many results it reported, repeated ones included.
-        farthest: The largest ``training_iteration`` it came to.
+        last_iteration: The largest ``training_iteration`` it came to.
         num_pauses: How often it was paused.
-        num_resumes: How often it went on after a pause.
+        num_resumes: How often it was resumed after a pause.
         first_s: When it got its first worker, in seconds of virtual time.
         started_s: Since when it has a worker; None where it has none.
     """
@@ -239,15 +239,15 @@ class ReplayedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a recording came to under another scheduler.
+    """Outcome of a replay.
 
     Attributes:
-        account: What it took and found.
+        totals: What it took and found.
         trials: The engine's records of the trials, in the order in which they were recorded.
-        stints: What became of each trial meanwhile, by its id.
-        decisions: What was decided about trials, in order.
-        remarks: What the scheduler had to say to the user.
-        state: What it told of itself in the end.
+        replayed_trials: What was counted of each trial, by its id.
+        decisions: Decisions about trials, in order.
+        remarks: Messages of the scheduler to the user.
+        state: The scheduler's `debug_string` at the end.
     """
 
     totals: RunTotals
@@ -259,7 +259,7 @@ class Replay:
 
 
 class CannotPauseRecording(Exception):
-    """The scheduler wants trials paused that never saved anything."""
+    """The scheduler pauses trials although none ever saved a checkpoint."""
 
 
 def replay(
@@ -272,16 +272,16 @@ def replay(
     can_save: bool,
     supposes_saves: bool = False,
 ) -> Replay:
-    """Return what a recording would have come to.
+    """Replay a recording under a scheduler.
 
     Args:
         recording: The recording.
-        scheduler: The scheduler, with its search properties, that has not been told of any trial.
-        slots: What its trials share.
+        scheduler: The scheduler, with its search properties set, new to every trial.
+        slots: Resources that the trials share.
         metric: What counts as quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
-        can_save: Whether trials save when they are asked to.
-        supposes_saves: Whether that is only supposed, and so costs nothing.
+        can_save: Whether trials save on demand.
+        supposes_saves: Whether `can_save` is only assumed, so that saving takes no time.
 
     Raises:
         CannotPauseRecording: If the scheduler pauses a trial, and none has ever saved a checkpoint.

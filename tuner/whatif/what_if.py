@@ -35,17 +35,17 @@ from .replay import (
 
 
 def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
-    """Return a scheduler of its own for a replay.
+    """Return a scheduler for a replay, separate from the one given.
 
     Args:
-        given: A scheduler, also one with Ray Tune's signatures, or the short name of one.
-        arguments: Those of a scheduler that is named.
+        given: A scheduler, possibly with Ray Tune's signatures, or its short name.
+        arguments: Arguments of a scheduler given by name.
 
     Raises:
         TypeError: If it is neither, or arguments are given that it does not take.
-        ValueError: If there is no scheduler of that name, or it changes trials, which no recording
-            can answer to; or if it has Ray Tune's signatures and has run before, since there is no
-            telling how it was constructed.
+        ValueError: If there is no scheduler of that name, or it changes trials, which cannot be
+            replayed; or if it has Ray Tune's signatures and has run before, since its
+            arguments are not known.
     """
     scheduler = create_scheduler(given, **arguments) if isinstance(given, str) else adapted(given)
     if not isinstance(scheduler, Scheduler):
@@ -63,7 +63,7 @@ def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
 
 
 def _copy_of(scheduler: Scheduler) -> Scheduler:
-    """Return an equal scheduler that has seen nothing."""
+    """Return an equal scheduler that has not run."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
         raise ValueError(
             f"scheduler must not have run before, got {scheduler.adapted!r}, which has; "
@@ -83,7 +83,7 @@ def objective_for(
     """Return metric and mode: those given, the scheduler's, or those of the recorded experiment.
 
     Raises:
-        ValueError: If metric or mode are nowhere named, or named twice and differently.
+        ValueError: If metric or mode are missing, or given twice with different values.
     """
     for what, given, own in (("metric", metric, scheduler.metric), ("mode", mode, scheduler.mode)):
         if given and own and given != own:
@@ -177,25 +177,27 @@ def what_if(
     """Estimate how a recorded experiment would have gone under another scheduler.
 
     The recorded trials run once more on a virtual clock, in the order in which they were created:
-    each reports what it reported then, and takes as long as it took, until the scheduler stops or
-    pauses it, as it could be paused then. The core, the driver and the scheduler are the real ones;
-    nothing is trained, nothing written, and the same question gets the same answer each time. A
-    curve ends where it was stopped when it was recorded; where the scheduler would have gone on,
-    the answer is a bound (`WhatIf`). So record with `FIFOScheduler` what you want to ask about.
-    Configurations are those that were recorded, whatever a searcher would have learned. Population
-    based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
+    each reports the recorded results after the recorded times, until the scheduler stops or pauses
+    it. Core, driver and scheduler are the real ones; nothing is trained, nothing is written, and
+    the answer is always the same.
+
+    A curve ends where the trial was stopped when it was recorded. If the scheduler would have
+    trained it further, the answer is a bound (see `WhatIf`); to avoid this, record with
+    `FIFOScheduler`. The recorded configurations are used, although a searcher might have suggested
+    others. Population based training is refused, as a recording and as the scheduler.
+    ``docs/what_if.md`` has more.
 
     Args:
         path_or_grid: Directory of the experiment, see `ResultGrid.from_directory`, or its results.
-        scheduler: The other scheduler, which stays as it is; its short name, see
-            `create_scheduler`; or several by names of your own.
-        slots: How many trials run at once, whatever they ask for; None for as many as then, which
-            is one where they shared a process.
+        scheduler: The other scheduler, which is not changed; its short name, see
+            `create_scheduler`; or a mapping of several by names of your own.
+        slots: How many trials run at once, independent of their resources; None for as many as
+            when recorded, which is one if they shared a process.
         metric: What counts as quality, flattened; None for the scheduler's own, or that of the
             experiment.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None
-            likewise.
-        **arguments: Those of a scheduler that is named.
+            for that of the scheduler or the experiment.
+        **arguments: Arguments of a scheduler given by name.
 
     Returns:
         The answer; for several schedulers the answers by their names.
@@ -205,7 +207,7 @@ def what_if(
         StorageError: If it cannot be read.
         TypeError: If an argument has the wrong type, or the named scheduler no such argument.
         ValueError: If the scheduler changes configurations or resources, the recording holds no
-            results, or trials that went on from others' checkpoints, the metric was not reported,
+            results, or trials that continued from others' checkpoints, the metric was not reported,
             or one of several objectives has to be named.
 
     Example:
@@ -316,7 +318,7 @@ def _check_reported(recording: Recording, metric: str) -> None:
 def _replayed(
     recording: Recording, scheduler: Scheduler, slots: Slots, objective: Objective
 ) -> tuple[Replay, bool]:
-    """Return the replay, and whether it had to be supposed that trials save."""
+    """Return the replay, and whether it had to assume that trials save on demand."""
     can_save = recording.settings is not None and recording.settings.checkpoints.can_save_on_demand
     second_copy = fresh_scheduler(scheduler, {})
     connect(scheduler, objective, recording)
@@ -344,44 +346,41 @@ def _caveats(
     *,
     supposes_saves: bool,
 ) -> Iterator[str]:
-    """Yield what keeps the answer from being exact, what matters most first."""
+    """Yield the limits of the answer, the most important first."""
     num_cut, num_run_out = (
         sum(one.is_cut for one in outcomes),
         sum(one.ending is ReplayEnding.RAN_OUT for one in outcomes),
     )
     beyond = (
-        f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was "
-        f"recorded of them"
+        f"{num_run_out} of {len(outcomes)} trials would have trained longer than they were recorded"
     )
     if num_run_out > _MAJORITY * len(outcomes):
         yield (
-            f"{beyond}, so that this says little about the scheduler; record the experiment "
-            f"with FIFOScheduler to ask about it"
+            f"{beyond}, so this says little about the scheduler; record the experiment "
+            f"with FIFOScheduler for an exact answer"
         )
     elif num_run_out:
         yield f"{beyond}: it would take longer than this, and might find something better"
     elif num_cut:
         yield (
             f"{num_cut} of {len(outcomes)} curves were cut short when they were recorded; the "
-            f"scheduler does not ask for more of them, but "
-            "in full one of them might have been better than the best recorded, and more quality "
-            "be lost than it seems"
+            "scheduler does not ask for more of them, but in full one of them might have been "
+            "better than the best recorded, and more quality be lost than it seems"
         )
     if supposes_saves:
         yield (
             "the recorded trials saved no checkpoints, without which they cannot be paused: it "
-            "is supposed that they save when they are "
-            "asked to, for nothing; a real run would refuse"
+            "is assumed that they save on demand in no time; a real run would refuse"
         )
     if recording.is_inline:
         yield (
-            "the recorded trials shared one process, in which one trained at a time; so they "
-            "do here, unless slots are given"
+            "the recorded trials shared one process, in which one trained at a time; the replay "
+            "does the same, unless slots are given"
         )
     if drift is not None and drift > _REPORTED_TIME:
         yield (
-            f"the results tell {drift + 1:.3g} times as much time as really passed; what is "
-            f"told here is what they tell"
+            f"the results report {drift + 1:.3g} times as much time as really passed; the replay "
+            f"uses the reported times"
         )
     elif drift is not None and abs(drift) > _NOTABLE_DRIFT:
         more = "more" if drift > 0 else "less"

@@ -34,7 +34,7 @@ class RungEntry:
         level: The rung: an amount of training in the scheduler's ``time_attr``.
         trial_id: Which trial.
         value: The metric that it was compared by, NaN where that was no number.
-        fate: What became of it there.
+        outcome: What became of it there.
         cutoff: The worst value that went on when it was last judged, None where nothing was decided
             about it there.
         rank: Its rank then, 1 for the best; None likewise.
@@ -63,8 +63,8 @@ class _RungDecisions:
     Attributes:
         brackets: In which bracket each trial is.
         levels: The levels of each bracket.
-        said: What was decided about a trial at a rung, the latest last.
-        tops: The amount of a full training, by bracket.
+        decisions: What was decided about a trial at a rung, the latest last.
+        full_levels: The amount of a full training, by bracket.
     """
 
     brackets: dict[str, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class TimedAttempt:
         end_s: When its worker was gone; that of the last record where it was not.
         outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"unsaved"``,
             ``"killed"`` or ``"lost"``; ``""`` where it did not.
-        verdict: What had been decided about the trial last, e.g. ``"pause"``; ``""`` for nothing.
+        last_decision: What had been decided about the trial last, e.g. ``"pause"``; ``""`` for nothing.
         is_complete: Whether that was an end after a full training.
     """
 
@@ -124,7 +124,7 @@ class Timeline:
 
     Attributes:
         attempts: Each run of each trial, in the order of their ends.
-        decided: What was decided, in its order, but for saving.
+        decisions: What was decided, in its order, but for saving.
         improvements: The results that were better than all before them.
         reports: What each trial reported.
         end_s: When the last thing happened.
