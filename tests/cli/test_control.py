@@ -57,7 +57,7 @@ def test_an_experiment_is_stopped(call, walk):
     assert "running trials save and end" in call("stop", "walk").stdout
     (result,) = walk.wait()
     assert str(result.ending) == "interrupted"
-    assert "nobody drives" in call("stop", "walk", code=3).stderr
+    assert "is not running" in call("stop", "walk", code=3).stderr
 
 
 @pytest.mark.parametrize(

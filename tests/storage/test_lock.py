@@ -345,5 +345,5 @@ def test_one_of_somebody_else_is_left(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
-    with pytest.raises(ExperimentLocked, match="belongs to somebody else"):
+    with pytest.raises(ExperimentLocked, match="belongs to another user"):
         lock.kill(os.getpid(), lock.start_ticks(os.getpid()), 0.01)

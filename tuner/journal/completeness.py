@@ -9,9 +9,8 @@ them follows the journal, whenever a process dies:
 - a snapshot is written when the record that it ends with has been synced;
 - a row is written when its record has been;
 - a checkpoint is committed before its record. A trial that has saved one because it was asked to
-  does not wait before it reports another,
-  and there it waits; where it is told then to save and leave, since the journal is lost, a third
-  comes after it.
+  does not wait before it reports another, and there it waits; where it is told then to save and
+  leave, since the journal is lost, a third comes after it.
 
 A power cut may take records that were not synced and leave files that followed them. Where the
 machine has been started anew since the last driver began, what the durability setting allows to be
@@ -107,7 +106,7 @@ class Known:
 
     @classmethod
     def of(cls, trial: Trial) -> Known:
-        """Return what is known of a trial; of one that has begun anew, what came before is forgotten."""
+        """Return what is known of a trial, without what came before it began anew."""
         return cls(trial.iteration, trial.next_checkpoint, _seconds(trial.last_result))
 
 
@@ -130,7 +129,10 @@ class Witness:
     index: int | None = None
 
     def contradicts(self, known: Known | None) -> bool:
-        """Return whether the journal, if it knows this of the trial, lacks something; None where it does not know the trial."""
+        """Return what the journal lacks if it knows this of the trial.
+
+        None stands for a trial that it does not know.
+        """
         if known is None:
             return True
         return (
@@ -145,7 +147,7 @@ class Lack:
     """Something that the journal lacks.
 
     Attributes:
-        what: What, and who tells.
+        what: What is missing, and the file that shows it.
         lost_s: Training time that it lacks, in seconds; infinite for whole segments.
         witness: The file that tells, None where it is no file of a trial.
         is_known: Whether the journal knows the trial.
@@ -157,7 +159,7 @@ class Lack:
     is_known: bool = True
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # the mark
 
 
@@ -167,7 +169,9 @@ def mark_fields(epoch: int, durability: str) -> dict[str, Any]:
 
 
 def read_mark(experiment: Path) -> Mark:
-    """Return what was noted of the journal in ``experiment.json`` and in the lock file; earlier releases noted nothing.
+    """Return what was noted of the journal in ``experiment.json`` and in the lock file.
+
+    Earlier releases noted nothing.
 
     Raises:
         StorageError: If there is no declaration that can be read.
@@ -201,7 +205,7 @@ def _seconds(result: Mapping[str, Any]) -> float:
         return math.inf
 
 
-# -------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # what is compared
 
 
@@ -238,7 +242,7 @@ def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_D
 def lacking_results(
     experiment: Path, trials: Iterable[Trial], *, has_segment: bool = True, disk: Disk = LOCAL_DISK
 ) -> list[Lack]:
-    """Return what the journal lacks by the files of trials that may go on, and of those that it does not know.
+    """Return what the journal lacks by the files of unfinished and of unknown trials.
 
     Args:
         experiment: Directory of the experiment.
@@ -298,7 +302,7 @@ def known_by(records: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
     known: dict[str, Known] = {}
     for record in records:
         kind = record.get("k")
-        if kind == "suggested" or kind == "forked":  # noqa: PLR1714  (a record of a stranger's may hold what has no hash)
+        if kind == "suggested" or kind == "forked":  # noqa: PLR1714  (a forged one may have no hash)
             known.setdefault(str(record.get("id")), Known())
         elif kind == "result" or kind == "saved":  # noqa: PLR1714
             before = known.get(str(record.get("id")), Known())
@@ -321,12 +325,14 @@ def _is_over(trial: Trial) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # the files of trials
 
 
 def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[Witness]:
-    """Yield what the files of trials tell: the last row of ``result.json``, and checkpoints that may be more than the journal knows.
+    """Yield what the files of trials tell: the last row of ``result.json``, and checkpoints.
+
+    The checkpoints may be more than the journal knows.
 
     Args:
         experiment: Directory of the experiment.
@@ -371,7 +377,7 @@ def _witnesses_of(experiment: Path, trial_id: str, next_checkpoint: int) -> Iter
 
 
 def remains_in(experiment: Path) -> str:
-    """Return what tells that there was an experiment in a directory that has neither declaration nor journal, empty for nothing."""
+    """Return what is left of an experiment without declaration and journal; empty if none."""
     found = next((witness.path for witness in witnesses(experiment, {})), "")
     return found or next(
         (path.relative_to(experiment).as_posix() for path in snapshot_files.paths(experiment)), ""
@@ -406,7 +412,9 @@ def checked_end(
     disk: Disk = LOCAL_DISK,
     now: str | None = None,
 ) -> tuple[JournalPosition, list[Lack]]:
-    """Return where a journal ends, and what it lacks by its mark and the snapshots; snapshots that it lacks the records of are removed.
+    """Return where a journal ends, and what it lacks by its mark and the snapshots.
+
+    Snapshots that contain records which it lacks are removed.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -440,7 +448,9 @@ def settled(
     disk: Disk = LOCAL_DISK,
     now: str | None = None,
 ) -> list[Lack]:
-    """Settle what the files of trials tell and the journal lacks: it is kept aside, or removed where a power cut accounts for it.
+    """Settle what the files of trials tell and the journal lacks.
+
+    It is kept aside, or removed where a power cut accounts for it.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -474,7 +484,10 @@ def settled(
 
 
 def _discard(experiment: Path, lacks: Iterable[Lack]) -> None:
-    """Remove what followed records that a power cut has taken; what is left of it would contradict the journal of this driver."""
+    """Remove what followed records that a power cut has taken.
+
+    It would contradict the journal of this driver.
+    """
     for witness in (lack.witness for lack in lacks if lack.witness):
         try:
             if witness.index is None:
@@ -483,8 +496,8 @@ def _discard(experiment: Path, lacks: Iterable[Lack]) -> None:
                 checkpoints.delete(experiment / witness.path)
         except OSError as cause:
             raise StorageError(
-                f"{experiment / witness.path} tells more than the journal and cannot be removed: "
-                f"{cause}"
+                f"{experiment / witness.path} contains more than the journal and cannot be "
+                f"removed: {cause}"
             ) from cause
 
 
@@ -560,7 +573,7 @@ def _iteration(lack: Lack) -> int:
 
 
 def set_aside(experiment: Path, lacks: Iterable[Lack]) -> list[str]:
-    """Keep under other names what tells of results that the journal lacks, so that nothing takes its place when they are trained again.
+    """Rename the files of results that the journal lacks, so that nothing replaces them.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -608,7 +621,7 @@ def _copied(experiment: Path, name: str) -> str:
 
 
 def unused_name(path: Path) -> Path:
-    """Return the first unused name beside a file or folder under which it can be kept: ``damaged-<name>``, ``damaged-<name>.1``, ..."""
+    """Return an unused name beside a file: ``damaged-<name>``, ``damaged-<name>.1``, ..."""
     number, aside = 0, path.with_name(f"{ASIDE_PREFIX}{path.name}")
     while os.path.lexists(aside):
         number += 1

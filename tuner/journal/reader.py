@@ -1,4 +1,4 @@
-"""Reading the journal: every line is verified, and what does not verify is either a torn end or damage.
+"""Journal reader: verifies every line, and tells a torn end from damage.
 
 A line that does not verify, with nothing good behind it, is where a write was cut off: the record
 was never acknowledged, or the power failed within the promised window. With a good line behind it,
@@ -49,7 +49,7 @@ class Superseded(NamedTuple):
 
 @final
 class Walk:
-    """Goes through segments in order and verifies each line, and that each record follows the one before it.
+    """Verifies the segments of a journal in order, and that each record follows the one before it.
 
     Attributes:
         head: The record before the segment that was last gone through, as its header says.
@@ -189,7 +189,10 @@ def _is_good_line_behind(data: bytes, offset: int) -> bool:
 
 
 def _damaged(path: Path, offset: int, what: str) -> DamagedJournal:
-    remedy = "restore the file from a backup, or have Tuner.restore(..., salvage=True) mend what can be mended"
+    remedy = (
+        "restore the file from a backup, or have Tuner.restore(..., salvage=True) repair what can "
+        "be repaired"
+    )
     return DamagedJournal(
         f"journal {path} is damaged at byte {offset}: {what}; {remedy}", str(path), offset
     )
@@ -210,7 +213,7 @@ def read(
     """Yield the records of an experiment's journal in order, marks included.
 
     A torn end is passed over in silence, since it may be a line that a driver is just writing;
-    whoever takes the journal over calls `recover` first.
+    the driver that takes the journal over calls `recover` first.
 
     Args:
         experiment: Directory of the experiment.
@@ -249,7 +252,7 @@ class RecordedEvent:
 def read_events(
     directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk = LOCAL_DISK
 ) -> Iterator[RecordedEvent]:
-    """Yield the events of an experiment and the decisions made on them, as `Experiment.handle` takes them.
+    """Yield events and the decisions made on them, as `Experiment.handle` takes them.
 
     Args:
         directory: The experiment's directory; a driver may be writing in it.
@@ -272,7 +275,10 @@ def read_events(
                 yield RecordedEvent(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))
             event, elapsed_s, recorded = records.decode(body)
         except StorageError as cause:
-            told = f"{str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}"
+            told = (
+                f"{str(directory)!r} was written by {writer_of(directory)}, this is version "
+                f"{THIS_RELEASE}"
+            )
             raise StorageError(f"{cause}; {told}") from cause
         yield RecordedEvent(event, elapsed_s, recorded)
 
@@ -295,7 +301,9 @@ def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iter
 def backwards(
     experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK
 ) -> Iterator[tuple[Path, Iterator[tuple[int, bytes]]]]:
-    """Yield the segments that are there at the first question, the last one first, and of each the offset and body of each record.
+    """Yield the segments, the last one first, each with the offset and body of its records.
+
+    Segments that are begun after the first step are not seen.
 
     Args:
         experiment: Directory of the experiment.
@@ -352,7 +360,9 @@ class End(NamedTuple):
 
 
 def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> End:
-    """Return where a journal ends; nothing is changed. Only the last segment is looked at; the others are verified by whoever reads them.
+    """Return where a journal ends, without changing it.
+
+    Only the last segment is verified; `read` verifies the others.
 
     Args:
         experiment: Directory of the experiment.
@@ -418,7 +428,9 @@ def recover(
 def _superseded_before(
     experiment: str | os.PathLike[str], end: End, disk: Disk
 ) -> Superseded | None:
-    """Return what the segment before the last one holds behind its start, None unless the last one holds no record.
+    """Return what the segment before the last one holds behind the start of the last one.
+
+    None unless the last one holds no record.
 
     Raises:
         DamagedJournal: If a driver before that of the last segment has written it.
@@ -470,7 +482,7 @@ def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
 
 def _write_anew(path: Path, data: bytes, disk: Disk) -> None:
     # A driver that was killed has left lines that only the kernel holds. Were the next segment on
-    # the platter before them, a power cut would leave a hole. To sync the file is not enough: where
+    # the disk before them, a power cut would leave a hole. To sync the file is not enough: where
     # a sync had failed under that driver, the kernel takes lost pages for clean.
     try:
         atomic.write_bytes(path, data, disk=disk)

@@ -134,7 +134,7 @@ def is_event(body: Mapping[str, Any]) -> bool:
     return body.get("k") not in (OPEN, CLOSE)
 
 
-def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
+def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (a case each)
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
             return {
@@ -232,7 +232,7 @@ def _advice_fields(recorded: RecordedDecision, translate: Translate) -> Body:
     return fields
 
 
-def _kind_of(decision: Decision | StopExperiment) -> str:  # noqa: PLR0911  (one case for each decision)
+def _kind_of(decision: Decision | StopExperiment) -> str:  # noqa: PLR0911  (a case each)
     match decision:
         case StopExperiment():
             return "stop_all"
@@ -300,7 +300,10 @@ def stamp_of(body: Mapping[str, Any], name: str = "t") -> float:
 
 
 def _check_types(body: Mapping[str, Any]) -> None:
-    """Raise TypeError where a field has another type than it is written with: what follows from it would fail far from here."""
+    """Raise TypeError where a field has another type than it is written with.
+
+    What follows from it would fail far from here.
+    """
     for name, value in body.items():
         if name in _TYPES and not isinstance(value, _TYPES[name]):
             raise TypeError(f"{name} is {value!r:.80}")
@@ -332,7 +335,7 @@ def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
     return None if fields is None else CheckpointRecord(**fields)
 
 
-def _decision(fields: Mapping[str, Any]) -> Decision | StopExperiment:  # noqa: PLR0911  (one case for each decision)
+def _decision(fields: Mapping[str, Any]) -> Decision | StopExperiment:  # noqa: PLR0911  (a case each)
     reason = Reason(fields["rule"], fields["n"])
     if fields["k"] == "stop_all":
         return StopExperiment(reason)

@@ -1,8 +1,8 @@
-"""Making the best of a damaged journal, for those who have no backup and ask for it.
+"""Repair of a damaged journal, where the user has no backup and asks for it.
 
 Where a single bit was flipped, the line's checksum tells which: it is turned back, and nothing is
 lost. Where more is gone, the journal is cut there. What lies before it is exact; of what lies
-behind it nobody can tell what it rested on, so it is kept aside, named, and done again. Nothing is
+behind it nothing says what it rested on, so it is kept aside, named, and done again. Nothing is
 ever thrown away.
 """
 
@@ -51,7 +51,7 @@ class Salvaged:
 
 
 def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salvaged:
-    """Bring a damaged journal into a state in which the experiment can be continued; one that is sound is left as it is.
+    """Repair a journal so that the experiment can be continued; one that is sound is left as it is.
 
     Every file that is changed is kept beside it, as ``damaged-<name>``.
 

@@ -52,7 +52,7 @@ class Rows(Protocol):
     """The results of an experiment's trials."""
 
     def of(self, trial_id: str) -> list[Row]:
-        """Return the trial's results in the order in which they were reported, one for each iteration; empty if it never reported.
+        """Return the trial's results in the order of their reports, one for each iteration.
 
         What an attempt reported beyond the iteration at which a later attempt went on is superseded
         by what that one reported. Not so where the trial went on from another trial's checkpoint:
@@ -60,10 +60,12 @@ class Rows(Protocol):
         """
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the configuration in force at each of these results; None where it never changed."""
+        """Return the configuration of each of these results; None where it never changed."""
 
     def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
-        """Yield all that these trials reported, also what is superseded; each trial's results in their order, those of several mixed.
+        """Yield all that these trials reported, also what is superseded.
+
+        The results of a trial come in their order, those of several trials mixed.
 
         A result tells the checkpoint that was saved after it, where `of` tells only of one that was
         reported with it.
@@ -74,7 +76,7 @@ class Rows(Protocol):
         """
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the configuration of each of the trial's branches, see `current`; empty where it never changed."""
+        """Return the configuration of each branch, see `current`; empty where it never changed."""
 
 
 @final
@@ -102,7 +104,7 @@ class MemoryRows:
         return [row for _, row in self._current(trial_id)]
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the configuration in force at each of the trial's results; None where it never changed."""
+        """Return the configuration of each of the trial's results; None where it never changed."""
         return _configs_of(self._current(trial_id), self.configs_by_branch(trial_id))
 
     def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
@@ -112,7 +114,7 @@ class MemoryRows:
                 yield trial_id, branch, resumed, dict(result)
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        """Return the configuration of each branch; empty where it never changed."""
         return self._configs.get(trial_id, ())
 
     def _reported(self, trial_id: str) -> Iterator[tuple[int, None, Mapping[str, Any]]]:
@@ -129,7 +131,7 @@ class MemoryRows:
 
 @final
 class JournalRows:
-    """Rows read from an experiment's journal, which is gone through once, when the first of them are asked for.
+    """Rows read from an experiment's journal, in one pass when the first of them are asked for.
 
     Args:
         experiment_path: Directory of the experiment. Results that are reported after the first
@@ -161,7 +163,7 @@ class JournalRows:
         return [row for _, row in self._current(trial_id)]
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the configuration in force at each of the trial's results; None where it never changed."""
+        """Return the configuration of each of the trial's results; None where it never changed."""
         configs = self.configs_by_branch(trial_id)
         return _configs_of(self._current(trial_id), configs) if configs else None
 
@@ -180,7 +182,7 @@ class JournalRows:
         return _reported(records, self._histories)
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        """Return the configuration of each branch; empty where it never changed."""
         history = self._histories.get(trial_id, _PLAIN)
         return history.configs if history.grafted else ()
 
@@ -218,7 +220,7 @@ _PLAIN = History()
 
 
 def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
-    """Return the history of each trial that has begun anew, or gone on from another one's checkpoint."""
+    """Return the history of each trial that began anew or applied an exploit."""
     return {
         trial.trial_id: History(
             trial.superseded_attempt,
@@ -233,7 +235,10 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
 def _counted(
     records: Iterable[Mapping[str, Any]], history: History
 ) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
-    """Yield what `current` takes of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
+    """Yield what `current` takes of a trial's records.
+
+    What a dead attempt's worker still sent after the next one had reported is left out.
+    """
     latest = history.superseded
     for record in records:
         attempt, metrics = record["a"], record["m"]
@@ -247,7 +252,7 @@ def _counted(
 
 
 def _beginning(first: Mapping[str, Any]) -> int | None:
-    """Return the iteration behind which an attempt began whose first result this is; None where that is not known."""
+    """Return the iteration after which an attempt began, by its first result; None if unknown."""
     iteration, since = first.get(TRAINING_ITERATION), first.get(ITERATIONS_SINCE_RESTORE)
     return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
 
@@ -255,7 +260,7 @@ def _beginning(first: Mapping[str, Any]) -> int | None:
 def _reported(
     records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]
 ) -> Iterator[Reported]:
-    """Yield what records of results and saved checkpoints tell, as `_counted`; each result once it can no longer get a checkpoint."""
+    """Yield results as `_counted`, each once it can no longer get a checkpoint."""
     latest: dict[str, int] = {}
     held: dict[str, Reported] = {}
     for record in records:
@@ -284,7 +289,7 @@ def _reported(
 
 
 def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
-    """Return the results that no later attempt has superseded, each behind the number of its branch.
+    """Return the results that no later attempt has superseded, each with the number of its branch.
 
     Args:
         results: All that one trial reported, in that order, each behind its branch and where its
@@ -334,7 +339,9 @@ def _configs_of(
 def result_records(
     experiment: str | os.PathLike[str], trial_ids: Collection[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield records of results and of checkpoints saved after them, those of all attempts, in their order, in one pass over the journal.
+    """Yield the records of results and saved checkpoints in one pass over the journal.
+
+    Those of all attempts are yielded, in their order.
 
     Args:
         experiment: Directory of the experiment; a driver may be writing in it.
@@ -371,7 +378,7 @@ def _bodies_of_results(
 
 @final
 class ResultIndex:
-    """Knows where in the journal each trial's results and saved checkpoints stand: 12 bytes for each, and one pass over the files.
+    """Index of the records of results and saved checkpoints by trial, 12 bytes for each.
 
     The pass begins at the end, and goes as far back as the trials that are asked for, so that those
     that ran last are found soon.
@@ -441,7 +448,7 @@ class ResultIndex:
         return len(self._places.get(trial_id, ()))
 
     def of(self, trial_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the records of a trial's results and of the checkpoints saved after them, those of all attempts, in their order.
+        """Yield the records of a trial's results and saved checkpoints, those of all attempts.
 
         Raises:
             DamagedJournal: If one has changed since it was found.

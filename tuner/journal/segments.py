@@ -1,4 +1,4 @@
-r"""The journal's files: lines that verify, and the segment that is being written.
+r"""Format of the journal's files: checksummed lines in segments.
 
 A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins
 with its sequence number ``q`` and the epoch ``e`` of the driver that wrote it. The first line of a
@@ -51,7 +51,7 @@ def line_of(body: bytes, crc: int | None = None) -> bytes:
 
 
 def checked(line: bytes) -> tuple[bytes, int] | None:
-    """Return body and CRC-32 of a line, given without its line break; None if it does not verify."""
+    """Return body and CRC-32 of a line without its line break; None if it does not verify."""
     body = line[_CRC_DIGITS + 1 :]
     crc = zlib.crc32(body)
     return (body, crc) if body and line[: _CRC_DIGITS + 1] == b"%08x " % crc else None
@@ -83,14 +83,16 @@ def header_line(first: int, previous: JournalPosition, epoch: int) -> bytes:
 
 @final
 class Segment:
-    """The segment that is being written. Its methods raise OSError and leave the file as if they had not been called.
+    """The segment that is being written.
+
+    Its methods raise OSError, and leave the file as it was then.
 
     Args:
         directory: The journal's directory.
         first: Number of its first record.
         content: What it begins with, the header first.
         disk: Where it lies.
-        sync: Bring file and name to the platter at once.
+        sync: Bring file and name to disk at once.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class Segment:
         return self._disk.whereabouts(self._descriptor, self.path)
 
     def sync(self) -> None:
-        """Return when all that was written is on the platter."""
+        """Return when all that was written is on disk."""
         self._disk.sync(self._descriptor)
 
     def close(self) -> None:

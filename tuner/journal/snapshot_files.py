@@ -1,4 +1,4 @@
-"""Snapshots: the state of an experiment after some record of its journal, so that a restore need not replay what lies before.
+"""Files of snapshots: the state of an experiment after some record, which shortens a restore.
 
 A snapshot is a shortcut and never the only copy of anything: the journal is complete. So a damaged
 one is passed over with a warning, and one that could not be written is no misfortune.
@@ -55,7 +55,7 @@ def write(
         experiment: Directory of the experiment.
         state: JSON values; what JSON cannot hold is written as its ``repr``.
         last_sequence: Number of the last record that the state contains; it has been synced.
-        sync: Return only when it is on the platter.
+        sync: Return only when it is on disk.
         disk: Where it lies.
 
     Returns:
@@ -100,7 +100,9 @@ def write_parts(
 def discard_after(
     experiment: str | os.PathLike[str], sequence: int, disk: Disk = LOCAL_DISK
 ) -> None:
-    """Remove the snapshots that contain records behind this one, which the journal has lost: others will get their numbers.
+    """Remove the snapshots that contain records after this one, which the journal has lost.
+
+    Other records will get their numbers.
 
     That happens where nothing is synced, and the power fails.
 
@@ -114,7 +116,7 @@ def discard_after(
             disk.remove(path)
         except OSError as cause:
             raise StorageError(
-                f"snapshot {path} tells more than the journal and cannot be removed: {cause}; "
+                f"snapshot {path} contains more than the journal and cannot be removed: {cause}; "
                 "delete it"
             ) from cause
 
@@ -171,7 +173,7 @@ def paths(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> list[P
 
 @final
 class SnapshotClock:
-    """Tells when the next snapshot is due, such that saving takes at most 5 % of the time, forced saves included.
+    """Schedules snapshots such that saving takes at most 5 % of the time, forced saves included.
 
     All times are seconds of one monotonic clock.
 
@@ -209,7 +211,10 @@ class SnapshotClock:
         return now_s >= self.due_s
 
     def is_affordable(self, now_s: float) -> bool:
-        """Return whether a save would stay within the share, due or not; never where the period is fixed."""
+        """Return whether a save would stay within the share, due or not.
+
+        Never where the period is fixed.
+        """
         return self._fixed_period_s is None and now_s >= self._paid_off_s
 
     def saved(self, started_s: float, ended_s: float) -> None:
@@ -222,7 +227,7 @@ class SnapshotClock:
         self.worked(started_s, ended_s)
 
     def worked(self, started_s: float, ended_s: float) -> None:
-        """Take note of work on a save that is not finished: it has to be paid off, and the save stays due."""
+        """Account for work on an unfinished save, which stays due."""
         self._paid_off_s = max(self._paid_off_s, started_s) + (1 + QUIET_FACTOR) * (
             ended_s - started_s
         )

@@ -1,4 +1,4 @@
-"""What a driver does to an experiment's directory when it takes it over, and when it could not begin after all."""
+"""Cleanup of an experiment's directory at a takeover, a replacement and a failed start."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
 
 @contextmanager
 def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
-    """Undo the beginnings of a new experiment, where an error comes before anything has happened in it.
+    """Remove a new experiment if an error comes before its first event.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -126,7 +126,7 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception:
         with suppress(OSError, StorageError):
-            # Where files of trials are left, a journal without a record was deleted by somebody
+            # Where files of trials are left, a journal without a record was deleted by another
             # else.
             if next(read(experiment), None) is None and not remains_in(Path(experiment)):
                 _withdraw(Path(experiment))

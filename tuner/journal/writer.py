@@ -48,7 +48,7 @@ class SyncPolicy(enum.StrEnum):
     GROUP = "group"
     """A thread syncs at most every 50 ms: that much may be lost."""
     STRICT = "strict"
-    """`Journal.flush` waits for the platter: nothing is lost."""
+    """`Journal.flush` waits for the disk: nothing is lost."""
 
 
 @dataclass(slots=True)
@@ -95,13 +95,14 @@ class Journal:
         look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock
             are still in their places.
         on_segment: Told of each segment that has been begun, and synced where anything is: its
-            epoch, and the number of its first record. None for nobody.
+            epoch, and the number of its first record. None to tell nothing.
 
     Raises:
         StorageError: If the first segment cannot be written.
 
     Example:
         >>> import tempfile
+        >>> from tuner.journal.reader import read
         >>> experiment = tempfile.mkdtemp()
         >>> with Journal(experiment) as journal:
         ...     journal.append({"t": 0.0, "k": "turn"})
@@ -178,7 +179,10 @@ class Journal:
 
     @property
     def synced_sequence(self) -> int:
-        """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
+        """Number of the last record that survives a power cut.
+
+        Under ``"process"`` that is not known, and it is `written_sequence`.
+        """
         return self._synced[0]
 
     def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
@@ -187,7 +191,7 @@ class Journal:
         Args:
             *bodies: Records as `records.encode` makes them; sequence and epoch are put in front.
                 What JSON cannot hold is written as its ``repr``.
-            since_s: The time (`time.perf_counter`) since which somebody has worked on them, which
+            since_s: The time (`time.perf_counter`) since which they have been prepared, which
                 is charged as well; None for now.
         """
         started_s = perf_counter() if since_s is None else since_s
@@ -199,11 +203,13 @@ class Journal:
         self.statistics.driver_s += perf_counter() - started_s
 
     def flush(self) -> None:
-        """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.
+        """Write what was appended, with one system call.
+
+        Under ``"strict"``, return when it is on disk.
 
         Raises:
             StorageError: If the disk refuses. The records stay in memory and the file as it was, so
-                `flush` may be called again; nobody may be answered before it has succeeded.
+                `flush` may be called again; no worker may be answered before it has succeeded.
             StorageLost: If the segment or the lock is not in its place any more; nothing is written
                 from then on.
         """
@@ -242,10 +248,16 @@ class Journal:
                     if found.path
                     else "cannot be reached any more"
                 )
-                text = f"journal {self._segment.path} {what} while the experiment was running; nothing is acknowledged from now on"
+                text = (
+                    f"journal {self._segment.path} {what} while the experiment was running; "
+                    "nothing is acknowledged from now on"
+                )
                 self._loss = StorageLost(text, is_deleted=found.is_deleted, moved_to=found.path)
             elif self._is_ours and not self._is_ours():
-                text = "was deleted or replaced while the experiment was running, and no longer keeps other drivers out"
+                text = (
+                    "was deleted or replaced while the experiment was running, and no longer "
+                    "keeps other drivers out"
+                )
                 self._loss = StorageLost(
                     f"the lock file of {self._directory.parent} {text}; nothing is acknowledged "
                     "from now on"
@@ -281,7 +293,9 @@ class Journal:
                 statistics.num_bytes += len(lines)
 
     def sync(self) -> None:
-        """Return when all that was flushed is on the platter; at once under ``"process"``. Called before anything is destroyed.
+        """Return when all that was flushed is on disk; at once under ``"process"``.
+
+        Called before anything is destroyed.
 
         Raises:
             StorageError: If the disk refuses, see `flush`.
@@ -311,7 +325,9 @@ class Journal:
             self.statistics.driver_s += perf_counter() - started_s
 
     def close(self) -> None:
-        """Write and sync what is left, and give the file back; does nothing the second time, or in a forked child.
+        """Write and sync what is left, and close the file.
+
+        Does nothing the second time, or in a forked child.
 
         Raises:
             StorageError: If the disk refuses; the file is given back all the same.
@@ -406,7 +422,10 @@ class Journal:
         self._synced = target
 
     def _mend(self) -> None:
-        """Write what a failed sync has put in doubt into a new segment; the kernel may call the old file's lost pages clean."""
+        """Write what a failed sync has put in doubt into a new segment.
+
+        The kernel may call the lost pages of the old file clean.
+        """
         if not self._sync_failed:
             return
         with self._file_lock:
@@ -420,12 +439,15 @@ class Journal:
         self._tell_of_segment()
 
     def sync_in_background(self) -> None:
-        """Sync what was flushed, as the thread does; without a syncer, called in its place. Failures are the next `flush`'s business."""
+        """Sync what was flushed, as the thread does; without a syncer, called in its place.
+
+        The next `flush` handles failures.
+        """
         started_s = time.thread_time()
         try:
             self._sync_unsynced()
         except OSError:
-            pass  # the journal is condemned now, which the driver sees at its next flush
+            pass  # the driver sees `_sync_failed` at its next flush
         finally:
             self.statistics.syncer_cpu_s += time.thread_time() - started_s
 
@@ -435,15 +457,15 @@ def rest_after(duration_s: float, usual_s: float) -> float:
 
     So long that a record which has just missed it is safe within the window, when the next sync is
     over; or, where syncs are slow, so long that they take at most a twentieth of the time. One that
-    had to wait for somebody else's makes no difference to that.
+    had to wait for another process's makes no difference to that.
 
     Args:
         duration_s: What the sync has taken.
         usual_s: What syncs take on the average.
 
     Example:
-        >>> round(rest_after(0.001, 0.001), 6), round(rest_after(0.01, 0.001), 6), round(rest_after(0.01, 0.01), 6)
-        (0.04, 0.022, 0.19)
+        >>> [round(rest_after(*each), 6) for each in ((0.001, 0.001), (0.01, 0.001), (0.01, 0.01))]
+        [0.04, 0.022, 0.19]
     """
     return max(
         SYNC_WINDOW_S - _SLACK_S - 2 * duration_s, usual_s / _MAX_SYNC_SHARE - duration_s, 0.0
@@ -458,7 +480,7 @@ class Syncer:
         sync: Syncs what is written; called in the thread.
 
     Attributes:
-        is_awake: Whether it is going to sync what is written by now, so that nobody need wake it.
+        is_awake: Whether it is going to sync what is written by now, so that it need not be woken.
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:

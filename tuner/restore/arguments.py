@@ -1,4 +1,4 @@
-"""What an experiment is continued with: what its directory tells, as far as nothing else is given now."""
+"""Arguments of a restore: what was recorded, unless it is given again."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
 
 
 def lacks_mode(record: Record) -> bool:
-    """Return whether an experiment was declared with a metric and no mode, as earlier releases accepted it."""
+    """Return whether an experiment has a metric and no mode, as earlier releases accepted it."""
     declared = record.parts["tune_config"]
     return declared.get("metric") is not None and declared.get("mode") is None
 
 
 def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:
-    """Return the scheduler and the searcher with which the experiment was begun, where none is given now.
+    """Return the recorded scheduler and searcher, where none is given now.
 
     Those that name none are chosen when an experiment begins, and written down as if they had been
     named.
@@ -131,7 +131,9 @@ def _argument_for(absent: Absent) -> str:
 
 
 def restore_line(directory: Path, plan: Plan, **others: str) -> str:
-    """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name.
+    """Return the line of Python that continues an experiment.
+
+    What was recorded is not given again, all else under its argument's name.
 
     Args:
         directory: Its directory.
@@ -142,7 +144,7 @@ def restore_line(directory: Path, plan: Plan, **others: str) -> str:
 
 
 def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
-    """Return a Python program that continues an experiment of which there is only the directory, and what it lacks, a line each.
+    """Return a Python program that continues an experiment, and what it lacks, a line each.
 
     The training code is imported from its module. What was defined in a notebook or a script has to
     be there when the program is run.

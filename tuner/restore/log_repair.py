@@ -1,4 +1,4 @@
-"""Log files that say less than the journal does are written anew when an experiment is taken up again."""
+"""Repair of log files at a restore: rows that the journal has and they lack are written again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.journal.rows import Rows
 def mend_logs(
     callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows, recent: Collection[str]
 ) -> None:
-    """Have the log files written anew that lack rows, since the driver was killed or the disk was full.
+    """Rewrite log files that lack rows, since the driver was killed or the disk was full.
 
     The files of trials that may go on are looked at now, before anything is added to them; those of
     all others in the background.

@@ -1,4 +1,4 @@
-"""Starting the script of an experiment again: to continue the experiment, or to train one of its trials alone.
+"""Commands that run an experiment's script again, to continue it or to train one trial alone.
 
 An experiment's directory has no code, so its script is run as it was, with the arguments that were
 recorded. A variable of the environment has the first `Tuner` in it do what is asked for in place of
@@ -46,12 +46,13 @@ class Launch:
 
     @property
     def withheld(self) -> list[str]:
-        """The arguments that have to be filled in, since they looked like secrets and were not recorded."""
+        """The arguments to be filled in, which looked like secrets and were not recorded."""
         return [argument for argument in self.arguments if WITHHELD in argument]
 
     def shell_line(self, **variables: str) -> str:
         """Return the command for a shell, with variables of the environment."""
-        place = [] if self.directory == os.getcwd() else [f"cd {shlex.quote(self.directory)} &&"]  # noqa: PTH109  (as it was recorded)
+        is_here = self.directory == os.getcwd()  # noqa: PTH109  (as it was recorded)
+        place = [] if is_here else [f"cd {shlex.quote(self.directory)} &&"]
         settings = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         return " ".join([*place, *settings, *map(shlex.quote, self.arguments)])
 
@@ -59,7 +60,7 @@ class Launch:
 def launch_of(
     directory: Path, script: str | None = None, arguments: Sequence[str] | None = None
 ) -> Launch | None:
-    """Return how an experiment's script is started; None where no script is recorded, as of a notebook or an older release.
+    """Return how an experiment's script is started, None if no script is recorded.
 
     Args:
         directory: The experiment's directory.
@@ -92,7 +93,7 @@ def launch_of(
 
 
 def resume_line(directory: Path) -> str:
-    """Return the command that continues an experiment; empty where its script is not known, or not there any more."""
+    """Return the command that continues an experiment; empty if its script is not there."""
     launch = launch_of(directory)
     return (
         launch.shell_line(**{RESUME: str(directory)})
@@ -107,7 +108,7 @@ def rerun_value(directory: Path, trial_id: str) -> str:
 
 
 def take_rerun(plan: Plan) -> tuple[Path, str] | None:
-    """Return directory and trial that are to be trained again in place of an experiment, once; None for none.
+    """Return directory and trial to be trained again in place of an experiment, once, or None.
 
     Raises:
         ValueError: If the script declares another experiment.
@@ -120,7 +121,7 @@ def take_rerun(plan: Plan) -> tuple[Path, str] | None:
 
 
 def take_resume(plan: Plan, own: Path | None) -> Path | None:
-    """Return the directory of the experiment that is to be continued in place of a new one, once; None for none.
+    """Return the directory of the experiment to be continued in place of a new one, once, or None.
 
     Args:
         plan: What the script declares.
@@ -164,5 +165,5 @@ def _can_be_named(record: Record, run: RunConfig) -> bool:
 
 
 def _folder_of(record: Record) -> str:
-    """Return the name of the folder in which the experiment was begun; it may have been moved since."""
+    """Return the directory name with which the experiment was begun."""
     return str(record.text.get("name"))

@@ -1,4 +1,4 @@
-"""Translates between the searcher and the engine: its answers into events, and notices into what it is to hear."""
+"""Adapter between searcher and engine: its answers become events, and notices its callbacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Call = Callable[[], None]
 
 
 class SearchAdapter:
-    """Turns a searcher's answers into events, and the experiment's notices into what a searcher hears.
+    """Turns a searcher's answers into events, and notices into the searcher's callbacks.
 
     Args:
         searcher: The searcher, with its search properties set.
@@ -68,7 +68,7 @@ class SearchAdapter:
         self._num_suggested += 1
         try:
             return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
-        except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
+        except Exception as error:  # noqa: BLE001  (from the user's function; other trials go on)
             return TrialSuggested(
                 trial_id,
                 config,
@@ -131,7 +131,9 @@ class SearchAdapter:
         self.foreign = dict(state["foreign"])
 
     def disown(self, trial_id: str, *, is_awaited: bool) -> None:
-        """Take note that a trial runs a configuration which this searcher has not proposed, so that its results would mislead it.
+        """Note that a trial runs a configuration that this searcher has not proposed.
+
+        Its results would mislead the searcher.
 
         Args:
             trial_id: The trial.
@@ -141,7 +143,7 @@ class SearchAdapter:
         self.foreign[trial_id] = is_awaited
 
     def call_for(self, notice: Notice) -> Call | None:
-        """Return the call by which the searcher is to hear of a notice; None if the notice does not concern it.
+        """Return the callback that a notice leads to, None if it does not concern the searcher.
 
         The call holds what is true now. It may be made later, when the trial has already gone on.
         """
@@ -156,7 +158,8 @@ class SearchAdapter:
             case TrialEnded(trial) if trial.ending is None or (
                 trial.ending is TerminationReason.INTERRUPTED and not _is_given_up(trial)
             ):
-                pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
+                # It was interrupted together with all others, and goes on at a restore.
+                pass
             case TrialEnded(trial):
                 is_stopped = trial.ending is not TerminationReason.COMPLETED
                 call = partial(

@@ -113,7 +113,10 @@ def usable_snapshot(plan: Plan, directory: Path) -> Snapshot | None:
 
 
 def _declared_objective(directory: Path) -> Any:
-    """Return metric and mode as the directory declares them; None where it was begun with others, so that it is not known which count."""
+    """Return metric and mode as the directory declares them.
+
+    None where it was begun with others, so that it is not known which count.
+    """
     declared = read_declaration(directory)
     now = [declared.get("metric"), declared.get("mode")]
     began = declared.get("settings", {})

@@ -40,7 +40,7 @@ class ObjectStore:
 
     Args:
         experiment: The experiment's directory.
-        sync: Whether `put` returns only when the file is on the platter.
+        sync: Whether `put` returns only when the file is on disk.
     """
 
     def __init__(self, experiment: Path, *, sync: bool = True) -> None:
@@ -83,7 +83,7 @@ class ObjectStore:
         return array
 
     def lighten(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the configuration as it is pickled for a worker: of a large array that is stored, only where it is.
+        """Return the configuration as it is pickled for a worker, with paths of large arrays.
 
         Unpickled, it has the arrays again. They may be written to: each worker has its own, as far
         as it differs from the file.
@@ -116,13 +116,16 @@ class ObjectStore:
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return whether the file is there, not a link, and as long as it should be; one that a crash has left is never incomplete."""
+    """Return whether the file is there, not a link, and of the right size.
+
+    A crash leaves no incomplete file, so the size is enough.
+    """
     return path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
 
 
 @final
 class ArrayFile:
-    """Stands for an array in a pickle: what comes out is the array, with its file for memory until it is written to."""
+    """Stands for an array in a pickle, and is unpickled as the array mapped from its file."""
 
     __slots__ = ("_path",)
 
@@ -134,7 +137,7 @@ class ArrayFile:
 
 
 def is_storable(value: Any) -> bool:
-    """Return whether the value is a NumPy array without Python objects in it, which can be stored without a pickle."""
+    """Return whether the value is a NumPy array without Python objects in it."""
     return type(value) is np.ndarray and not value.dtype.hasobject
 
 

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half of each."""
+"""Atomic writes: a file has its old content or its new one, never half of each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .layout import STAGING_PREFIX
 
 
 def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
-    """Write a file so that whoever looks, also after a crash, sees its old content or its new one.
+    """Write a file so that a reader sees its old content or its new one, also after a crash.
 
     Args:
         path: The file, replaced if it exists; its directory must exist.
         *data: The whole content, in one part or several.
-        sync: Return only when file and name are on the platter. Without it the file is safe from
+        sync: Return only when file and name are on disk. Without it the file is safe from
             the death of processes, not from a power cut.
         disk: Where to write.
 

@@ -113,12 +113,15 @@ class Checkpoint:
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system on which the checkpoint lies; needs ``pip install "tuner-hpo[remote]"``, also for a local one."""
+        """The fsspec file system on which the checkpoint lies.
+
+        Needs ``pip install "tuner-hpo[remote]"``, also for a local one.
+        """
         return remote.resolve(self._path, self._filesystem)[0]
 
     @property
     def is_local(self) -> bool:
-        """Whether the directory lies on this machine's file systems, where it is read without a copy."""
+        """Whether the directory lies on this machine, where it is read without a copy."""
         return self._filesystem is None and not remote.is_url(self._path)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -232,7 +235,7 @@ class Checkpoint:
 
 
 def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
-    """Create an empty directory on the trial's file system, to be filled and then committed by a rename.
+    """Create an empty directory on the trial's file system, to be filled and then committed.
 
     Args:
         trial_dir: The trial's directory.
@@ -266,7 +269,7 @@ def commit(
         trial_dir: The trial's directory.
         provenance: Of which result the checkpoint is; its `index` gives the name. A directory that
             already has this name is an orphan of an earlier attempt and is removed.
-        sync: Return only when all of it is on the platter.
+        sync: Return only when all of it is on disk.
 
     Returns:
         The checkpoint's directory.
@@ -295,12 +298,15 @@ def commit(
 
 
 def _let_others_read(directory: Path, contents: Contents) -> None:
-    """Give the checkpoint the permissions of the folder it lies in; what the user's code has made writable for others is so no longer."""
+    """Give the checkpoint the permissions of the directory it lies in.
+
+    What the user's code has made writable for others is so no longer.
+    """
     for name in (*contents.files, *contents.directories):
         path = f"{directory}/{name}"
         mode = stat.S_IMODE(os.lstat(path).st_mode)
         if mode & ~DIRECTORY_MODE:
-            os.chmod(path, mode & DIRECTORY_MODE)  # noqa: PTH101  (a Path for each of 20,000 files would cost more than copying them)
+            os.chmod(path, mode & DIRECTORY_MODE)  # noqa: PTH101  (20,000 Paths are slow)
     directory.chmod(stat.S_IMODE(directory.parent.stat().st_mode) & DIRECTORY_MODE)
 
 
@@ -317,8 +323,8 @@ def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
         sync_file(final_path.parent)
         sync_file(final_path.parent.parent)  # the trial's directory may be as new as the checkpoint
     except OSError:
-        # Its name may or may not survive a power cut, and nobody will be told of it: better that it
-        # is gone.
+        # Its name may or may not survive a power cut, and the journal will not name it: better that
+        # it is gone.
         with suppress(OSError):
             delete(final_path)
         raise
@@ -340,7 +346,7 @@ def commit_from(
         source: The directory.
         trial_dir: The trial's directory.
         provenance: Of which result the checkpoint is.
-        sync: Return only when all of it is on the platter.
+        sync: Return only when all of it is on disk.
 
     Returns:
         The checkpoint's directory.
@@ -365,7 +371,7 @@ def commit_from(
 
 
 def unfinished(trial_dir: str | os.PathLike[str], attempt: int) -> list[Path]:
-    """Return the directories that `stage` has made for an attempt and that are still there; when the attempt is over, they are rubbish."""
+    """Return the staging directories of an attempt; when it is over, they can be removed."""
     return sorted(Path(trial_dir).glob(f"{STAGING_PREFIX}{'[0-9]' * 6}-{attempt}-*"))
 
 
@@ -399,7 +405,9 @@ def _remove(path: Path) -> None:
 
 
 def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None) -> list[str]:
-    """Remove what unfinished or unrecorded work has left in a trial's directory; no worker of the trial may be alive.
+    """Remove what unfinished or unrecorded work has left in a trial's directory.
+
+    No worker of the trial may be alive.
 
     Args:
         trial_dir: The trial's directory; one that is not there holds nothing.
@@ -423,7 +431,7 @@ def leftovers(
 ) -> list[str]:
     """Return the names of what `sweep` would remove, in order, that which is unfinished first."""
     try:
-        names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (names are enough, of each of 10,000 directories)
+        names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (10,000 Paths are slow)
     except FileNotFoundError:
         return []
     unfinished = [name for name in names if name.startswith(STAGING_PREFIX)]
@@ -437,7 +445,7 @@ def leftovers(
 
 
 def numbered(trial_dir: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Return name and index of each folder in a trial's directory that is named like a committed checkpoint, in the order of the names.
+    """Return name and index of each directory named like a committed checkpoint, by name.
 
     Raises:
         OSError: If the directory cannot be listed.

@@ -46,7 +46,7 @@ class ConfigCodec:
         self._warned: set[tuple[str | int, ...]] = set()
 
     def encode(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration as `strict_json.dumps` writes it; stores arrays that have not been stored yet.
+        """Return the configuration as `strict_json.dumps` writes it; stores new arrays.
 
         Raises:
             OSError: If an array cannot be stored.
@@ -60,7 +60,9 @@ class ConfigCodec:
         }
 
     def decode(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration that was stored, with its objects. One that cannot be found stays an `Opaque`: see `missing`.
+        """Return the configuration that was stored, with its objects.
+
+        An object that cannot be found stays an `Opaque`, see `missing`.
 
         Raises:
             StorageError: If a stored array is not there or damaged.
@@ -114,7 +116,10 @@ class ConfigCodec:
         return parts if all(type(key) is str for key in parts) else as_items(parts)
 
     def _text_of(self, node: Any) -> str:
-        """Describe an object of the space, once: many a ``repr`` takes its time, and a million trials may share the object."""
+        """Describe an object of the space, once.
+
+        A ``repr`` may be slow, and a million trials may share the object.
+        """
         if id(node) not in self._texts:
             self._texts[id(node)] = describe(node)
         return self._texts[id(node)]
@@ -135,7 +140,7 @@ class ConfigCodec:
                 return stored
 
     def _found(self, wanted: Opaque) -> Any:
-        """Return the object that is wanted, or `wanted` itself where the space does not have it (any more).
+        """Return the object that is wanted, or `wanted` itself where the space lacks it.
 
         What stands at its place counts if it answers to the description. Where categories were put
         in another order it is the one that does. A constant that is described otherwise is the
@@ -165,7 +170,7 @@ class ConfigCodec:
 
 
 def missing(config: Any) -> list[str]:
-    """Return the places of the objects that a configuration which was read back still lacks, as one would write them.
+    """Return the places of the objects that a configuration still lacks after it was read.
 
     Example:
         >>> missing({"model": {"loss": Opaque("<function mse>", ("model", "loss"))}})
@@ -216,7 +221,10 @@ def _opaques(node: Any, path: Path) -> Iterator[tuple[Path, Opaque]]:
 
 
 def _by_value(value: Any) -> Any:
-    """Return what is written for what is neither plain nor known to the space: a number or text of another class as such a one."""
+    """Return what is written for a value that is neither plain nor known to the space.
+
+    A number or text of another class is written as a number or text.
+    """
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     match value:
@@ -256,7 +264,7 @@ def _step(node: Any, step: Any) -> Any:
 
 
 def _number_of(value: Any, choices: Sequence[Any]) -> int | None:
-    """Return which of the choices a value is; the same object counts before one that merely looks like it."""
+    """Return which of the choices a value is; the same object comes before an equal one."""
     for is_match in (_is, _is_same):
         for number, choice in enumerate(choices):
             if is_match(choice, value):

@@ -1,9 +1,9 @@
-"""How somebody who is not the driver asks it for something: a note in the experiment's directory, and an answer beside it.
+"""Control requests: files by which other processes ask a driver for something, and its replies.
 
 Files, since a directory is all that two processes surely share: it may lie on a network file
-system, under a path too long for a socket, and the one who asks needs no right but to write to it.
+system, under a path too long for a socket, and a sender needs no right but to write to it.
 A note names the driver that it is meant for, so that none is obeyed by a later one, long after
-whoever wrote it has gone.
+its sender has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Verb(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """What somebody asks for.
+    """What a user asks a driver for.
 
     Attributes:
         verb: What is to be done.
@@ -102,7 +102,7 @@ class RequestInbox:
         self._refused: set[Path] = set()
 
     def take(self) -> list[PendingRequest]:
-        """Return what has been asked for since the last look; five times a second is often enough."""
+        """Return the requests since the last call; five calls a second are often enough."""
         now_s = self._clock()
         if now_s < self._look_at_s:
             return []
@@ -110,7 +110,7 @@ class RequestInbox:
         return list(self._taken())
 
     def close(self) -> None:
-        """Tell those who still wait that it is over."""
+        """Reply to requests that still wait that the experiment has ended."""
         for _, answer in self._taken():
             answer(ControlReply(is_granted=False, text="the experiment has come to its end"))
         with suppress(OSError):
@@ -165,7 +165,7 @@ class _Reply:
         self._path = note.with_suffix(_ANSWER)
 
     def __call__(self, answer: ControlReply) -> None:
-        with suppress(OSError):  # who has asked will hear nothing, and say so
+        with suppress(OSError):  # the sender gets no reply, and says so
             atomic.write_text(self._path, strict_json.dumps(asdict(answer)), sync=False)
 
 
@@ -194,8 +194,8 @@ def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> 
         )
     except OSError as cause:
         raise StorageError(
-            f"{directory} cannot be written to: {cause}; only who may write there can steer the "
-            "experiment"
+            f"{directory} cannot be written to: {cause}; only a user with write permission can "
+            "control the experiment"
         ) from cause
     try:
         return _answered(experiment, note, owner, timeout_s)
@@ -229,7 +229,9 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> C
 def _present_driver(experiment: Path) -> Owner:
     owner = driver_of(experiment)
     if owner is None:
-        raise NotRunning(f"nobody drives {str(experiment)!r}; Tuner.restore goes on with it")
+        raise NotRunning(
+            f"experiment {str(experiment)!r} is not running; resume it with Tuner.restore"
+        )
     return owner
 
 

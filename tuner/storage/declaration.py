@@ -1,4 +1,4 @@
-"""What an experiment's directory declares, and with what it was run."""
+"""Declaration of an experiment: ``experiment.json``, environments, and its release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEGMENTS: Final = f"{'[0-9]' * 20}.log"
 
 
 def is_experiment(path: Path) -> bool:
-    """Return whether the directory holds an experiment: what it declares or a segment of its journal; other folders may be named so."""
+    """Return whether the directory holds an experiment: a declaration or a journal segment."""
     return (path / layout.DECLARATION).is_file() or any((path / layout.JOURNAL).glob(_SEGMENTS))
 
 
@@ -50,7 +50,7 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
 
 
 def read_environments(directory: Path) -> list[Mapping[str, Any]]:
-    """Return with what each session of an experiment was run, the latest last; empty where that is not known."""
+    """Return the environment of each session, the latest last; empty if unknown."""
     try:
         sessions = json.loads(read_file(directory / layout.ENVIRONMENT, SMALL_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -63,7 +63,7 @@ def read_environments(directory: Path) -> list[Mapping[str, Any]]:
 
 
 def writer_of(experiment: str | os.PathLike[str]) -> str:
-    """Return who has written the experiment last, e.g. ``"version 0.1.0 of tuner-hpo"``; says so where that is not known."""
+    """Return which release has written the experiment, e.g. ``"version 0.1.0 of tuner-hpo"``."""
     try:
         declaration = strict_json.loads(
             read_file(Path(experiment) / layout.DECLARATION, SMALL_BYTES)

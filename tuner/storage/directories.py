@@ -1,4 +1,4 @@
-"""Whole directories of a user's files: what is in them, and copies of them."""
+"""Directories: made, inspected before they are written to, listed, copied and synced."""
 
 from __future__ import annotations
 
@@ -68,13 +68,15 @@ def check_working_directory() -> None:
 
 
 def make_folder(path: str | Path) -> None:
-    """Make a folder and those above it unless they exist; none of the new ones is writable for others, not even under an empty umask.
+    """Make a directory and its parents unless they exist.
+
+    None of the new ones is writable for others, not even under an empty umask.
 
     Raises:
         OSError: If it cannot be made, or something else is in its place.
     """
     try:
-        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (a folder for each trial, and above it everything is there)
+        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (the usual case, and fast)
     except OSError:
         for above in reversed(Path(path).parents):
             if not above.exists():
@@ -87,7 +89,7 @@ def make_own_folder(path: Path) -> None:
     """Make a folder inside the experiment unless it exists.
 
     Raises:
-        StorageError: If a link stands there: who placed it would say where we write.
+        StorageError: If a link is there: the user who placed it would choose where we write.
         OSError: If it cannot be made.
     """
     path.mkdir(DIRECTORY_MODE, exist_ok=True)
@@ -107,7 +109,7 @@ def inspect_folder(experiment: Path) -> None:
     if status.st_uid != os.geteuid():
         _warn(
             f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read "
-            "from it; copy it to go on without him"
+            "from it; copy it to go on without that user"
         )
     elif status.st_mode & _WRITABLE_FOR_OTHERS:
         _warn(
@@ -154,7 +156,7 @@ def contents_of(root: Path) -> Contents:
         OSError: If the tree cannot be read.
     """
     contents = Contents()
-    begin = len(os.path.join(root, ""))  # noqa: PTH118  (a Path for each of 20,000 files would cost more than copying them)
+    begin = len(os.path.join(root, ""))  # noqa: PTH118  (20,000 Paths are slow)
     for entry in _entries(root):
         name = entry.path[begin:].replace(os.sep, "/")
         if entry.is_symlink():
@@ -187,8 +189,8 @@ def _target_inside(link: Path, root: Path) -> str:
         raise CheckpointError(
             f"link {link} leads out of the checkpoint, to {target}; put the file itself there"
         )
-    inside = os.path.normpath(os.path.join(link.parent.relative_to(root), text))  # noqa: PTH118  (lexically, to be normalised)
-    if os.path.isabs(text) or Path(inside).parts[:1] == (os.pardir,):  # noqa: PTH117  (a string, see above)
+    inside = os.path.normpath(os.path.join(link.parent.relative_to(root), text))  # noqa: PTH118  (lexically)
+    if os.path.isabs(text) or Path(inside).parts[:1] == (os.pardir,):  # noqa: PTH117  (a text)
         return os.path.relpath(target, os.path.realpath(link.parent))
     return text
 
@@ -300,7 +302,7 @@ def _copy_range(reader: int, writer: int, size_bytes: int | None) -> None:
 
 
 def sync_files(paths: Iterable[Path | str]) -> None:
-    """Return when the content of all these files and directories is on the platter.
+    """Return when the content of all these files and directories is on disk.
 
     Each is flushed by itself, so that each error is seen, but many at once, which file systems then
     write in one go: 20,000 files take seconds instead of a minute.
@@ -318,7 +320,7 @@ def sync_files(paths: Iterable[Path | str]) -> None:
                 if errors:
                     return
                 sync_file(path)
-        except BaseException as error:  # noqa: BLE001  (it is raised below, when no thread is at work any more)
+        except BaseException as error:  # noqa: BLE001  (raised below)
             errors.append(error)
 
     threads = [
@@ -338,7 +340,7 @@ def sync_files(paths: Iterable[Path | str]) -> None:
 
 
 def sync_file(path: Path | str) -> None:
-    """Return when the file's, or the directory's, content is on the platter."""
+    """Return when the file's, or the directory's, content is on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The few calls by which journal and snapshots touch the disk.
+"""Disk operations of journal and snapshots, which tests replace.
 
 They are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or run a whole
 experiment on a disk that is nothing but a dictionary. What users' code writes (checkpoints) goes to
@@ -37,10 +37,10 @@ class Whereabouts(NamedTuple):
 
 
 class Disk(Protocol):
-    """Files and folders, as far as the journal and the snapshots need them. Every method may raise OSError."""
+    """Files and directories of the journal and the snapshots. Every method may raise OSError."""
 
     def names(self, directory: Path) -> list[str]:
-        """Return the names in the directory, in any order; none where there is no such directory."""
+        """Return the names in the directory in any order; none if it does not exist."""
 
     def read(self, path: Path) -> bytes:
         """Return the content of the file."""
@@ -52,10 +52,10 @@ class Disk(Protocol):
         """Return a descriptor of an existing file for `truncate` and `sync`."""
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """Write at the file's end and return how many bytes were taken, fewer where there is no more room."""
+        """Write at the file's end; return how many bytes were taken, fewer on a full disk."""
 
     def sync(self, descriptor: int) -> None:
-        """Return when the file's content and size are on the platter."""
+        """Return when the file's content and size are on disk."""
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut the file."""
@@ -64,7 +64,10 @@ class Disk(Protocol):
         """Give the descriptor back."""
 
     def hold(self, descriptor: int) -> None:
-        """Lock the file, as far as the file system can, until the descriptor is closed or the process ends; see `is_held`."""
+        """Lock the file until the descriptor is closed or the process ends; see `is_held`.
+
+        Does nothing where the file system has no locks.
+        """
 
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """Return whether a path still names an open file; never raises."""
@@ -79,12 +82,15 @@ class Disk(Protocol):
         """Create the directory unless it exists."""
 
     def sync_directory(self, path: Path) -> None:
-        """Return when the directory's entries are on the platter."""
+        """Return when the directory's entries are on disk."""
 
 
 @final
 class LocalDisk:
-    """The file systems of this machine. No descriptor survives an ``exec`` and no link is followed at the place written to."""
+    """The file systems of this machine.
+
+    No descriptor survives an ``exec``, and no link is followed where a file is written.
+    """
 
     def names(self, directory: Path) -> list[str]:
         """See `Disk.names`."""
@@ -193,7 +199,7 @@ def is_held(path: Path) -> bool:
 
 
 def _path_of(descriptor: int) -> str | None:
-    """Return the path by which an open file is reached now, None where the system does not tell or it is not reached by it."""
+    """Return the present path of an open file, None if it is unknown or does not lead to it."""
     try:
         path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  (the text as it stands)
         return path if os.path.samestat(os.fstat(descriptor), os.lstat(path)) else None

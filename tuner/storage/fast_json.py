@@ -1,7 +1,8 @@
 """JSON as it nearly always is, fast: dictionaries with text keys, lists, ASCII texts, finite floats, integers of at most 64 bits.
 
-Every result is written as JSON three times and read once, which was a tenth of the driver's work with the standard library. orjson does
-it in a fraction of that, but writes ``null`` for what is not finite and knows none of our tags. So it gets only what is plain.
+Every result is written as JSON three times and read once, which was a tenth of the driver's work
+with the standard library. orjson does it in a fraction of that, but writes ``null`` for what is not
+finite and knows none of our tags. So it gets only what is plain.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: If it is not strict JSON, or not plain.
     """
-    # Nearly no text has so many digits in a row, but behind a point, which is found out ten times faster than where they stand.
+    # Nearly no text has so many digits in a row, but behind a point, which is found out ten times
+    # faster than where they stand.
     shape = data.translate(_SHAPE)
     if (b" " + _LONG_SHAPE in shape or shape.startswith(_LONG_SHAPE)) and _LONG.search(data):
         raise ValueError("an integer of more than 64 bits would become a float")
@@ -61,8 +63,9 @@ def loads(data: bytes) -> Any:
 def is_plain(value: Any) -> bool:
     """Return whether a value consists of what orjson writes as it is meant.
 
-    That is dictionaries, lists, tuples, texts, integers, booleans, None and finite floats; keys and sizes are orjson's business. Also no,
-    for speed, where of numbers in a list only the sum is not finite.
+    That is dictionaries, lists, tuples, texts, integers, booleans, None and finite floats; keys and
+    sizes are orjson's business. Also no, for speed, where of numbers in a list only the sum is not
+    finite.
     """
     # Exact classes only: a subclass may mean something of its own.
     kind = value.__class__

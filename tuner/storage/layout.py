@@ -1,4 +1,4 @@
-"""Every name of a file or folder that the engine writes, once.
+"""Names of all files and directories that the engine writes.
 
 ::
 
@@ -12,7 +12,7 @@
       objects/<sha256>.npy         large constants of configurations
       logged/<logger>              sizes of the log files of trials that are over
       requests/                    what others ask of the driver, while it lives
-      pbt_global.txt  pbt_policy_<trial_id>.txt   who took over from whom
+      pbt_global.txt  pbt_policy_<trial_id>.txt   exploits
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         checkpoint_000000/ ...
@@ -121,7 +121,7 @@ def check_name(name: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a file or folder of this name, directly in an experiment's directory, is one that the engine makes there."""
+    """Return whether the engine makes files of this name directly in an experiment's directory."""
     kept = (
         LOCK,
         DECLARATION,
@@ -163,7 +163,7 @@ def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
             f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is "
             "damaged"
         )
-    return os.path.join(experiment, trial_id)  # noqa: PTH118  (there is one for each trial, and a `Path` takes ten times as long)
+    return os.path.join(experiment, trial_id)  # noqa: PTH118  (a Path for each trial is slow)
 
 
 def segment_path(directory: Path, first: int) -> Path:

@@ -1,4 +1,4 @@
-"""One driver for each experiment directory.
+"""Lock of an experiment's directory: one driver at a time, its owner, and takeover from it.
 
 The lock is the kernel's (``flock``): it ends with the process that holds it, however that ends, so
 there is no stale lock and no grace period. What stands in the file is for people and error messages
@@ -59,7 +59,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def kill(pid: int, started_ticks: int, timeout_s: float) -> None:
-    """Kill a process of this machine and wait until it is gone; one that is gone already is no error.
+    """Kill a process of this machine and wait for its end; it may have ended already.
 
     Args:
         pid: The process.
@@ -81,7 +81,8 @@ def kill(pid: int, started_ticks: int, timeout_s: float) -> None:
         # The handle pins the process, so that what is killed is what has been looked at.
         if start_ticks(pid) != started_ticks:
             raise ExperimentLocked(
-                f"process {pid} is another one than that which took the lock; find out who holds it"
+                f"process {pid} is another one than that which took the lock; find out which "
+                "process holds it"
             )
         _kill(handle, pid, timeout_s)
     finally:
@@ -93,7 +94,7 @@ _log = logging.getLogger("tuner")
 
 @final
 class Lock:
-    """A lock on a file, held by one process and not by the children it forks; those it executes do not get it either.
+    """A lock on a file, held by one process and not by its children.
 
     It is held until it is released or the process ends, even if the object is forgotten.
 
@@ -147,7 +148,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give the lock back, also where children have inherited it; does nothing if it is not held."""
+        """Release the lock, also if children have inherited it; does nothing if it is not held."""
         if self._descriptor is not None:
             with suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -174,7 +175,7 @@ def _forget_in_child() -> None:
     # A forked child shares the parent's lock: if it kept it, the lock would outlive its owner; if
     # it released it, the owner would lose it.
     for lock in list(_held):
-        lock._close()  # noqa: SLF001  (a function of this class in all but form: it has to act on all locks at once)
+        lock._close()  # noqa: SLF001  (acts on all locks at once)
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -182,7 +183,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds an experiment, or held it when its machine or process died.
+    """The driver that holds an experiment, or held it when its machine or process died.
 
     Attributes:
         pid: Process of the driver.
@@ -205,7 +206,7 @@ class Owner:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has surely ended: it was one of this machine and is not there any more."""
+        """Whether the process has surely ended: it was one of this machine, and is gone."""
         is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
         return is_here and self.ticks is not None and start_ticks(self.pid) != self.ticks
 
@@ -244,7 +245,10 @@ class ExperimentLock:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the lock that is held is still the file that other drivers would find; True where the file system has no locks."""
+        """Whether the lock that is held is still the file that other drivers would find.
+
+        True where the file system has no locks.
+        """
         try:
             return not self._is_locked or self._lock.is_current()
         except OSError:
@@ -267,7 +271,7 @@ class ExperimentLock:
             if cause.errno not in _UNSUPPORTED:
                 raise StorageError(f"{self._lock.path} cannot be locked: {cause}") from cause
             warnings.warn(
-                f"{self._directory} has no working file locks; see to it that only one driver uses "
+                f"{self._directory} has no working file locks; make sure that only one driver uses "
                 "it",
                 RuntimeWarning,
                 stacklevel=2,
@@ -283,7 +287,7 @@ class ExperimentLock:
         self._write(replace(_myself(), epoch=epoch, segment=segment))
 
     def _check_unwritten(self) -> None:
-        """Refuse an experiment whose journal is being written to: the driver that does has been deprived of its lock file."""
+        """Refuse an experiment whose journal is written by a driver without a lock file."""
         segments = segments_in(journal_directory(self._directory), LOCAL_DISK)
         if segments and is_held(segments[-1][1]):
             self._lock.release()
@@ -295,7 +299,7 @@ class ExperimentLock:
             )
 
     def _present_owner(self) -> Owner | None:
-        """Return who holds the lock; waits a moment for one that has just taken it and not yet written its name."""
+        """Return the owner; waits a moment for one that has not yet written its name."""
         until_s = time.monotonic() + _NAME_TIMEOUT_S
         while True:
             owner = read_owner(self._directory)
@@ -321,7 +325,7 @@ class ExperimentLock:
         _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
 
     def note_segment(self, epoch: int, segment: int) -> None:
-        """Write down that the journal has a segment, which stays noted when the lock is given back: that it is missing shows then.
+        """Note that the journal has a segment, so that a restore sees if it is missing.
 
         Args:
             epoch: Epoch of the driver that has begun it; 0, with 0, for a journal that is going to
@@ -334,7 +338,7 @@ class ExperimentLock:
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
         if self.is_held and self._owner is not None:
-            # Without a name nobody can be told, or made to kill, the wrong one.
+            # Without a name, no message and no takeover can name the wrong process.
             self._write_fields(
                 {name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)}
                 if self._owner.epoch
@@ -353,7 +357,7 @@ class ExperimentLock:
         with suppress(
             OSError, ValueError
         ):  # on a full disk, or without locks: it is information only
-            # Cut afterwards, and only the first line is read: whoever dies in between leaves the
+            # Cut afterwards, and only the first line is read: a death in between leaves the
             # old content or the new.
             os.pwrite(self._lock.descriptor, line, 0)
             os.ftruncate(self._lock.descriptor, len(line))
@@ -367,7 +371,7 @@ class ExperimentLock:
 
 
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
-    """Return who holds the experiment, or held it when its machine or process died; None where that cannot be read."""
+    """Return the owner, or the last one if it died; None where that cannot be read."""
     try:
         return Owner(**read_note(experiment))
     except TypeError:
@@ -375,7 +379,7 @@ def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
 
 
 def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what stands in the lock file: who holds it, and what was noted of the journal; empty if it cannot be read."""
+    """Return the content of the lock file, owner and journal mark; empty if unreadable."""
     try:
         line, _, _ = read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES).partition(
             b"\n"
@@ -398,7 +402,7 @@ def _myself() -> Owner:
 
 
 def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
-    """Return who drives the experiment now, None for nobody.
+    """Return the driver that runs the experiment now, None if it is not running.
 
     What a driver has written down about itself is not enough: it may have died with its machine, or
     the directory may be a copy. Where it is not surely gone the lock is tried, which a driver that
@@ -426,7 +430,7 @@ def _is_locked(path: Path) -> bool:
     try:
         descriptor = open_regular(path)
     except OSError:
-        return True  # who cannot tell had better believe what is written there
+        return True  # unknown, so what is written there is believed
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -443,14 +447,14 @@ def _kill(handle: int, pid: int, timeout_s: float) -> None:
         return
     except PermissionError as cause:
         raise ExperimentLocked(
-            f"process {pid} belongs to somebody else and cannot be killed"
+            f"process {pid} belongs to another user and cannot be killed"
         ) from cause
     if not select.select([handle], [], [], timeout_s)[0]:
         raise ExperimentLocked(f"process {pid} was killed, but has not ended after {timeout_s:g} s")
 
 
 def boot_id() -> str:
-    """Return what tells this start of the machine from all others; empty where the system does not tell."""
+    """Return the id of this boot of the machine; empty where the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

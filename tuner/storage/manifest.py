@@ -1,4 +1,7 @@
-"""The manifest of a checkpoint: what is in it, and of which result it is; written last, so that its presence says "complete"."""
+"""Manifest of a checkpoint: its files and the result it belongs to.
+
+It is written last, so that its presence says that the checkpoint is complete.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,7 @@ def write_manifest(
 
 def _measure(path: str) -> dict[str, Any]:
     """Return the fields of the file's `FileEntry`."""
-    size_bytes = os.stat(path).st_size  # noqa: PTH116  (a Path for each of 20,000 files would cost more than copying them)
+    size_bytes = os.stat(path).st_size  # noqa: PTH116  (20,000 Paths are slow)
     return {
         "size_bytes": size_bytes,
         "sha256": _sha256(path) if size_bytes <= HASH_LIMIT_BYTES else None,

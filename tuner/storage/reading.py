@@ -1,4 +1,4 @@
-"""Reading files that others may have placed: regular files only, no links, no waiting, up to a size.
+"""Safe reading of files that others may have placed: regular files up to a size, no links.
 
 A directory may come from a stranger, and lie where others can write. A FIFO would make its reader
 wait for ever, a link may lead to ``/dev/zero`` or to another user's file, and a sparse file of a

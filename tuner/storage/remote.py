@@ -47,7 +47,7 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
         ImportError: If fsspec, or the package for this kind of URL, is not installed.
     """
     if filesystem is not None:
-        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001  (fsspec's documented way to take the scheme off)
+        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001  (as fsspec documents)
     try:
         import fsspec.core  # noqa: PLC0415  (optional)
     except ImportError as cause:
@@ -102,7 +102,7 @@ def _inner_name(name: str, root: str) -> PurePosixPath:
 
 @contextmanager
 def shared_download(path: str, filesystem: Any) -> Iterator[Path]:
-    """Yield a local directory with the content, downloaded once for all processes of this machine that are inside at the same time."""
+    """Yield a local directory with the content, downloaded once for all its concurrent readers."""
     found, root = resolve(path, filesystem)
     key = hashlib.sha256(f"{_identity(found)}\0{root}".encode()).hexdigest()[:32]
     place = _downloads_directory() / key
@@ -128,8 +128,8 @@ def _enter(place: Path, path: str, filesystem: Any) -> Lock:
     try:
         if readers.acquire(is_shared=False, is_blocking=False):
             _fill(place, path, filesystem)
-        # Between giving up the exclusive lock and having the shared one nobody else can come: we
-        # hold the guard.
+        # Between giving up the exclusive lock and having the shared one no other process can come:
+        # we hold the guard.
         readers.acquire(is_shared=True)
     except BaseException:
         readers.release()
@@ -156,8 +156,8 @@ def _leave(place: Path, readers: Lock) -> None:
     try:
         readers.release()
         if readers.acquire(is_shared=False, is_blocking=False):
-            # Renamed first: whoever comes meanwhile starts afresh, and none of its files can be
-            # taken for one of ours.
+            # Renamed first: a process that comes meanwhile starts afresh, and none of its files can
+            # be taken for one of ours.
             doomed = temporary_sibling(place)
             place.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
@@ -167,7 +167,7 @@ def _leave(place: Path, readers: Lock) -> None:
 
 
 def _guard(place: Path) -> Lock:
-    """Return the held guard; the last reader removes its file as well, so one that was waited for may be gone by now."""
+    """Return the held guard, made anew where the last reader has removed its file."""
     while True:
         place.mkdir(mode=0o700, exist_ok=True)
         guard = Lock(place / "guard")

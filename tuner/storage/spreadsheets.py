@@ -1,4 +1,4 @@
-"""Text cells of CSV files that a spreadsheet would run as formulas, and how they are made harmless.
+"""Escaping of CSV cells that a spreadsheet would run as formulas.
 
 A spreadsheet takes a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return
 for a formula, quoted or not, and a formula may read other cells, open addresses and start programs.
@@ -24,7 +24,7 @@ _NUMBER: Final = re.compile(
 
 
 def is_formula(cell: object) -> bool:
-    """Return whether a cell is a text that a spreadsheet might run, or would be mistaken for the harmless form of one; no number is.
+    """Return whether a spreadsheet might run a cell, or its text looks like an escaped formula.
 
     Example:
         >>> [is_formula(cell) for cell in ("=1+2", "'=1+2", "-0.5", "plain", -0.5)]

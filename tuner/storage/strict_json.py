@@ -1,4 +1,4 @@
-"""JSON without surprises: every state of ours on disk, and every frame between driver and worker, is written by these functions.
+"""Strict JSON for all state on disk and all messages between driver and worker.
 
 The standard encoder writes ``NaN`` and ``Infinity``, which no strict parser takes; others turn them
 into ``null`` without a word. Here a float that is not finite travels as ``{"$float": "NaN" |
@@ -44,7 +44,7 @@ _FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Stands, after reading, where something stood that JSON cannot hold; whoever needs the thing itself has to be given it again.
+    """Stands, after reading, for an object that JSON cannot hold; the user has to give it again.
 
     Attributes:
         text: What it was, in at most `OBJECT_REPR_LIMIT` characters, see `describe`.
@@ -64,7 +64,9 @@ class _Tag(dict[str, Any]):
 
 
 def opaque(value: Any) -> Any:
-    """Return what is written for a value that JSON cannot hold: a NumPy scalar as its number, all else as its description.
+    """Return what is written for a value that JSON cannot hold.
+
+    A NumPy scalar becomes its number, all else its description.
 
     Made to be passed to `dumps` as `default`. The description is for people; nothing is ever
     rebuilt from it.
@@ -102,7 +104,7 @@ def as_tuple(items: Sequence[Any]) -> dict[str, Any]:
 
 
 def as_items(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what `dumps` writes so that `loads` returns this dictionary, whose keys need not be strings.
+    """Return a form of a dictionary with any keys that `dumps` writes and `loads` restores.
 
     Example:
         >>> loads(dumps(as_items({0: "a", None: "b"})))
@@ -112,7 +114,9 @@ def as_items(mapping: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def describe(value: Any) -> str:
-    """Return what a value is, the same in every process, in at most `OBJECT_REPR_LIMIT` characters; never raises.
+    """Return a description that is the same in every process, cut at `OBJECT_REPR_LIMIT`.
+
+    Never raises.
 
     Example:
         >>> describe(lambda: 1), describe(b"abc")
@@ -122,7 +126,7 @@ def describe(value: Any) -> str:
 
 
 def without_addresses(text: str) -> str:
-    """Return the ``repr`` of something without where it lies in memory, which differs from process to process.
+    """Return the ``repr`` of a value without its address, which differs between processes.
 
     Example:
         >>> without_addresses("<function mse at 0x7f12ab>")
@@ -136,9 +140,10 @@ def _repr(value: Any) -> str:
         if isinstance(value, bytes | bytearray | str):
             return repr(value[:OBJECT_REPR_LIMIT])
         if getattr(value, "ndim", 0) and isinstance(getattr(value, "shape", None), tuple):
-            return f"{type(value).__name__}(shape={tuple(value.shape)}, dtype={getattr(value, 'dtype', None)})"
+            dtype = getattr(value, "dtype", None)
+            return f"{type(value).__name__}(shape={tuple(value.shape)}, dtype={dtype})"
         return repr(value)
-    except Exception:  # noqa: BLE001  (a user's __repr__ may raise anything, and a journal must not die of it)
+    except Exception:  # noqa: BLE001  (a user's __repr__ may raise anything)
         return object.__repr__(value)
 
 
@@ -291,7 +296,7 @@ def _opaque_from(fields: Any) -> Opaque:
 
 def _tuple_of(items: Any) -> tuple[Any, ...]:
     if not isinstance(items, list):
-        raise ValueError(f"{_TUPLE} must be a list, got {items!r:.80}")  # noqa: TRY004  (of the text, not of an argument)
+        raise ValueError(f"{_TUPLE} must be a list, got {items!r:.80}")  # noqa: TRY004  (of the text)
     return tuple(items)
 
 
@@ -321,12 +326,12 @@ _SIGNATURE: Final = "sha256"
 
 
 def seal(value: Any, default: Default | None = None) -> str:
-    """Return the value as a JSON text that carries its own SHA-256, so that no changed byte goes unnoticed."""
+    """Return the value as JSON with its own SHA-256, which shows any changed byte."""
     return b"".join(seal_parts([to_bytes(value, default)])).decode()
 
 
 def seal_parts(body: Sequence[bytes]) -> list[bytes]:
-    """Return a JSON text, given in parts, with its own SHA-256; in parts, too, since it may be long. See `seal`."""
+    """Return JSON text in parts with its own SHA-256, in parts since it may be long; see `seal`."""
     digest = hashlib.sha256()
     for part in body:
         digest.update(part)
@@ -349,7 +354,7 @@ def unseal(text: bytes) -> Any:
 
 
 def signed(body: Mapping[str, Any], default: Default | None = None) -> dict[str, Any]:
-    """Return a dictionary of JSON values to which the SHA-256 of all its others is added, for files that people read, too."""
+    """Return a dictionary of JSON values with their SHA-256, for files that people read too."""
     text = dumps(dict(body), default)
     return {**loads(text), _SIGNATURE: hashlib.sha256(text.encode()).hexdigest()}
 
