@@ -1,4 +1,4 @@
-"""A conversation with the pure core: say what happens, read what it wants done."""
+"""Tests of the state machine as a dialogue: feed events, read commands."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Conversation:
             )
         )
 
-    def put_down_and_take_up(self) -> None:
+    def restore_from_snapshot(self) -> None:
         """Bring the experiment back from what a snapshot would hold, and check that it says the same."""
         before = self.experiment
         words, trials = (

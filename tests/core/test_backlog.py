@@ -1,4 +1,4 @@
-"""Conversations in which trials are suggested before there is a slot for them."""
+"""Trials that are suggested before there is a slot for them."""
 
 import dataclasses
 
@@ -178,7 +178,7 @@ def test_where_the_next_session_asks_for_nothing_early_they_are_used_up_first():
     assert asked(talk.exit("t00003", Outcome.COMPLETED)) == ["t00004"]
 
 
-def test_one_that_waits_is_stopped_by_hand_without_the_schedulers_knowing():
+def test_the_user_stops_a_backlog_trial_that_the_scheduler_never_sees():
     talk = look_ahead()
     assert asked(talk.say(TrialStopRequested("t00001"))) == ["t00004"]
     assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (
@@ -191,7 +191,7 @@ def test_one_that_waits_is_stopped_by_hand_without_the_schedulers_knowing():
     assert {"t00001", "t00003"} <= set(waiting(talk))
 
 
-def test_one_that_waits_is_held_back_by_hand_and_let_go():
+def test_the_user_pauses_and_resumes_a_backlog_trial():
     talk = look_ahead()
     talk.say(PauseRequested("t00001"))
     assert (waiting(talk), talk.trial("t00001").status) == (["t00002", "t00003"], Status.PENDING)
@@ -203,7 +203,7 @@ def test_one_that_waits_is_held_back_by_hand_and_let_go():
     assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
 
 
-def test_an_experiment_with_nothing_but_one_that_is_held_back_waits_for_the_user():
+def test_an_experiment_with_only_a_held_backlog_trial_waits_for_the_user():
     talk = look_ahead(max_trials=4)
     talk.say(PauseRequested("t00003"))
     for trial_id in ("t00000", "t00001", "t00002"):
@@ -279,7 +279,7 @@ def test_what_waits_outlasts_a_snapshot_and_so_does_the_order_in_which_the_sched
     talk.say(TrialForked("f00000", "t00000", {"x": 2}, {"cpu": 1.0}, 0))
     talk.exit("t00000", Outcome.COMPLETED)
     talk.exit("f00000", Outcome.COMPLETED)
-    talk.put_down_and_take_up()
+    talk.restore_from_snapshot()
     assert list(talk.scheduler.experiment.trials) == ["t00000", "f00000", "t00001"]
     assert waiting(talk) == ["t00002", "t00003"]
 

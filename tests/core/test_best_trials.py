@@ -1,4 +1,4 @@
-"""Which trial is best while results keep coming."""
+"""Ranking of trials while results keep coming."""
 
 import math
 
@@ -95,7 +95,7 @@ def _copy(trial):
     return copy
 
 
-def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_know():
+def test_snapshots_of_earlier_releases_give_values_and_known_iterations():
     board, (first, second, third) = BestTrials("loss", "min"), trials(3)
     consider(board, first, loss=0.1)
     consider(board, first, loss=0.4)
@@ -118,7 +118,7 @@ def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_k
     assert told == [(0.4, 2), (0.1, None), (0.3, None), (0.3, None)]
 
 
-def test_a_trial_whose_results_no_longer_count_gives_way_to_the_next():
+def test_a_trial_whose_results_no_longer_count_is_not_ranked():
     board, (first, second) = BestTrials("acc", "max"), trials(2)
     consider(board, first, acc=0.9)
     consider(board, second, acc=0.5)

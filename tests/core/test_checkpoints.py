@@ -56,7 +56,7 @@ def indices(trial):
         (STOP, True, True),
     ],
 )
-def test_who_leaves_saves_if_the_trial_may_go_on_later_or_the_end_is_to_be_kept(
+def test_a_leaving_worker_saves_if_the_trial_may_continue_or_at_end_is_set(
     intention, at_end, is_due
 ):
     assert keeper(at_end=at_end).is_due(trial_with(intention), at(3)) is is_due
@@ -77,7 +77,7 @@ def test_a_result_may_ask_for_a_checkpoint_with_true_itself(flag, is_due):
     assert keeper().is_due(trial_with(), at(3, should_checkpoint=flag)) is is_due
 
 
-def test_somebody_else_may_ask_for_a_checkpoint():
+def test_a_callback_may_request_a_checkpoint():
     assert keeper().is_due(trial_with(owes_save=True), at(3))
 
 
@@ -87,7 +87,7 @@ def test_there_is_at_most_one_checkpoint_per_result():
     assert keeper(frequency=1).is_due(trial, at(4))
 
 
-def test_who_cannot_save_on_demand_is_never_asked():
+def test_a_trainable_that_cannot_save_on_demand_is_never_asked():
     assert not keeper(can_save_on_demand=False, frequency=1, at_end=True).is_due(
         trial_with(PAUSE, owes_save=True), at(1)
     )
@@ -211,7 +211,7 @@ def test_what_is_not_finite_ranks_below_every_number_and_a_missing_score_below_t
     assert [checkpoint.index for checkpoint in order_of] == [2, 0, 1, 3, 4]
 
 
-def test_what_somebody_is_going_to_read_stays():
+def test_leased_checkpoints_are_kept():
     assert gone([None] * 5, num_to_keep=1, leased={1, 3}) == [0, 2]
 
 

@@ -125,7 +125,7 @@ def test_a_trial_that_has_not_been_started_yet_does_so_once(restart):
 @pytest.mark.parametrize(
     ("treatment", "checkpoint"), [(ResumeType.RESUME, FIRST), (ResumeType.RESTART, None)]
 )
-def test_a_trial_that_was_over_is_taken_up_where_that_is_asked_for(restart, treatment, checkpoint):
+def test_a_finished_trial_is_resumed_on_request(restart, treatment, checkpoint):
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
@@ -148,7 +148,7 @@ def test_an_interrupted_trial_counts_as_unfinished(restart):
     assert starts(restart(talk)) == [("t00000", 2)]
 
 
-def test_trials_whose_time_was_over_go_on_when_there_is_more_of_it(restart):
+def test_trials_ended_by_the_time_budget_resume_when_it_is_larger(restart):
     talk = Conversation(max_trials=1, time_budget_s=60.0)
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
@@ -231,7 +231,7 @@ def test_a_trial_that_was_only_interrupted_goes_on():
     assert restarted(talk).status is Status.RUNNING
 
 
-def test_who_reports_when_nobody_is_waited_for_is_killed_in_the_same_turn():
+def test_a_report_after_an_urgent_interruption_is_killed_in_the_same_turn():
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.say(StopRequested("signal.SIGINT"))

@@ -1,4 +1,4 @@
-"""Conversations with the fold: what happens, what it wants done."""
+"""The state machine: events in, commands and notices out."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_pending_trial_can_be_stopped_before_it_ever_runs():
     assert talk.experiment.is_finished
 
 
-def test_a_pause_saves_and_lays_the_trial_aside_until_it_is_resumed():
+def test_a_paused_trial_saves_and_waits_until_it_is_resumed():
     talk = Conversation(
         ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[[Resume("t00000", WHY)]]),
         max_trials=1,
@@ -169,7 +169,7 @@ def test_a_pause_saves_and_lays_the_trial_aside_until_it_is_resumed():
     assert (start.attempt, start.checkpoint) == (2, CheckpointRecord(0, 1))
 
 
-def test_what_nobody_resumes_is_stopped_in_the_end():
+def test_paused_trials_that_are_never_resumed_are_stopped():
     talk = Conversation(
         ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, checkpoints=SAVES
     )
@@ -327,7 +327,7 @@ def test_fail_fast_stops_the_others_and_leaves_them_resumable():
     assert talk.experiment.is_finished
 
 
-def test_what_an_older_attempt_still_says_is_dropped():
+def test_messages_of_an_older_attempt_are_dropped():
     talk = Conversation(max_trials=1, max_failures=1)
     talk.begin(1)
     talk.exit("t00000", Outcome.FAILED, BOOM)
@@ -364,7 +364,7 @@ def test_periodic_saves_come_at_multiples_of_the_frequency_and_at_the_end_once()
 
 
 @pytest.mark.parametrize("ask", ["result", "callback", "scheduler"])
-def test_anybody_may_ask_for_a_checkpoint_of_a_class_trainable(ask):
+def test_a_checkpoint_of_a_class_trainable_may_be_requested(ask):
     script = {("t00000", 1): [Save("t00000", WHY)]} if ask == "scheduler" else {}
     talk = Conversation(
         ScriptedScheduler(script),
@@ -573,7 +573,7 @@ def test_gpus_are_assigned_in_fractions_and_given_back():
     assert talk.trial("t00000").gpu_ids == ()
 
 
-def test_every_trial_is_told_to_observers_exactly_once_when_it_ends():
+def test_observers_are_notified_exactly_once_when_a_trial_ends():
     talk = Conversation(max_trials=2)
     talk.begin(2)
     talk.exit("t00000", Outcome.COMPLETED)
@@ -616,7 +616,7 @@ def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again()
     assert talk.trial("t00000").num_failures == 0
 
 
-def test_a_trial_that_had_been_told_to_stop_does_not_start_over_when_the_driver_dies():
+def test_a_stopped_trial_does_not_start_again_when_the_driver_dies():
     talk = Conversation(stopper=MetricThresholdStopper({"training_iteration": 1}), max_trials=1)
     talk.begin(1)
     assert answers(talk.report("t00000", 1, loss=0.5)) == [("t00000", "stop", False)]

@@ -34,7 +34,7 @@ def test_a_cause_is_the_exception_and_the_users_line():
     assert cause_of(raised("KeyError")) != cause_of(raised())
 
 
-def test_a_place_that_the_worker_told_counts_and_survives_a_restore():
+def test_the_place_reported_by_the_worker_counts_and_survives_a_restore():
     told = replace(raised(), place="own.py:3 in step")
     assert str(cause_of(told)) == "RuntimeError at own.py:3 in step"
     assert failure_from(failure_fields(told)) == told
@@ -116,7 +116,7 @@ def test_other_places_and_exceptions_and_progress_start_the_count_anew():
     assert attempts([raised()] * 9, progress=True, **RETRYING) is None
 
 
-def test_killed_processes_are_tried_again_as_often_as_was_said():
+def test_killed_processes_are_retried_up_to_max_failures():
     assert attempts([Failure("killed by SIGKILL", "out of memory")] * 9, **RETRYING) is None
 
 

@@ -1,4 +1,4 @@
-"""The tables of a life: what they list happens, what they do not list is refused."""
+"""The tables of transitions: what they list happens, anything else is refused."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def state_of(trial):
 
 
 @pytest.mark.parametrize(("before", "move"), [pair for pair in TRIAL_MOVES if pair in TRIAL_TABLE])
-def test_a_listed_move_of_a_trial_leads_where_the_table_says_and_changes_nothing_else(before, move):
+def test_a_listed_move_of_a_trial_follows_the_table_and_changes_nothing_else(before, move):
     trial = trial_in(before)
     expected = {**state_of(trial), "_status": TRIAL_TABLE[before, move]}
     move_trial(trial, move)
@@ -70,9 +70,7 @@ def test_an_unlisted_move_of_a_trial_is_refused_and_leaves_it_untouched(before, 
 @pytest.mark.parametrize(
     ("before", "move"), [pair for pair in WORKER_MOVES if pair in WORKER_TABLE]
 )
-def test_a_listed_move_of_a_worker_leads_where_the_table_says_and_changes_nothing_else(
-    before, move
-):
+def test_a_listed_move_of_a_worker_follows_the_table_and_changes_nothing_else(before, move):
     trial = trial_in(Status.RUNNING, before)
     expected = {**state_of(trial), "worker": WORKER_TABLE[before, move]}
     assert can_move_worker(trial, move)
@@ -95,7 +93,7 @@ def test_an_unlisted_move_of_a_worker_is_refused_and_leaves_it_untouched(before,
     assert state_of(trial) == expected
 
 
-def test_a_refusal_tells_the_story_of_the_trial():
+def test_an_invalid_move_raises_with_the_state_of_the_trial():
     trial = trial_in(Status.RUNNING, WorkerState.TRAINING, ReportReply.STOP)
     trial.attempt = 3
     trial.last_result = {"training_iteration": 12}
@@ -136,7 +134,7 @@ def test_every_live_worker_can_be_killed_and_can_exit_and_an_absent_one_can_only
     ]
 
 
-def test_only_a_waiting_worker_can_be_told_anything():
+def test_only_a_waiting_worker_can_be_answered():
     told = {WorkerMove.GO_ON, WorkerMove.SAVE, WorkerMove.LEAVE}
     assert {before for before, move in WORKER_TABLE if move in told} == {WorkerState.WAITING}
 

@@ -1,4 +1,4 @@
-"""Conversations in which the user takes trials in hand while they run."""
+"""Requests of the user about single trials: stop, pause, resume, fork."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_a_trial_that_waits_for_its_start_is_stopped_at_once():
     assert talk.trial("t00001").status is Status.TERMINATED
 
 
-def test_a_trial_that_is_paused_by_hand_saves_and_lies_aside_until_it_is_resumed():
+def test_a_trial_paused_by_the_user_saves_and_waits_until_it_is_resumed():
     talk = saving()
     assert starts(lay_aside(talk)) == []
     trial = talk.trial("t00000")
@@ -100,7 +100,7 @@ def test_what_the_pause_has_freed_is_used_by_others():
     assert starts(talk.say(suggest("t00001"))) == [("t00001", 1)]
 
 
-def test_a_scheduler_does_not_see_and_cannot_wake_who_is_held_back():
+def test_a_scheduler_neither_sees_nor_resumes_held_trials():
     talk = saving(ScriptedScheduler(idle=[[Resume("t00000", WHY)], [Resume("t00000", WHY)]]))
     lay_aside(talk)
     assert talk.scheduler.idle  # was not even asked
@@ -129,7 +129,7 @@ def test_a_resume_that_waited_for_the_users_does_not_undo_their_next_pause():
     assert talk.trial("t00000").attempt == 3
 
 
-def test_a_pause_by_hand_that_a_scheduler_has_outlasted_is_the_schedulers_to_end():
+def test_a_users_pause_replaced_by_a_schedulers_is_ended_by_the_scheduler():
     script = {("t00001", 1): [Resume("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
     talk = saving(ScriptedScheduler(script, idle=[(), (), (), ()]), num_trials=2)
     lay_aside(talk)
@@ -142,7 +142,7 @@ def test_a_pause_by_hand_that_a_scheduler_has_outlasted_is_the_schedulers_to_end
     assert talk.trial("t00000").status is Status.PAUSED
 
 
-def test_who_is_paused_again_on_its_way_back_goes_on_in_the_next_session():
+def test_a_trial_paused_again_while_it_resumes_continues_in_the_next_session():
     talk = saving()
     lay_aside(talk)
     talk.say(DriverRestarted(talk.experiment.settings), PauseRequested("t00000"))
@@ -150,7 +150,7 @@ def test_who_is_paused_again_on_its_way_back_goes_on_in_the_next_session():
     assert starts(begin_again(talk)) == [("t00000", 2)]
 
 
-def test_who_is_paused_by_hand_when_its_scheduler_wants_it_back_goes_on_in_the_next_session():
+def test_a_trial_held_when_its_scheduler_resumes_it_continues_in_the_next_session():
     script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY)]}
     talk = Conversation(
         ScriptedScheduler(script, idle=[(), (), (), ()]),
@@ -177,7 +177,7 @@ def test_a_pause_that_the_user_takes_back_in_time_has_never_been():
     assert answers(talk.report("t00000", 1)) == [("t00000", "continue", False)]
 
 
-def test_who_has_been_told_to_pause_goes_on_as_soon_as_it_has_left():
+def test_a_trial_resumed_while_it_pauses_continues_once_its_worker_has_left():
     talk = saving()
     talk.say(PauseRequested("t00000"))
     talk.report("t00000", 1)
@@ -196,7 +196,7 @@ def test_the_schedulers_own_pause_outlasts_the_users():
     assert answers(talk.report("t00000", 1)) == [("t00000", "pause", True)]
 
 
-def test_a_stop_of_the_scheduler_ends_who_is_held_back():
+def test_a_stop_of_the_scheduler_ends_a_held_trial():
     talk = saving(ScriptedScheduler({("t00001", 1): [Stop("t00000", WHY)]}), num_trials=2)
     lay_aside(talk)
     talk.report("t00001", 1)
@@ -204,7 +204,7 @@ def test_a_stop_of_the_scheduler_ends_who_is_held_back():
     assert not talk.experiment.trial_table.held
 
 
-def test_a_trial_that_waits_for_its_start_is_held_back_in_the_queue():
+def test_a_ready_trial_can_be_held():
     talk = with_one_that_waits()
     talk.say(PauseRequested("t00001"))
     assert starts(talk.exit("t00000", Outcome.COMPLETED)) == []
@@ -213,7 +213,7 @@ def test_a_trial_that_waits_for_its_start_is_held_back_in_the_queue():
     assert starts(talk.say(ResumeRequested("t00001"))) == [("t00001", 1)]
 
 
-def test_who_fails_on_its_way_into_the_pause_waits_to_be_let_go():
+def test_a_trial_that_fails_while_it_pauses_waits_for_the_user():
     talk = saving(max_failures=5)
     talk.say(PauseRequested("t00000"))
     assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == []
@@ -241,7 +241,7 @@ def test_a_function_is_paused_with_the_first_checkpoint_that_it_reports():
     assert talk.trial("t00000").status is Status.PAUSED
 
 
-def test_a_trial_that_its_scheduler_has_paused_can_be_held_back_and_resumed():
+def test_a_trial_paused_by_its_scheduler_can_be_held_and_resumed():
     script = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[(), (), (), ()])
     talk = saving(script, num_trials=2)
     talk.report("t00000", 1)
@@ -261,7 +261,7 @@ def test_the_time_budget_ends_an_experiment_that_waits_for_the_user():
     assert talk.trial("t00000").status is Status.PAUSED
 
 
-def test_an_interrupted_experiment_lets_go_whom_it_held_when_it_is_restored():
+def test_a_restore_resumes_trials_that_the_user_had_paused():
     talk = saving(num_trials=3, capacity={"cpu": 3.0})
     lay_aside(talk, "t00000")
     talk.say(PauseRequested("t00001"))
@@ -273,7 +273,7 @@ def test_an_interrupted_experiment_lets_go_whom_it_held_when_it_is_restored():
     assert not talk.experiment.trial_table.held
 
 
-def test_who_was_held_back_where_its_scheduler_had_paused_it_stays_paused_after_a_restore():
+def test_a_held_trial_paused_by_its_scheduler_stays_paused_after_a_restore():
     script = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[(), (), (), (), ()])
     talk = saving(script, num_trials=2)
     talk.report("t00000", 1)
@@ -284,22 +284,22 @@ def test_who_was_held_back_where_its_scheduler_had_paused_it_stays_paused_after_
     assert talk.trial("t00000").status is Status.PAUSED
 
 
-def test_whoever_takes_the_experiment_up_without_its_unfinished_trials_ends_those_held_back():
+def test_a_restore_without_unfinished_trials_ends_held_ones():
     talk = saving()
     lay_aside(talk)
     begin_again(talk, unfinished=ResumeType.SKIP)
     assert talk.experiment.is_finished
 
 
-def test_what_is_held_back_outlasts_a_snapshot():
+def test_held_trials_survive_a_snapshot():
     talk = saving()
     lay_aside(talk)
-    talk.put_down_and_take_up()
+    talk.restore_from_snapshot()
     assert talk.say(after_s=10.0) == []
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
 
 
-def test_progress_says_for_whom_the_experiment_waits():
+def test_progress_names_the_held_trials_that_the_experiment_waits_for():
     talk = saving()
     lay_aside(talk)
     assert look_at(talk.experiment, "exp", 1.0).waiting_for == "t00000 to be resumed"
@@ -394,7 +394,7 @@ def test_a_fork_that_is_restarted_begins_with_its_own_configuration():
 def test_the_number_of_forks_outlasts_a_snapshot():
     talk = with_a_checkpoint()
     talk.say(forked())
-    talk.put_down_and_take_up()
+    talk.restore_from_snapshot()
     assert talk.experiment.trial_table.num_forked == 1
 
 
@@ -424,7 +424,7 @@ def test_what_cannot_be_granted_is_answered_with_what_can(wish, why):
     assert talk.say(wish) == []
 
 
-def test_a_second_pause_and_a_wish_at_the_end_are_objected_to():
+def test_a_second_pause_and_a_request_at_the_end_are_rejected():
     talk = saving()
     talk.say(PauseRequested("t00000"))
     assert "paused by hand already" in talk.experiment.why_rejected(PauseRequested("t00000"))

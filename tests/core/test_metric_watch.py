@@ -1,4 +1,4 @@
-"""An experiment whose metric no trial reports says so, and ends once a trial has completed."""
+"""Warnings about a metric that no trial reports, and the end of the experiment."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def rule(talk):
     return talk.experiment.stop_reason and talk.experiment.stop_reason.rule
 
 
-def test_ten_results_of_one_trial_without_the_metric_are_told_once():
+def test_ten_results_of_one_trial_without_the_metric_warn_once():
     talk = Conversation(max_trials=2, **WANTED)
     talk.begin(2)
     for iteration in range(1, 10):
@@ -104,7 +104,7 @@ def test_a_metric_that_is_never_a_number_is_not_reported(value, shown):
     )
 
 
-def test_the_first_trial_that_completes_without_a_result_is_told_once():
+def test_the_first_trial_that_completes_without_a_result_warns_once():
     talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
     talk.begin(3)
     talk.exit("t00001", Outcome.COMPLETED)
@@ -117,7 +117,7 @@ def test_the_first_trial_that_completes_without_a_result_is_told_once():
     )
 
 
-def test_a_trial_without_a_result_is_not_told_where_another_has_reported_the_metric():
+def test_a_trial_without_a_result_does_not_warn_if_another_reported_the_metric():
     talk = Conversation(max_trials=2, **WANTED)
     talk.begin(2)
     talk.report("t00000", 1, val_accuracy=0.5)
@@ -134,7 +134,7 @@ def test_of_another_trial_as_well():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
-def test_a_trial_that_did_not_complete_says_nothing_about_the_metric(outcome):
+def test_a_trial_that_did_not_complete_does_not_warn_about_the_metric(outcome):
     talk = Conversation(max_trials=2, **WANTED)
     talk.begin(2)
     talk.report("t00000", 1, loss=1.0)
@@ -209,7 +209,7 @@ def test_what_was_seen_outlasts_a_snapshot():
     assert older._metric_watch.missing == []
 
 
-def test_what_was_told_outlasts_a_snapshot():
+def test_warnings_given_survive_a_snapshot():
     talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
     talk.begin(3)
     talk.report("t00000", 1, val_accuracy="n/a")

@@ -58,7 +58,7 @@ def test_trials_without_a_finite_value_of_every_objective_are_not_on_the_front()
     ) == ((0.9, 5.0), None)
 
 
-def test_an_experiment_tells_its_objectives_whether_it_has_several_one_or_none():
+def test_an_experiment_has_several_objectives_or_one_or_none():
     several = (("acc", "max"), ("size", "min"))
     assert ExperimentSettings({}, several_objectives=several).objectives == several
     assert ExperimentSettings({}, metric="loss", mode="min").objectives == (("loss", "min"),)

@@ -27,7 +27,7 @@ def result_of(policies, recorded=None):
     return policies.on_trial_result(TRIAL, {**RESULT, "config": {}}, RESULT)
 
 
-def test_the_stop_criterion_is_heard_before_the_scheduler():
+def test_the_stop_criterion_is_asked_before_the_scheduler():
     policies = Policies(
         ScriptedScheduler({("t00000", 1): [Pause("t00000", REASON)]}),
         FunctionStopper(lambda _, result: "config" in result),
@@ -38,7 +38,7 @@ def test_the_stop_criterion_is_heard_before_the_scheduler():
     assert policies.given == [RecordedDecision(0, stop), RecordedDecision(0, pause)]
 
 
-def test_the_stop_criterion_says_which_of_its_numbers_were_reached():
+def test_the_stop_criterion_returns_the_numbers_that_were_reached():
     policies = Policies(
         ScriptedScheduler(),
         stopper_from({"loss": "<= 0.5", "accuracy": 0.9, "training_iteration": 9}),
@@ -53,7 +53,7 @@ def test_the_stop_criterion_says_which_of_its_numbers_were_reached():
     }
 
 
-def test_what_was_recorded_counts_and_scheduler_and_stopper_hear_of_it_all_the_same():
+def test_recorded_decisions_count_and_scheduler_and_stopper_are_asked_nevertheless():
     scheduler = ScriptedScheduler({("t00000", 1): [Stop("t00000", REASON)]})
     seen = []
     policies = Policies(scheduler, FunctionStopper(lambda trial_id, _: seen.append(trial_id)))
@@ -65,7 +65,7 @@ def test_what_was_recorded_counts_and_scheduler_and_stopper_hear_of_it_all_the_s
     assert seen == ["t00000"] * 2
 
 
-def test_changes_of_mind_are_counted_and_other_numbers_are_none():
+def test_deviations_are_counted_and_different_numbers_are_none():
     policies = Policies(ScriptedScheduler({("t00000", 1): [Stop("t00000", REASON)]}), NoopStopper())
     result_of(
         policies,

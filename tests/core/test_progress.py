@@ -1,4 +1,4 @@
-"""What a progress display learns."""
+"""Progress of an experiment, as displays show it."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_an_attempt_that_is_tried_again_counts_as_an_error_but_not_as_finished()
     assert (look(talk).num_errors, look(talk).num_finished) == (1, 0)
 
 
-def test_who_waits_is_told_what_for():
+def test_progress_says_what_waiting_trials_wait_for():
     talk = Conversation(
         max_trials=2, capacity={"cpu": 2.0, "gpu": 1.0}, default_request={"cpu": 0.5}
     )

@@ -1,4 +1,4 @@
-"""Who is started next."""
+"""The order in which trials are started."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,7 +108,7 @@ def test_the_queue_agrees_with_a_list(steps):
         assert len(queue) == len(model)
 
 
-def test_who_rests_waits_but_cannot_be_started_before_it_is_woken():
+def test_a_delayed_trial_waits_but_is_not_started_before_its_time():
     queue = ReadyQueue()
     queue.rest(trial("tired"), 10.0)
     queue.push(trial("fresh"))
@@ -121,7 +121,7 @@ def test_who_rests_waits_but_cannot_be_started_before_it_is_woken():
     assert (len(queue), queue.next_s) == (0, None)
 
 
-def test_who_rests_is_not_put_forward_by_a_push_and_can_be_taken_out():
+def test_a_delayed_trial_is_not_queued_by_a_push_and_can_be_removed():
     queue, tired = ReadyQueue(), trial("tired")
     queue.rest(tired, 10.0)
     queue.push(tired)

@@ -1,4 +1,4 @@
-"""Who occupies what."""
+"""The pool of resources."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_a_part_of_a_device_at_the_end_does_not_exist():
         ({"gpu": 1.5}, "gpu must be a fraction below 1 or a whole number, got 1.5"),
     ],
 )
-def test_a_request_that_can_never_be_granted_is_told_why(request_, part):
+def test_a_request_that_can_never_be_granted_has_a_reason(request_, part):
     assert part in ResourcePool({"cpu": 2.0, "gpu": 2.0}).misfit(request_)
 
 

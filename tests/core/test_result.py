@@ -1,4 +1,4 @@
-"""The flat form of a result."""
+"""The flattened form of a result."""
 
 from hypothesis import given
 from hypothesis import strategies as st

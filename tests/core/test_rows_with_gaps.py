@@ -1,4 +1,4 @@
-"""Results that training code numbers itself, with gaps: which of them count, through retries, restores and exploits."""
+"""Results numbered with gaps: which count, through retries, restores and exploits."""
 
 import tempfile
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_a_snapshot_of_an_earlier_release_counts_on_without_gaps():
 
 
 @given(st.data())
-def test_as_many_results_count_as_the_journal_tells(data):
+def test_as_many_results_count_as_the_journal_has(data):
     """Whatever an attempt numbers its results, however it ends, and wherever the next one goes on."""
     talk = Conversation(max_trials=1, max_failures=-1)
     talk.begin(1)

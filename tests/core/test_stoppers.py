@@ -1,4 +1,4 @@
-"""The user's own criteria for stopping."""
+"""Stop criteria."""
 
 import datetime as dt
 import math
@@ -185,7 +185,7 @@ def test_infinite_and_missing_values_are_no_plateau():
     num_results=st.integers(1, 5),
     grace_period=st.integers(0, 6),
 )
-def test_a_plateau_is_what_its_definition_says(values, std, num_results, grace_period):
+def test_a_plateau_is_found_by_its_definition(values, std, num_results, grace_period):
     stopper = TrialPlateauStopper("loss", std, num_results, grace_period)
     for count, answer in enumerate(answers(stopper, values), 1):
         window = values[max(count - num_results, 0) : count]
@@ -226,12 +226,12 @@ def test_an_experiment_that_improves_goes_on():
     assert answers(stopper, [0.1, 0.2, 0.3, 0.4], metric="acc") == [False] * 4
 
 
-def test_improvement_starts_the_patience_anew():
+def test_improvement_resets_the_patience():
     stopper = ExperimentPlateauStopper("loss", std=0.0, top=2, patience=1)
     assert answers(stopper, [0.5, 0.5, 0.1, 0.1, 0.1]) == [False, False, False, False, True]
 
 
-def test_values_that_are_no_numbers_say_nothing_about_rest():
+def test_values_that_are_no_numbers_do_not_count_for_a_plateau():
     stopper = ExperimentPlateauStopper("loss", std=0.0, top=2)
     assert answers(stopper, [0.5, math.nan, math.inf, None]) == [False] * 4
     assert answers(stopper, [0.5]) == [True]
@@ -278,7 +278,7 @@ class Hearing(Stopper):
         self.heard.append(elapsed_s)
 
 
-def test_each_of_several_stoppers_sees_every_result_whoever_stops():
+def test_each_of_several_stoppers_sees_every_result():
     first, second = Hearing(stops=True), Hearing()
     combined = CombinedStopper(first, second)
     assert combined("t", {"loss": 1.0})
@@ -355,7 +355,7 @@ def ended(value, num_rows=1, rule=STOP, metric="val/loss"):
     return trial
 
 
-def test_a_first_result_that_is_above_a_number_in_stop_is_told_with_the_line_to_write():
+def test_a_first_result_above_a_number_in_stop_warns_with_the_line_to_write():
     assert warning_of_direction(ended(2.5), "val/loss", {"val/loss": 0.1}) == (
         "trial t00000 was stopped at its first result, with val/loss=2.5: a number in stop is reached by an equal or larger value, "
         "also with mode='min'; to stop trials once val/loss has fallen to 0.1, write stop={'val/loss': '<= 0.1'}"
@@ -374,5 +374,5 @@ def test_a_first_result_that_is_above_a_number_in_stop_is_told_with_the_line_to_
         (Trial("t00000", {}, {}), {"val/loss": 0.1}),
     ],
 )
-def test_nothing_is_told_where_a_trial_was_stopped_as_it_says(trial, thresholds):
+def test_no_warning_where_a_trial_was_stopped_as_declared(trial, thresholds):
     assert warning_of_direction(trial, "val/loss", thresholds) == ""

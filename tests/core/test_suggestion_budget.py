@@ -90,7 +90,7 @@ def test_once_the_search_has_ended_nothing_more_is_asked_for_in_any_session():
     assert suggestion_budget.request(1) == []
 
 
-def test_a_suspended_desk_opens_again_in_the_next_session():
+def test_a_suspended_budget_opens_again_in_the_next_session():
     suggestion_budget = SuggestionBudget(3)
     suggestion_budget.request(1)
     suggestion_budget.on_suggested()
@@ -110,7 +110,7 @@ def test_a_new_session_reuses_the_ids_of_outstanding_suggestions():
     assert suggestion_budget.request(9) == ["t00001", "t00002"]
 
 
-def test_a_second_question_leaves_valid_what_was_heard_since_the_first():
+def test_news_since_the_first_request_still_count_after_a_second_one():
     suggestion_budget = SuggestionBudget(9)
     suggestion_budget.request(1)
     suggestion_budget.on_progress()
@@ -164,7 +164,7 @@ def test_a_searcher_that_waits_is_asked_again_when_a_paused_trial_is_stopped():
     assert talk.experiment.stall_reason == ""
 
 
-def test_a_searcher_that_waits_for_paused_trials_nobody_resumes_is_asked_again_after_their_end():
+def test_a_searcher_that_waits_for_paused_trials_is_asked_again_after_their_end():
     talk = paused_while_postponed(idle=[])
     assert asked(talk.say(SuggestionPostponed("t00001"))) == ["t00001"]
     assert talk.trial("t00000").reason == Reason("idle")

@@ -165,7 +165,7 @@ def test_while_it_is_our_turn_no_time_runs():
     assert patience.take_overdue(99.0) == []
 
 
-def test_a_worker_that_was_told_to_leave_gets_the_grace_period_and_signs_of_life_do_not_lengthen_it():
+def test_a_leaving_worker_gets_the_grace_period_which_reports_do_not_extend():
     patience = Timeouts(10.0, 3.0)
     patience.expect_exit("a", 0.0)
     patience.expect_report("a", 2.0)
@@ -182,7 +182,7 @@ def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
     assert patience.next_s == 11.0
 
 
-def test_an_interruption_leaves_all_of_them_the_same_time_whenever_they_are_told():
+def test_an_interruption_gives_all_workers_the_same_deadline():
     patience = Timeouts(None, 30.0)
     patience.expect_exit("told before", 0.0)
     patience.interrupt(5.0, 10.0)
@@ -221,7 +221,7 @@ def test_urgency_leaves_no_time_at_all_and_no_last_words():
     ]
 
 
-def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgent():
+def test_a_leaving_worker_is_killed_at_once_when_the_interruption_becomes_urgent():
     patience = Timeouts(None, 3.0)
     patience.interrupt(0.0, 10.0)
     patience.expect_exit("a", 0.0)
@@ -312,7 +312,7 @@ def test_only_lately_usual_intervals_count():
     assert first_silence(watch)[0] == since_s + 300.0
 
 
-def test_while_it_is_our_turn_nobody_is_silent():
+def test_a_worker_that_waits_for_our_answer_is_not_silent():
     watch = HangDetector()
     now_s = heard(watch, "a", 1.0)
     watch.on_report("a", now_s + 1.0)
@@ -333,7 +333,7 @@ def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
     assert looks <= 10
 
 
-def test_who_is_gone_is_forgotten():
+def test_a_worker_that_is_gone_is_forgotten():
     watch = HangDetector()
     heard(watch, "a", 1.0)
     watch.forget("a")
@@ -349,14 +349,14 @@ def test_a_limit_takes_the_place_of_the_warning():
     assert patience.take_suspected_hangs(100.0) == []
 
 
-def test_who_is_leaving_is_no_longer_watched():
+def test_a_leaving_worker_is_no_longer_watched():
     patience = Timeouts(None, 3.0)
     patience.expect_report("a", 0.0)
     patience.expect_exit("a", 1.0)
     assert patience.next_s == 4.0
 
 
-def test_an_experiment_tells_of_a_trial_that_is_silent_and_lets_it_run():
+def test_a_silent_trial_is_reported_and_keeps_running():
     talk = Conversation(max_trials=2)
     talk.begin(2)
     for iteration in range(1, 4):

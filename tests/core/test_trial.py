@@ -1,4 +1,4 @@
-"""What is known about a trial."""
+"""The state of a trial."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_failure_reads_as_kind_and_message():
     assert str(Failure("killed by SIGKILL", "")) == "killed by SIGKILL"
 
 
-def test_the_status_cannot_be_assigned_by_those_who_look_on():
+def test_the_status_cannot_be_assigned():
     trial = Trial("t00000", {}, {})
     with pytest.raises(
         AttributeError,

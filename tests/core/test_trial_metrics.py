@@ -64,7 +64,7 @@ def test_a_summary_agrees_with_the_list_of_values(values):
         assert summary.recent_avg(num) == pytest.approx(statistics.fmean(values[-num:]), abs=1e-6)
 
 
-def test_scopes_say_what_counts():
+def test_scopes_choose_the_value():
     summary = summary_of(*map(float, range(1, 13)))
     scopes = {
         scope: summary.by_scope(scope, "max")

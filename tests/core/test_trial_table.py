@@ -1,4 +1,4 @@
-"""Conversations about what is remembered of a trial, and for how long."""
+"""The table of trials, their resources, and what is kept of a trial."""
 
 import pytest
 
@@ -119,7 +119,7 @@ def test_a_resumed_trial_knows_from_where_it_goes_on():
     ]
 
 
-def test_a_wish_for_a_checkpoint_ends_with_the_attempt():
+def test_a_request_for_a_checkpoint_ends_with_the_attempt():
     talk = Conversation(max_trials=1, max_failures=1, checkpoints=SAVES)
     talk.begin(1)
     talk.say(CheckpointRequested("t00000"))
