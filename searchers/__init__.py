@@ -1,4 +1,9 @@
-"""Searchers propose configurations and learn from results. They never import the engine that hosts them."""
+"""Searchers: ask for configurations, report results.
+
+Here are the interface (`Searcher`), search spaces (`space`), random search, wrappers around other
+searchers (`wrappers`), own model-based searchers (`models`) and adapters of libraries such as
+Optuna (`libraries`). The engine that runs trials is in `tuner`, and is not imported here.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,7 @@ if TYPE_CHECKING:
     from .models.cqr_search import CQRSearch
     from .models.tree_search import TreeSearch
     from .random_search import BasicVariantGenerator
-    from .registry import create_searcher
-    from .searcher import Searcher
+    from .searcher import Searcher, create_searcher
     from .wrappers.concurrency_limiter import ConcurrencyLimiter
     from .wrappers.duplicate_guard import DuplicateGuard
     from .wrappers.repeater import Repeater
@@ -52,7 +56,7 @@ _HOMES = {
     "Repeater": "wrappers.repeater",
     "Searcher": "searcher",
     "TreeSearch": "models.tree_search",
-    "create_searcher": "registry",
+    "create_searcher": "searcher",
 }
 
 

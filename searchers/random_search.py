@@ -1,4 +1,4 @@
-"""Grid and random search, the searcher of experiments that name none."""
+"""Grid and random search, the default searcher."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from .space import Path, SearchSpace
 class BasicVariantGenerator(Searcher):
     """Crosses the full grid with random samples.
 
-    The experiment consists of ``num_samples`` samples, and each sample is tried at every point of the grid. Points to evaluate come
-    first and stand for one sample each; if they leave grid axes open, these are crossed as well. The first axis varies fastest.
+    The experiment consists of ``num_samples`` samples, and each sample is tried at every point of
+    the grid. Points to evaluate come first and stand for one sample each; if they leave grid axes
+    open, these are crossed as well. The first axis varies fastest.
 
-    Every suggestion is computed from the seed and its number alone: the same seed gives the same suggestions, a grid of any size costs
-    nothing beforehand, and a larger ``num_samples`` later only appends.
+    Every suggestion is computed from the seed and its number alone: the same seed gives the same
+    suggestions, a grid of any size costs nothing beforehand, and a larger ``num_samples`` later
+    only appends.
 
     Args:
-        points_to_evaluate: Configurations to begin with, nested or with names such as ``"a/b"``. Parameters left out are sampled.
+        points_to_evaluate: Configurations to begin with, nested or with names such as ``"a/b"``.
+            Parameters left out are sampled.
         max_concurrent: How many trials may be unfinished at a time, 0 for any number.
-        constant_grid_search: Whether the random values of a sample stay the same over the grid, instead of being drawn at every point.
+        constant_grid_search: Whether the random values of a sample stay the same over the grid,
+            instead of being drawn at every point.
         random_state: A seed or numpy generator to use instead of the experiment's seed.
 
     Raises:
@@ -44,7 +48,8 @@ class BasicVariantGenerator(Searcher):
         ({'lr': 0.5, 'depth': 2}, {'lr': 0.5, 'depth': 3})
 
     Departures:
-        Ray Tune warns about points outside the space and uses them, and draws from numpy's global generator if it has no seed.
+        Ray Tune warns about points outside the space and uses them, and draws from numpy's global
+        generator if it has no seed.
     """
 
     def __init__(
@@ -133,7 +138,8 @@ class BasicVariantGenerator(Searcher):
     def _known_space(self) -> SearchSpace:
         if self._space is None:
             raise RuntimeError(
-                "the space must be known before the first suggestion; call set_search_properties first"
+                "the space must be known before the first suggestion; call set_search_properties "
+                "first"
             )
         return self._space
 

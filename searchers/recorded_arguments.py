@@ -1,29 +1,28 @@
-"""What an object was constructed with, kept so that an equal one can be constructed later, by today's code and from JSON alone.
+"""Arguments that an object was constructed with, recorded so that it can be constructed again.
 
-And objects constructed by a short name, as from a command line.
+Also construction by class name and keyword arguments, as from a command line.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-_GIVEN = "_given_arguments"
 _Kind = TypeVar("_Kind")
 _Found = TypeVar("_Found")
 
 
 class Declared:
-    """Remembers the arguments that each object of its subclasses is constructed with.
+    """Base class of objects that record the arguments they were constructed with.
 
-    Nothing is asked of a subclass: its constructor is wrapped when the class is made. What is remembered are the objects that were
-    given, not copies.
+    `__new__` records them, so that a subclass need not do anything, nor call this constructor. The
+    objects that were given are kept, not copies of them.
 
     Attributes:
-        withheld: Names of arguments that must not be written down, e.g. since they may hold a password.
+        withheld: Names of arguments that must not be written to disk, e.g. because they may hold a
+            password.
 
     Example:
         >>> class Limit(Declared):
@@ -34,34 +33,36 @@ class Declared:
     """
 
     withheld: ClassVar[frozenset[str]] = frozenset()
+    _given_arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Wrap the constructor of a class that has one of its own."""
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            setattr(cls, "__init__", _remembering(vars(cls)["__init__"]))  # noqa: B010  (mypy lets no method be assigned to)
+    def __new__(cls, *given: Any, **keywords: Any) -> Self:
+        """Record the arguments of the call."""
+        # `object` refuses arguments for a class without a constructor only if `__new__` is its own.
+        if (given or keywords) and cls.__init__ is Declared.__init__:
+            raise TypeError(f"{cls.__name__}() takes no arguments")
+        self = super().__new__(cls)
+        # Past the `__setattr__` of frozen dataclasses.
+        object.__setattr__(self, "_given_arguments", (given, keywords))
+        return self
+
+    def __init__(self) -> None:
+        # Without it, classes that define no constructor would accept any arguments: `object`
+        # refuses them only where `__new__` is not overridden.
+        super().__init__()
 
     @property
     def declared_arguments(self) -> dict[str, Any]:
-        """The arguments that were given, by name; those of ``*arguments`` as a tuple, those of ``**keywords`` by their own names."""
-        given, keywords = getattr(self, _GIVEN, ((), {}))
+        """The arguments that were given, by name.
+
+        Those of ``*arguments`` are a tuple, those of ``**keywords`` stand under their own names.
+        """
+        given, keywords = self._given_arguments
         signature = inspect.signature(type(self))
         arguments = dict(signature.bind(*given, **keywords).arguments)
         for name, parameter in signature.parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 arguments |= arguments.pop(name, {})
         return arguments
-
-
-def _remembering(construct: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(construct)
-    def remember(self: Any, /, *given: Any, **keywords: Any) -> None:
-        # A constructor may call that of its base class; what the user gave came first.
-        if not hasattr(self, _GIVEN):
-            object.__setattr__(self, _GIVEN, (given, keywords))
-        construct(self, *given, **keywords)
-
-    return remember
 
 
 def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
@@ -99,7 +100,8 @@ def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -
         if argument not in accepted:
             takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
             raise TypeError(
-                f"{getattr(kind, '__name__', kind)} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}"
+                f"{getattr(kind, '__name__', kind)} takes {takes}, got "
+                f"{argument!r}{_suggestion(argument, accepted)}"
             )
     return kind(**arguments)
 

@@ -1,15 +1,16 @@
-"""The interface every searcher fulfils: ask for a configuration, tell what became of it."""
+"""The interface of searchers, the base class of wrappers, and the registry by short names."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
-from .recorded_arguments import Declared
+from .recorded_arguments import Declared, constructed_with, found_by_name
 
 MODES = ("min", "max")
 
@@ -22,24 +23,27 @@ FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
 class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
-    A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any
-    number of `on_trial_result` and `on_trial_pause`, then exactly one `on_trial_complete` or `on_trial_discard`. Retries of a crashed
-    trial are not visible to it, except that results may be repeated.
+    A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial
+    it sees `suggest`, then any number of `on_trial_result` and `on_trial_pause`, then exactly one
+    `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not visible to it,
+    except that results may be repeated.
 
-    A subclass written for Ray Tune works as it is: its `on_trial_complete` need not take ``stopped``, nor its `set_search_properties`
-    further arguments, and ``self._metric`` and ``self._mode`` are what `metric` and `mode` show.
+    A subclass written for Ray Tune works as it is: its `on_trial_complete` need not take
+    ``stopped``, nor its `set_search_properties` further arguments, and ``self._metric`` and
+    ``self._mode`` are what `metric` and `mode` show.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
 
     Raises:
         TypeError: If `metric` is no name.
         ValueError: If `mode` is neither of the two.
 
     Departures:
-        Ray Tune's `save` and `restore` have to be written for each searcher. Here they put down `get_state`, and an experiment does not
-        need them: it is restored from its journal.
+        Ray Tune's `save` and `restore` have to be written for each searcher. Here they put down
+        `get_state`, and an experiment does not need them: it is restored from its journal.
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
@@ -59,7 +63,8 @@ class Searcher(Declared, ABC):
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
         if metric is not None and (not isinstance(metric, str) or not metric):
             raise TypeError(
-                f"metric must be the name of a reported value, got {metric!r}; None takes TuneConfig(metric=...)"
+                f"metric must be the name of a reported value, got {metric!r}; None takes "
+                "TuneConfig(metric=...)"
             )
         if mode is not None and mode not in MODES:
             raise ValueError(
@@ -68,7 +73,8 @@ class Searcher(Declared, ABC):
         self.metric = metric
         self.mode = mode
 
-    # Properties, since searchers written for Ray Tune assign to `_metric` and `_mode`, some without calling our methods.
+    # Properties, since searchers written for Ray Tune assign to `_metric` and `_mode`, some without
+    # calling our methods.
     @property
     def metric(self) -> str | None:
         """Name of the metric, flattened; None as long as it is not known."""
@@ -101,11 +107,12 @@ class Searcher(Declared, ABC):
             metric: Name of the metric in flattened form, or None.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
             config: The search space, constants included.
-            **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), and ``experiment`` (str), which tells this experiment from all
-                others and is the same when it is restored.
+            **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), and ``experiment`` (str),
+                which tells this experiment from all others and is the same when it is restored.
 
         Returns:
-            False where the searcher already has such a setting of its own and another one is given here. The same one is no other.
+            False where the searcher already has such a setting of its own and another one is given
+            here. The same one is no other.
         """
         if (metric and self.metric not in (None, metric)) or (
             mode and self.mode not in (None, mode)
@@ -124,15 +131,16 @@ class Searcher(Declared, ABC):
             trial_id: The trial that will run it.
 
         Returns:
-            A configuration (nested as in the space), `FINISHED` when there will be no more, or None for "not now, ask again after
-            the next result".
+            A configuration (nested as in the space), `FINISHED` when there will be no more, or None
+            for "not now, ask again after the next result".
         """
 
     @property
     def total_samples(self) -> int | None:
         """How many suggestions the experiment takes in all, None for endless; 0 as long as no experiment has the searcher.
 
-        A subclass may have an attribute of this name for purposes of its own; experiments ask `num_trials_for`.
+        A subclass may have an attribute of this name for purposes of its own; experiments ask
+        `num_trials_for`.
         """
         if self._total_samples is not None:
             return self._total_samples
@@ -180,7 +188,8 @@ class Searcher(Declared, ABC):
     def on_trial_discard(self, trial_id: str) -> None:
         """Learn that a suggestion is not run, or another configuration in its place: nothing will ever be known of it.
 
-        The last that is heard of the trial, in place of `on_trial_complete`. Unless it is overridden, the trial counts as failed.
+        The last that is heard of the trial, in place of `on_trial_complete`. Unless it is
+        overridden, the trial counts as failed.
 
         Args:
             trial_id: The trial that the configuration was suggested for.
@@ -208,7 +217,8 @@ class Searcher(Declared, ABC):
     ) -> None:
         """Learn what a configuration came to that was run elsewhere; metric, mode and space have to be known already.
 
-        What is learned so stays with this object: where the experiment is restored, it has to be given again.
+        What is learned so stays with this object: where the experiment is restored, it has to be
+        given again.
 
         Args:
             parameters: The configuration, nested or with names such as ``"a/b"``.
@@ -223,15 +233,16 @@ class Searcher(Declared, ABC):
         """
         name = type(self).__name__
         raise NotImplementedError(
-            f"{name} takes no evaluated points, got {parameters!r}; give it points_to_evaluate to run them again"
+            f"{name} takes no evaluated points, got {parameters!r}; give it points_to_evaluate to "
+            "run them again"
         )
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
         """Learn what trials of another experiment came to.
 
         Args:
-            trials_or_analysis: A list of trials, or what has them as ``trials``: a `ResultGrid` or an `ExperimentAnalysis`. Trials that
-                reported no number are left out.
+            trials_or_analysis: A list of trials, or what has them as ``trials``: a `ResultGrid` or
+                an `ExperimentAnalysis`. Trials that reported no number are left out.
             metric: Name of the metric, flattened, whose last value counts.
 
         Raises:
@@ -250,7 +261,8 @@ class Searcher(Declared, ABC):
     def keeps_state(self) -> bool:
         """Whether `state_dict` tells all that suggestions and results so far have led to.
 
-        False, unless it is overridden: the searcher is then brought back by living through all of them again, from the beginning.
+        False, unless it is overridden: the searcher is then brought back by living through all of
+        them again, from the beginning.
         """
         return type(self).state_dict is not Searcher.state_dict
 
@@ -270,7 +282,8 @@ class Searcher(Declared, ABC):
         if not self.keeps_state:
             kind = type(self).__name__
             raise NotImplementedError(
-                f"{kind} has no state that can be saved; override get_state and set_state, or let Tuner.restore bring the experiment back, "
+                f"{kind} has no state that can be saved; override get_state and set_state, or let "
+                "Tuner.restore bring the experiment back, "
                 f"which tells {kind} all results again"
             )
         return self.state_dict()
@@ -312,7 +325,8 @@ class Searcher(Declared, ABC):
             or saved["searcher"] != kind
         ):
             raise ValueError(
-                f"{checkpoint_path!r} must be saved by {kind}, got {saved!r:.80}; restore it with the searcher that saved it"
+                f"{checkpoint_path!r} must be saved by {kind}, got {saved!r:.80}; restore it with "
+                "the searcher that saved it"
             )
         self.set_state(saved["state"])
 
@@ -390,11 +404,13 @@ def check_objective(searcher: Searcher) -> None:
     kind = type(searcher).__name__
     if not isinstance(searcher.metric, str) or not searcher.metric:
         raise ValueError(
-            f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set TuneConfig(metric=...)"
+            f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set "
+            "TuneConfig(metric=...)"
         )
     if searcher.mode not in MODES:
         raise ValueError(
-            f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set TuneConfig(mode=...)"
+            f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set "
+            "TuneConfig(mode=...)"
         )
 
 
@@ -406,7 +422,8 @@ def check_failed_trials(failed_trials: Any) -> FailedTrials:
     """
     if failed_trials not in FAILED_TRIALS:
         raise ValueError(
-            f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps the search away from them"
+            f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps "
+            "the search away from them"
         )
     given: FailedTrials = failed_trials
     return given
@@ -420,7 +437,8 @@ def check_rewards(points: Sequence[Any], rewards: Sequence[Any]) -> None:
     """
     if rewards and len(rewards) != len(points):
         raise ValueError(
-            f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing"
+            f"evaluated_rewards must hold one value per point, got {len(rewards)} for "
+            f"{len(points)}; add what is missing"
         )
 
 
@@ -433,3 +451,103 @@ def _value_at(result: Any, metric: str) -> float | None:
     if value is None and rest:
         return _value_at(result.get(head), rest)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+class SearcherWrapper(Searcher, ABC):
+    """Stands between the experiment and a searcher, to which it hands everything that it does not change.
+
+    Args:
+        searcher: The searcher, which gives metric, mode and space.
+
+    Raises:
+        TypeError: If `searcher` is no searcher.
+    """
+
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise TypeError(f"searcher must be a Searcher, got {searcher!r}; construct it first")
+        self.searcher = searcher
+        self.metric = searcher.metric
+        self.mode = searcher.mode
+
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective of the wrapped searcher."""
+        return self.searcher.objectives
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Hand everything to the searcher."""
+        is_taken = tell_properties(self.searcher, metric, mode, config, spec)
+        self.metric, self.mode = self.searcher.metric, self.searcher.mode
+        return is_taken
+
+    def num_trials_for(self, num_samples: int) -> int | None:
+        """Return what the searcher says."""
+        return self.searcher.num_trials_for(num_samples)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Return what the searcher says."""
+        return self.searcher.set_max_concurrency(max_concurrent)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Hand the point to the searcher."""
+        self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Pass it on."""
+        self.searcher.on_trial_pause(trial_id, result)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the wrapped searcher does."""
+        return self.searcher.keeps_state
+
+
+_CLASSES: Mapping[str, str] = {
+    "variant_generator": "BasicVariantGenerator",
+    "random": "BasicVariantGenerator",
+    "tree": "TreeSearch",
+    "bohb": "BOHBSearch",
+    "cqr": "CQRSearch",
+    "optuna": "OptunaSearch",
+    "hyperopt": "HyperOptSearch",
+    "bayesopt": "BayesOptSearch",
+    "ax": "AxSearch",
+    "nevergrad": "NevergradSearch",
+}
+
+
+def create_searcher(name: str, **kwargs: Any) -> Searcher:
+    """Construct a searcher by its short name, e.g. from a command line.
+
+    Args:
+        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"tree"``, ``"bohb"``,
+            ``"cqr"``, ``"optuna"``, ``"hyperopt"``, ``"bayesopt"``, ``"ax"`` or ``"nevergrad"``.
+        **kwargs: The arguments of its class.
+
+    Raises:
+        ImportError: If the library that the searcher needs is not installed; names the extra.
+        TypeError: If the searcher has no such argument.
+        ValueError: If there is no such searcher, or it refuses an argument's value.
+
+    Example:
+        >>> create_searcher("random", max_concurrent=2).max_concurrent
+        2
+
+    Departures:
+        Ray Tune drops arguments it does not know without a word.
+    """
+    # Only the one that is named is imported.
+    kind: type[Searcher] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
+    return constructed_with(kind, kwargs)

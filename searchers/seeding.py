@@ -1,7 +1,7 @@
-"""Generators of random numbers, one per suggestion, each found from a seed and a number alone.
+"""Random number generators, one per suggestion, derived from a seed and the suggestion's number.
 
-A searcher that draws suggestion `n` from generator `n` needs no generator state in its own: it continues anywhere, and what one
-suggestion draws does not shift the next.
+A searcher that draws suggestion `n` from generator `n` keeps no generator state: it can continue
+from any number, and what one suggestion draws does not change the next.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def seed_of(random_state: Any) -> int:
         return int(random_state.randint(2**31))
     if not isinstance(random_state, int):
         raise TypeError(
-            f"random_state must be an integer or a numpy generator, got {random_state!r}; give a seed such as 0"
+            f"random_state must be an integer or a numpy generator, got {random_state!r}; give a "
+            "seed such as 0"
         )
     if random_state < 0:
         raise ValueError(

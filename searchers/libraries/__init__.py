@@ -1,5 +1,6 @@
-"""Searchers that ask another library what to try next, one module for each library.
+"""Searchers that wrap another library, one module per library (Optuna is a folder).
 
-A library is imported in its own module alone, and only when its searcher is used. What these searchers share, in particular how the
-history of an experiment is told to a library, stands here too; models of our own are in `searchers.models`.
+A library is imported in its own module alone, and only when its searcher is used. The base classes
+that pass an experiment's history to a library are here too; models of our own are in
+`searchers.models`.
 """

@@ -1,4 +1,4 @@
-"""Ax as a searcher. It is imported in this file alone, when it is used."""
+"""AxSearch: Ax as a searcher; Ax is imported only here, when the searcher is used."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Literal, final
 
 from searchers.searcher import FailedTrials
-from searchers.space.domains import Categorical, Domain
-from searchers.space.numeric import Float, Integer
+from searchers.space.domains import Categorical, Domain, Float, Integer
 
-from .global_rng_guard import own_chance
-from .incremental_search import LiveSearch
-from .library_search import Values
+from .library_search import LiveSearch, Values, own_chance
 
 _OBJECTIVE: Final = "objective"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -42,12 +39,14 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
         if name != "random_seed":
             remedy = _CLIENT_ARGUMENTS.get(name, "leave it out")
             raise TypeError(
-                f"AxSearch takes no argument {name!r}, which belongs to Ax's older AxClient; {remedy}"
+                f"AxSearch takes no argument {name!r}, which belongs to Ax's older AxClient; "
+                f"{remedy}"
             )
     other = ax_kwargs.get("random_seed")
     if seed is not None and other is not None:
         raise ValueError(
-            f"seed and random_seed must not both be given, got {seed!r} and {other!r}; leave one out"
+            f"seed and random_seed must not both be given, got {seed!r} and {other!r}; leave one "
+            "out"
         )
     return other if seed is None else seed
 
@@ -56,28 +55,37 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
 class AxSearch(LiveSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
-    A trial that a scheduler or stopper ended counts with its last value, one that failed with the worst value seen when Ax is asked next,
-    and with the outcomes beside that. Each suggestion of the model takes seconds. A restore has Ax
-    live through all suggestions and results again, which takes as long as they took.
+    A trial that a scheduler or stopper ended counts with its last value, one that failed with the
+    worst value seen when Ax is asked next, and with the outcomes beside that. Each suggestion of
+    the model takes seconds. A restore has Ax live through all suggestions and results again, which
+    takes as long as they took.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words, or Ax's list of dictionaries,
-            ``[{"name": "x", "type": "range", "bounds": [0.0, 1.0]}]``.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words, or Ax's list of dictionaries, ``[{"name": "x", "type": "range", "bounds": [0.0,
+            1.0]}]``.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
-        parameter_constraints: What configurations have to fulfil, as linear inequalities: ``"x1 + 2*x2 <= 1.5"``. Nested parameters go by
-            their flattened names. Given points are not held to it.
-        outcome_constraints: What results have to fulfil, as inequalities of reported metrics, e.g. ``"size <= 3"``; their names must not be
-            nested.
-        method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or ``"random_search"`` for no model.
-        initialization_budget: How many quasi-random configurations come first; None leaves it to Ax, which goes by the space.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are sampled.
+        parameter_constraints: What configurations have to fulfil, as linear inequalities: ``"x1 +
+            2*x2 <= 1.5"``. Nested parameters go by their flattened names. Given points are not held
+            to it.
+        outcome_constraints: What results have to fulfil, as inequalities of reported metrics, e.g.
+            ``"size <= 3"``; their names must not be nested.
+        method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or
+            ``"random_search"`` for no model.
+        initialization_budget: How many quasi-random configurations come first; None leaves it to
+            Ax, which goes by the space.
         ax_client: None; Ray Tune takes a client here.
         seed: Seed of the search; None to take the experiment's.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
-        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
-            far; ``"ignore"`` learns nothing from them.
-        **ax_kwargs: What Ray Tune hands to Ax's older client: ``random_seed`` is taken for `seed`, all else is refused by name.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
+            complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
+            infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
+        **ax_kwargs: What Ray Tune hands to Ax's older client: ``random_seed`` is taken for `seed`,
+            all else is refused by name.
 
     Raises:
         ImportError: If Ax is not installed.
@@ -94,11 +102,13 @@ class AxSearch(LiveSearch):
 
     Reference:
         Olson et al. Ax: A Platform for Adaptive Experimentation. AutoML 2025 (ABCD track).
-        Balandat et al. BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization. NeurIPS 2020, arXiv 1910.06403.
+        Balandat et al. BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization.
+            NeurIPS 2020, arXiv 1910.06403.
 
     Departures:
-        Ray Tune works with Ax before 1.0. It takes a client of the user's own (``ax_client``), which a restored experiment could not make
-        again, and hands further arguments to Ax unseen; here `method` and `initialization_budget` are taken.
+        Ray Tune works with Ax before 1.0. It takes a client of the user's own (``ax_client``),
+        which a restored experiment could not make again, and hands further arguments to Ax unseen;
+        here `method` and `initialization_budget` are taken.
     """
 
     extra = library = "ax"
@@ -124,7 +134,8 @@ class AxSearch(LiveSearch):
     ) -> None:
         if ax_client is not None:
             raise ValueError(
-                f"ax_client must be None, got {ax_client!r}; a restore could not make it again, give space, metric and mode"
+                f"ax_client must be None, got {ax_client!r}; a restore could not make it again, "
+                "give space, metric and mode"
             )
         seed = _seed_among(ax_kwargs, seed)
         super().__init__(
@@ -138,16 +149,19 @@ class AxSearch(LiveSearch):
         )
         if method not in ("fast", "quality", "random_search"):
             raise ValueError(
-                f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default"
+                f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is "
+                "the default"
             )
         if initialization_budget is not None and initialization_budget < 1:
             raise ValueError(
-                f"initialization_budget must be at least 1, got {initialization_budget}; None leaves it to Ax"
+                f"initialization_budget must be at least 1, got {initialization_budget}; None "
+                "leaves it to Ax"
             )
         for constraint in outcome_constraints or ():
             if "/" in constraint:
                 raise ValueError(
-                    f"outcome_constraints must name metrics that are not nested, got {constraint!r}; report the metric flat"
+                    "outcome_constraints must name metrics that are not nested, got "
+                    f"{constraint!r}; report the metric flat"
                 )
         self._parameter_constraints = list(parameter_constraints or ())
         self._outcome_constraints = list(outcome_constraints or ())
@@ -178,7 +192,8 @@ class AxSearch(LiveSearch):
         """Take over metric, mode, space and seed, and make Ax ready.
 
         Raises:
-            ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a constraint, or a point does not fit.
+            ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a
+                constraint, or a point does not fit.
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
@@ -344,8 +359,10 @@ def _word(parameter: Mapping[str, Any]) -> Any:
         if not given:
             return value
     raise ValueError(
-        f"{name!r} must be a range with bounds, value_type and log_scale, a choice with values and is_ordered, or fixed with a value, "
-        f"got {dict(parameter)!r}; write the space with search-space words, such as {{{name!r}: tune.uniform(0, 1)}}"
+        f"{name!r} must be a range with bounds, value_type and log_scale, a choice with values and "
+        "is_ordered, or fixed with a value, "
+        f"got {dict(parameter)!r}; write the space with search-space words, such as {{{name!r}: "
+        "tune.uniform(0, 1)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The library bayesian-optimization as a searcher. It is imported in this file alone, when it is used."""
+"""BayesOptSearch: the library bayesian-optimization, imported only here, when it is used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final, final
 from searchers.searcher import FailedTrials
 from searchers.seeding import generator
 from searchers.space import flat_name, is_word, leaves, nest
-from searchers.space.domains import Domain
-from searchers.space.numeric import Float, Integer
+from searchers.space.domains import Domain, Float, Integer
 
 from .library_search import HistorySearch, Observation, Values
 
@@ -24,29 +23,39 @@ _WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
 class BayesOptSearch(HistorySearch):
     """Searches with a Gaussian process, by the library bayesian-optimization, where all parameters are numbers.
 
-    Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are rounded. A running trial is taken to
-    come out at the mean of the others, a failed one at the worst value seen so far, so that neither is proposed again at once. A trial
-    that a scheduler or stopper ended counts with its last value.
+    Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are
+    rounded. A running trial is taken to come out at the mean of the others, a failed one at the
+    worst value seen so far, so that neither is proposed again at once. A trial that a scheduler or
+    stopper ended counts with its last value.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words, or with bounds as the library
-            takes them, ``{"x": (0, 1)}``, which are continuous ranges.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words, or with bounds as the library takes them, ``{"x": (0, 1)}``, which are continuous
+            ranges.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
-        utility_kwargs: What makes a configuration worth trying: ``kind`` is ``"ucb"`` (the default), ``"ei"`` or ``"poi"``; ``kappa`` (at
-            least 0, 2.576 by default) weighs the uncertain in ``"ucb"``, ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are sampled.
+        utility_kwargs: What makes a configuration worth trying: ``kind`` is ``"ucb"`` (the
+            default), ``"ei"`` or ``"poi"``; ``kappa`` (at least 0, 2.576 by default) weighs the
+            uncertain in ``"ucb"``, ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied
             by ``kappa_decay`` at each suggestion after the first ``kappa_decay_delay``.
         random_state: Seed of the search; None to take the experiment's.
         random_search_steps: How many random configurations come first, given points included.
         verbose: Accepted for compatibility and not used: nothing is printed.
-        patience: After so many attempts in a row that only found known configurations the search has finished.
-        skip_duplicate: Whether the library is asked again, with another seed, where it proposes a known configuration.
-        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the search begins with.
-        repeat_float_precision: Two configurations count as one where all parameters agree to so many digits, as parts of their ranges.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
-        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
-            far; ``"ignore"`` learns nothing from them.
+        patience: After so many attempts in a row that only found known configurations the search
+            has finished.
+        skip_duplicate: Whether the library is asked again, with another seed, where it proposes a
+            known configuration.
+        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the
+            search begins with.
+        repeat_float_precision: Two configurations count as one where all parameters agree to so
+            many digits, as parts of their ranges.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
+            complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
+            infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If bayesian-optimization is not installed.
@@ -61,12 +70,14 @@ class BayesOptSearch(HistorySearch):
         {'lr': 0.01, 'epochs': 5}
 
     Reference:
-        Snoek, Larochelle, Adams. Practical Bayesian Optimization of Machine Learning Algorithms. NIPS 2012, arXiv 1206.2944.
-        Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization. 2010, for the values of running trials.
+        Snoek, Larochelle, Adams. Practical Bayesian Optimization of Machine Learning Algorithms.
+        NIPS 2012, arXiv 1206.2944. Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to
+        Parallelize Optimization. 2010, for the values of running trials.
 
     Departures:
-        Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if they were neither, takes 42 for a
-        seed where none is given, and answers a duplicate by "not now".
+        Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if
+        they were neither, takes 42 for a seed where none is given, and answers a duplicate by "not
+        now".
     """
 
     extra, library = "bayesopt", "bayes_opt"
@@ -97,7 +108,8 @@ class BayesOptSearch(HistorySearch):
         for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
             if value < 1:
                 raise ValueError(
-                    f"{name} must be at least 1, got {value}; the search cannot begin or go on without"
+                    f"{name} must be at least 1, got {value}; the search cannot begin or go on "
+                    "without"
                 )
         self._utility = _checked_utility({**DEFAULT_UTILITY, **(utility_kwargs or {})})
         self._num_random = random_search_steps
@@ -121,7 +133,8 @@ class BayesOptSearch(HistorySearch):
         if len(bounds) < len(given):
             name, (lower, upper) = next(iter(bounds.items()))
             raise ValueError(
-                f"space must hold bounds alone or search-space words for BayesOptSearch, got both: {name!r} is {bounds[name]!r}; write "
+                "space must hold bounds alone or search-space words for BayesOptSearch, got both: "
+                f"{name!r} is {bounds[name]!r}; write "
                 f"tune.uniform({lower}, {upper}), and put constants into param_space"
             )
         return nest({name: Float(lower, upper) for name, (lower, upper) in bounds.items()})
@@ -142,7 +155,8 @@ class BayesOptSearch(HistorySearch):
                 not isinstance(leaf, Float) or leaf != Float(leaf.lower, leaf.upper)
             ):
                 raise ValueError(
-                    f"convert_search_space must have uniform ranges for BayesOptSearch, got {leaf!r} for {flat_name(path)!r}, which bounds "
+                    "convert_search_space must have uniform ranges for BayesOptSearch, got "
+                    f"{leaf!r} for {flat_name(path)!r}, which bounds "
                     "cannot say; give the space itself, as param_space"
                 )
             if is_word(leaf):
@@ -155,7 +169,8 @@ class BayesOptSearch(HistorySearch):
         """Take over metric, mode, space and seed, and what the earlier experiment found.
 
         Raises:
-            ValueError: As in other searchers, and if all that is to be searched are pairs of numbers, which are constants in param_space.
+            ValueError: As in other searchers, and if all that is to be searched are pairs of
+                numbers, which are constants in param_space.
         """
         _check_constants(config, has_own_space=self._given_space is not None)
         is_taken = super().set_search_properties(metric, mode, config, **spec)
@@ -235,7 +250,8 @@ def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
         return
     name, (lower, upper) = next(iter(bounds.items()))
     raise ValueError(
-        f"param_space must hold search-space words for BayesOptSearch, got {bounds[name]!r} for {name!r}, which is a constant there; write "
+        f"param_space must hold search-space words for BayesOptSearch, got {bounds[name]!r} for "
+        f"{name!r}, which is a constant there; write "
         f"tune.uniform({lower}, {upper}), or BayesOptSearch(space={bounds!r}, ...)"
     )
 
@@ -251,18 +267,22 @@ def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in utility:
         if name not in _WORDS:
             raise ValueError(
-                f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it out"
+                f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it "
+                "out"
             )
     if utility["kind"] not in _KINDS:
         raise ValueError(
-            f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is the default"
+            f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is "
+            "the default"
         )
     if not utility["kappa"] >= 0:
         raise ValueError(
-            f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what is best by expectation"
+            f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what "
+            "is best by expectation"
         )
     if not 0 < utility.get("kappa_decay", 1.0) <= 1:
         raise ValueError(
-            f"utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got {utility['kappa_decay']!r}; 1 is no decay"
+            "utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got "
+            f"{utility['kappa_decay']!r}; 1 is no decay"
         )
     return utility

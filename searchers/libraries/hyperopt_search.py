@@ -1,4 +1,4 @@
-"""Hyperopt's tree-structured Parzen estimator as a searcher. Hyperopt is imported in this file alone, when it is used."""
+"""HyperOptSearch: Hyperopt's TPE; Hyperopt is imported only here, when the searcher is used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from searchers.searcher import FailedTrials
-from searchers.space.domains import Categorical, Domain
-from searchers.space.numeric import Float, Integer, Normal
+from searchers.space.domains import Categorical, Domain, Float, Integer, Normal
 
 from .library_search import HistorySearch, Observation, Values
 
@@ -18,20 +17,26 @@ from .library_search import HistorySearch, Observation, Values
 class HyperOptSearch(HistorySearch):
     """Searches with Hyperopt's tree-structured Parzen estimator: good and bad configurations get a density each, whose ratio decides.
 
-    A trial that a scheduler or stopper ended counts with its last value; one that runs or failed counts as worse
-    than any other, since the estimator only asks for the order.
+    A trial that a scheduler or stopper ended counts with its last value; one that runs or failed
+    counts as worse than any other, since the estimator only asks for the order.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
-        n_initial_points: How many random configurations come before the estimator's, given points included.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are sampled.
+        n_initial_points: How many random configurations come before the estimator's, given points
+            included.
         random_state_seed: Seed of the search; None to take the experiment's.
-        gamma: Which share of the configurations counts as good, between 0 and 1: the best ``gamma * sqrt(n)`` of `n`.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
-        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, as worse than all others;
-            ``"ignore"`` learns nothing from them.
+        gamma: Which share of the configurations counts as good, between 0 and 1: the best ``gamma *
+            sqrt(n)`` of `n`.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
+            complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
+            infinite, as worse than all others; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If Hyperopt is not installed.
@@ -47,12 +52,13 @@ class HyperOptSearch(HistorySearch):
 
     Reference:
         Bergstra, Bardenet, Bengio, Kégl. Algorithms for Hyper-Parameter Optimization. NIPS 2011.
-        Bergstra, Yamins, Cox. Making a Science of Model Search: Hyperparameter Optimization in Hundreds of Dimensions for Vision
-        Architectures. ICML 2013, arXiv 1209.5111.
+        Bergstra, Yamins, Cox. Making a Science of Model Search: Hyperparameter Optimization in
+        Hundreds of Dimensions for Vision Architectures. ICML 2013, arXiv 1209.5111.
 
     Departures:
-        Ray Tune also takes Hyperopt's own spaces, conditional ones among them; they are refused here. Without a seed it draws
-        one, so that not even a fixed experiment gives the same suggestions twice.
+        Ray Tune also takes Hyperopt's own spaces, conditional ones among them; they are refused
+        here. Without a seed it draws one, so that not even a fixed experiment gives the same
+        suggestions twice.
     """
 
     extra = library = "hyperopt"
@@ -83,7 +89,8 @@ class HyperOptSearch(HistorySearch):
         )
         if n_initial_points < 1:
             raise ValueError(
-                f"n_initial_points must be at least 1, got {n_initial_points}; the estimator has to begin with something"
+                f"n_initial_points must be at least 1, got {n_initial_points}; the estimator has "
+                "to begin with something"
             )
         if not 0 < gamma < 1:
             raise ValueError(

@@ -1,13 +1,14 @@
-"""Searchers that ask a library what to try next, given all that was tried so far."""
+"""Base classes of searchers that wrap a library: by history, or with one incremental optimiser."""
 
 from __future__ import annotations
 
 import importlib
 import math
+import random
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import ModuleType
@@ -23,9 +24,7 @@ from searchers.searcher import (
 from searchers.seeding import chosen_seed, generator, seed_of
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves, merge
 from searchers.space.domains import Categorical, Domain
-from searchers.space.foreign_spaces import check_own_space
-
-from .global_rng_guard import own_chance
+from searchers.space.search_space import check_own_space
 
 Values = dict[str, Any]
 """A configuration's searched parameters by flattened name: numbers as they are, categories by their place."""
@@ -56,18 +55,23 @@ class Observation:
 class HistorySearch(Searcher, ABC):
     """A searcher whose next proposal follows from what was proposed and reported so far, from the seed, and from nothing else.
 
-    A subclass asks its library in `_propose`, with chance from the seed that it is given there. Points to evaluate come first, those
-    with a reward are not run. A trial that a scheduler or stopper ended counts with its last value; one that failed, or whose last value
-    is missing, NaN or infinite, as failed. One that was stopped before it reported a value tells nothing.
+    A subclass asks its library in `_propose`, with chance from the seed that it is given there.
+    Points to evaluate come first, those with a reward are not run. A trial that a scheduler or
+    stopper ended counts with its last value; one that failed, or whose last value is missing, NaN
+    or infinite, as failed. One that was stopped before it reported a value tells nothing.
 
     Args:
         space: What to search, where ``param_space`` does not say it.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are sampled.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
+            complete and are not run again.
         seed: Seed of the search; None to take the experiment's.
-        failed_trials: ``"worst"`` counts failed trials like the worst one seen so far; ``"ignore"`` learns nothing from them.
+        failed_trials: ``"worst"`` counts failed trials like the worst one seen so far; ``"ignore"``
+            learns nothing from them.
 
     Attributes:
         extra: The extra that installs the library.
@@ -132,7 +136,8 @@ class HistorySearch(Searcher, ABC):
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
-            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
+                searcher has one.
             config: The space, or what stays constant beside the searcher's own space.
             **spec: ``seed``.
 
@@ -140,7 +145,8 @@ class HistorySearch(Searcher, ABC):
             False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
-            ValueError: If metric or mode is missing, the library cannot search a parameter, or a point to evaluate does not fit.
+            ValueError: If metric or mode is missing, the library cannot search a parameter, or a
+                point to evaluate does not fit.
         """
         given = self._given_space
         if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
@@ -215,7 +221,8 @@ class HistorySearch(Searcher, ABC):
             )
         if not error and _finite(value) is None:
             raise ValueError(
-                f"values of evaluated points must be finite numbers, got {value!r}; leave out points without a result"
+                f"values of evaluated points must be finite numbers, got {value!r}; leave out "
+                "points without a result"
             )
         self._history.append(
             Observation(self._encoded(assignments), None if error else float(value), is_over=True)
@@ -271,7 +278,8 @@ class HistorySearch(Searcher, ABC):
             if (error.name or "").partition(".")[0] != cls.library:
                 raise
             raise ImportError(
-                f'{cls.__name__} needs {cls.library}, which is not installed; pip install "tuner-hpo[{cls.extra}]"',
+                f"{cls.__name__} needs {cls.library}, which is not installed; pip install "
+                f'"tuner-hpo[{cls.extra}]"',
                 name=error.name,
             ) from error
 
@@ -281,7 +289,8 @@ class HistorySearch(Searcher, ABC):
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._taken_space is None:
             raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+                "metric, mode and space must be known before the first suggestion; give them, or "
+                "call set_search_properties"
             )
         return self._taken_space
 
@@ -318,11 +327,13 @@ class HistorySearch(Searcher, ABC):
             name = flat_name(path)
             if path in space.grid_axes:
                 raise ValueError(
-                    f"{name!r} must not be a grid for {kind}, got grid_search; use choice, or leave the searcher out for a grid"
+                    f"{name!r} must not be a grid for {kind}, got grid_search; use choice, or "
+                    "leave the searcher out for a grid"
                 )
             if path in space.dependents:
                 raise ValueError(
-                    f"{name!r} must not depend on others for {kind}, got sample_from; compute the value in the training code"
+                    f"{name!r} must not depend on others for {kind}, got sample_from; compute the "
+                    "value in the training code"
                 )
             if not isinstance(word, self.searchable):
                 raise ValueError(  # noqa: TRY004  (of a value)
@@ -377,3 +388,155 @@ def _finite(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+class LiveSearch(HistorySearch, ABC):
+    """A `HistorySearch` that does not tell its library the whole history each time, but what it does not know yet.
+
+    What has become of the library's search is not put into words, so that a restore lives through
+    all suggestions and results again.
+
+    A subclass says in `_attach` and `_finish` how the library hears of a configuration and of its
+    value; in `_propose` it calls `_tell` before it asks, and `_take_note` of what it gets.
+
+    Args:
+        space: See `HistorySearch`, as for the others.
+        metric: See there.
+        mode: See there.
+        points_to_evaluate: See there.
+        evaluated_rewards: See there.
+        seed: See there.
+        failed_trials: See there.
+    """
+
+    def __init__(  # noqa: PLR0917  (the order of its base)
+        self,
+        space: Mapping[str, Any] | None,
+        metric: str | None,
+        mode: str | None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        evaluated_rewards: Sequence[float] | None,
+        seed: int | None,
+        failed_trials: FailedTrials = "worst",
+    ) -> None:
+        super().__init__(
+            space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
+        )
+        self._unfinished: dict[int, Any] = {}
+        """What the library knows configurations by whose values it has not heard, by their place in the history."""
+        self._num_known = 0
+        """How much of the history the library knows of."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """False: what has become of the library's search is not put into words."""
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing, see `keeps_state`."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back nothing, see `keeps_state`."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the whole history, which `save` puts down: the library is told all of it at once when it is taken back."""
+        return super().state_dict()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back a history. What the library then proposes may differ from what it would have proposed without a break."""
+        super().load_state_dict(state)
+        self._unfinished, self._num_known = {}, 0
+
+    @abstractmethod
+    def _attach(self, values: Values) -> Any:
+        """Tell the library of a configuration that it has not proposed, and return what it knows that one by."""
+
+    @abstractmethod
+    def _finish(self, place: int | None, known_as: Any) -> None:
+        """Tell the library what a configuration has come to.
+
+        Args:
+            place: Where in the history its value stands: its own place, that of the worst value if
+                it failed, or None for nothing.
+            known_as: What the library knows it by.
+        """
+
+    def _tell(self) -> None:
+        """Tell the library what has happened since it was asked last, in the order of the suggestions."""
+        for place in range(self._num_known, len(self._history)):
+            self._unfinished[place] = self._attach(self._history[place].values)
+        self._num_known = len(self._history)
+        worst = self._worst_place()
+        for place in [place for place in self._unfinished if self._history[place].is_over]:
+            observation = self._history[place]
+            if self._tells_nothing(observation):
+                self._finish(None, self._unfinished.pop(place))
+            elif not observation.is_failed:
+                self._finish(place, self._unfinished.pop(place))
+            elif worst is not None:  # else it waits until there is a value that it can count like
+                self._finish(worst, self._unfinished.pop(place))
+
+    def _take_note(self, known_as: Any) -> None:
+        """Take note of what the library knows its proposal by, which will stand in the history next."""
+        self._unfinished[len(self._history)] = known_as
+        self._num_known = len(self._history) + 1
+
+    def _check_parameters(self, parameters: Mapping[str, Domain]) -> None:
+        """Check that there is something to search.
+
+        Raises:
+            ValueError: If there is not.
+        """
+        if not parameters:
+            kind, given = type(self).__name__, list(self._space.space)
+            raise ValueError(
+                f"space must hold a parameter to search for {kind}, got {given}; give one at least "
+                "a range"
+            )
+
+
+@contextmanager
+def own_chance(seed: int) -> Iterator[None]:
+    """Give the global generators (Python's, numpy's, torch's where it is loaded) this seed, and at the end the states that they had.
+
+    Args:
+        seed: From 0 to 2**32 - 1.
+
+    Example:
+        >>> import numpy as np
+        >>> before = np.random.get_state()[1].copy()
+        >>> with own_chance(3):
+        ...     drawn = np.random.uniform()
+        >>> bool((np.random.get_state()[1] == before).all())
+        True
+    """
+    restores = [take(seed) for take in (_python, _numpy, _torch)]
+    try:
+        yield
+    finally:
+        for restore in restores:
+            restore()
+
+
+def _python(seed: int) -> Callable[[], Any]:
+    state = random.getstate()
+    random.setstate(random.Random(seed).getstate())  # noqa: S311  (nothing secret is drawn)
+    return lambda: random.setstate(state)
+
+
+def _numpy(seed: int) -> Callable[[], Any]:
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    state = np.random.get_state()  # noqa: NPY002  (the global generator is what this is about)
+    np.random.set_state(np.random.RandomState(seed).get_state())  # noqa: NPY002  (likewise)
+    return lambda: np.random.set_state(state)  # noqa: NPY002  (likewise)
+
+
+def _torch(seed: int) -> Callable[[], Any]:
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return lambda: None
+    state = torch.random.get_rng_state()
+    torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+    return lambda: torch.random.set_rng_state(state)

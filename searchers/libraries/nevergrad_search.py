@@ -1,4 +1,4 @@
-"""Nevergrad's gradient-free optimizers as a searcher. Nevergrad is imported in this file alone, when it is used."""
+"""NevergradSearch: Nevergrad's gradient-free optimizers, imported only here, when they are used."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, final
 
 from searchers.searcher import FailedTrials
-from searchers.space.domains import Categorical, Domain
-from searchers.space.numeric import Float, Integer
+from searchers.space.domains import Categorical, Domain, Float, Integer
 
-from .global_rng_guard import own_chance
-from .incremental_search import LiveSearch
-from .library_search import Values
+from .library_search import LiveSearch, Values, own_chance
 
 DEFAULT_OPTIMIZER: Final = "NGOpt"
 DEFAULT_NUM_WORKERS: Final = 4
@@ -24,29 +21,38 @@ DEFAULT_NUM_WORKERS: Final = 4
 class NevergradSearch(LiveSearch):
     """Searches with one of Nevergrad's gradient-free optimizers: evolution strategies, particle swarms, low-discrepancy points and so on.
 
-    Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space says so; choices are given to Nevergrad
-    as such, ordered ones as ordered. A trial that a scheduler or stopper ended counts with its last value, one that failed with the worst
-    value seen when Nevergrad is asked next. A restore has Nevergrad live through all suggestions and results again, which takes as long
-    as they took, some 20 ms each.
+    Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space
+    says so; choices are given to Nevergrad as such, ordered ones as ordered. A trial that a
+    scheduler or stopper ended counts with its last value, one that failed with the worst value seen
+    when Nevergrad is asked next. A restore has Nevergrad live through all suggestions and results
+    again, which takes as long as they took, some 20 ms each.
 
     Args:
-        optimizer: Name of an optimizer in Nevergrad's registry, e.g. ``"CMA"``, ``"TwoPointsDE"`` or ``"OnePlusOne"``; or one of its
-            classes or configured families. None takes ``"NGOpt"``, which chooses by space, budget and number of workers.
-        optimizer_kwargs: What the optimizer is made with: ``budget``, the number of trials it should plan for (``num_samples`` unless that
-            is endless), and ``num_workers``, how many may be unfinished at a time (what a `ConcurrencyLimiter` around it says, else 4).
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        optimizer: Name of an optimizer in Nevergrad's registry, e.g. ``"CMA"``, ``"TwoPointsDE"``
+            or ``"OnePlusOne"``; or one of its classes or configured families. None takes
+            ``"NGOpt"``, which chooses by space, budget and number of workers.
+        optimizer_kwargs: What the optimizer is made with: ``budget``, the number of trials it
+            should plan for (``num_samples`` unless that is endless), and ``num_workers``, how many
+            may be unfinished at a time (what a `ConcurrencyLimiter` around it says, else 4).
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are sampled.
         seed: Seed of the search; None to take the experiment's.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
-        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
-            far; ``"ignore"`` learns nothing from them.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
+            complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
+            infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If Nevergrad is not installed.
-        TypeError: If `optimizer` is an optimizer that is already made, which a restored experiment could not make again.
-        ValueError: If there is no optimizer of this name, or it cannot be made with these arguments.
+        TypeError: If `optimizer` is an optimizer that is already made, which a restored experiment
+            could not make again.
+        ValueError: If there is no optimizer of this name, or it cannot be made with these
+            arguments.
 
     Example:
         >>> from searchers.space import loguniform
@@ -57,13 +63,14 @@ class NevergradSearch(LiveSearch):
         {'lr': 0.01, 'epochs': 5}
 
     Reference:
-        Rapin, Teytaud. Nevergrad - A gradient-free optimization platform. 2018, https://github.com/facebookresearch/nevergrad.
-        Meunier et al. Black-Box Optimization Revisited: Improving Algorithm Selection Wizards through Massive Benchmarking. IEEE
+        Rapin, Teytaud. Nevergrad - A gradient-free optimization platform. 2018,
+        https://github.com/facebookresearch/nevergrad. Meunier et al. Black-Box Optimization
+        Revisited: Improving Algorithm Selection Wizards through Massive Benchmarking. IEEE
         Transactions on Evolutionary Computation 26, 2022, arXiv 2010.04542 (NGOpt).
 
     Departures:
-        Ray Tune also takes Nevergrad's own parametrizations as `space` and optimizers that are made already, and tells Nevergrad nothing
-        of trials that failed.
+        Ray Tune also takes Nevergrad's own parametrizations as `space` and optimizers that are made
+        already, and tells Nevergrad nothing of trials that failed.
     """
 
     extra = library = "nevergrad"
@@ -100,8 +107,8 @@ class NevergradSearch(LiveSearch):
         """Take over metric, mode, space and seed, and make the optimizer.
 
         Raises:
-            ValueError: If metric or mode is missing, Nevergrad cannot search a parameter, the optimizer cannot be made, or a point does
-                not fit.
+            ValueError: If metric or mode is missing, Nevergrad cannot search a parameter, the
+                optimizer cannot be made, or a point does not fit.
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
@@ -132,13 +139,15 @@ class NevergradSearch(LiveSearch):
                 "TwoPointsDE",
             ]
             raise ValueError(
-                f"optimizer must be a name in Nevergrad's registry, got {optimizer!r}; there are {', '.join(similar)} and others"
+                f"optimizer must be a name in Nevergrad's registry, got {optimizer!r}; there are "
+                f"{', '.join(similar)} and others"
             )
         if isinstance(optimizer, optimizers.base.Optimizer) or not hasattr(
             optimizer, "no_parallelization"
         ):
             raise TypeError(
-                f"optimizer must be a name, a class or a configured family of Nevergrad's, got {optimizer!r}; it is made anew in each "
+                "optimizer must be a name, a class or a configured family of Nevergrad's, got "
+                f"{optimizer!r}; it is made anew in each "
                 "session, with optimizer_kwargs"
             )
         return optimizer
@@ -149,8 +158,10 @@ class NevergradSearch(LiveSearch):
 
         if self._kind.no_parallelization and settings["num_workers"] > 1:
             raise ValueError(
-                f"optimizer {self._optimizer!r} takes one trial at a time, got num_workers={settings['num_workers']}; put "
-                "ConcurrencyLimiter(..., max_concurrent=1) around the searcher, or take another optimizer"
+                f"optimizer {self._optimizer!r} takes one trial at a time, got "
+                f"num_workers={settings['num_workers']}; put "
+                "ConcurrencyLimiter(..., max_concurrent=1) around the searcher, or take another "
+                "optimizer"
             )
         words = self._module().p
         with own_chance(self._seed % 2**32), _quiet():
@@ -162,7 +173,8 @@ class NevergradSearch(LiveSearch):
                 return self._kind(parametrization, **settings)
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"optimizer {self._optimizer!r} cannot be made with {dict(settings)}: {error}; change optimizer_kwargs"
+                    f"optimizer {self._optimizer!r} cannot be made with {dict(settings)}: {error}; "
+                    "change optimizer_kwargs"
                 ) from error
 
     def _propose(self, seed: int) -> Values | None:

@@ -1,5 +1,6 @@
 """Searchers with models of our own, and what these models share.
 
-Here are the encoding of configurations as vectors, the observations that a model is fitted to, forests, kernel densities and the choice
-among candidates. Searchers that ask another library are in `searchers.libraries`; the search space itself is in `searchers.space`.
+Here are the encoding of configurations as vectors, the observations that a model is fitted to,
+trees, kernel densities and the choice among candidates. Searchers that wrap another library are in
+`searchers.libraries`; the search space itself is in `searchers.space`.
 """

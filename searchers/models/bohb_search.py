@@ -1,4 +1,4 @@
-"""BOHB's searcher: two kernel densities, of the good configurations and of the others."""
+"""BOHB: kernel densities of good trials and of the others, at the highest informative level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 from searchers.searcher import FailedTrials
 
 from .encoding import Encoding
-from .kernel_density import Density
 from .model_search import ModelSearch
 from .observations import Table
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     Array = ndarray[Any, Any]
 
+
 GOOD_SHARE = 0.15
 NUM_CANDIDATES = 64
 BANDWIDTH_FACTOR = 3.0
@@ -30,23 +30,29 @@ BANDWIDTH_FACTOR = 3.0
 class BOHBSearch(ModelSearch):
     """Draws configurations that are likely among the good ones and unlikely among the others.
 
-    All trials are put into one order, from their values at every level they have reached (see `observations`): the best 15 % of them make
-    the first density, the others the second. Of 64 configurations drawn from the first, with kernels three times as wide, the one with
-    the largest ratio of the densities is suggested.
+    All trials are put into one order, from their values at every level they have reached (see
+    `observations`): the best 15 % of them make the first density, the others the second. Of 64
+    configurations drawn from the first, with kernels three times as wide, the one with the largest
+    ratio of the densities is suggested.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
-        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
-        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
-            ``num_samples`` if that is less.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they
+            have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is
+            asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
         seed: Seed of all chance; None to take the experiment's.
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
-        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
-            all others; ``"ignore"`` learns nothing from them.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
+            that are NaN or infinite, as worse than all others; ``"ignore"`` learns nothing from
+            them.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -64,12 +70,14 @@ class BOHBSearch(ModelSearch):
         True
 
     Reference:
-        Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale. ICML 2018, arXiv 1807.01774.
+        Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale.
+            ICML 2018, arXiv 1807.01774.
 
     Departures:
-        The paper fits the highest level that has enough trials and forgets the others; here all levels make one order, so that the model
-        begins after a handful of results, with half of them good where 15 % would be fewer than the paper's ``d + 1``. The first points
-        are spread evenly. Nothing is suggested twice.
+        The paper fits the highest level that has enough trials and forgets the others; here all
+        levels make one order, so that the model begins after a handful of results, with half of
+        them good where 15 % would be fewer than the paper's ``d + 1``. The first points are spread
+        evenly. Nothing is suggested twice.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -133,3 +141,119 @@ def num_good_of(num_trials: int, num_columns: int) -> int:
         (5, 8, 30)
     """
     return max(math.ceil(GOOD_SHARE * num_trials), min(num_columns + 1, num_trials // 2))
+
+
+MIN_BANDWIDTH = 1e-3
+_MISMATCH = 1e-3
+"""The kernel between a parameter that exists and one that does not."""
+
+
+@final
+class Density:
+    """A product-kernel density on the vectors of a space.
+
+    Args:
+        rows: The vectors it is built on, one at least; NaN for what does not exist.
+        encoding: The space.
+
+    Attributes:
+        bandwidths: For each column the standard deviation of its kernel, or how likely it is that a
+            category changes.
+
+    Example:
+        >>> import numpy as np
+        >>> from searchers.space import uniform
+        >>> density = Density(np.array([[0.2], [0.3]]), Encoding({"x": uniform(0, 1)}, "me"))
+        >>> bool(np.diff(density.logs(np.array([[0.25], [0.9]])))[0] < 0)
+        True
+
+    Reference:
+        Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale.
+            ICML 2018, arXiv 1807.01774.
+        Aitchison, Aitken. Multivariate binary discrimination by the kernel method. Biometrika 63,
+        1976.
+    """
+
+    def __init__(self, rows: Array, encoding: Encoding) -> None:
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        self._rows = rows
+        self._num_categories = np.array(encoding.num_categories, dtype=int)
+        self._is_category = self._num_categories > 0
+        self.bandwidths = self._reference_bandwidths()
+
+    def logs(self, points: Array) -> Array:
+        """Return the logarithm of the density at each point, up to a constant that densities of one space share."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        kernels = np.zeros((len(points), len(self._rows)))
+        for place, bandwidth in enumerate(self.bandwidths):
+            kernels += np.log(
+                np.maximum(self._kernel(points[:, place, None], place, bandwidth), 1e-300)
+            )
+        highest = kernels.max(axis=1, keepdims=True)
+        logs: Array = highest[:, 0] + np.log(np.exp(kernels - highest).mean(axis=1))
+        return logs
+
+    def drawn(self, rng: Generator, encoding: Encoding, num_points: int, factor: float) -> Array:
+        """Return points drawn from the density.
+
+        Args:
+            rng: Source of chance.
+            encoding: The space.
+            num_points: How many.
+            factor: By how much the kernels are widened.
+        """
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        centres = self._rows[rng.integers(len(self._rows), size=num_points)]
+        fresh = encoding.entries_from_cube(rng.random(centres.shape))
+        moved = _truncated(rng, np.nan_to_num(centres, nan=0.5), self.bandwidths * factor)
+        keeps = rng.random(centres.shape) >= np.minimum(self.bandwidths * factor, 1.0)
+        points = np.where(self._is_category, np.where(keeps, centres, fresh), moved)
+        return encoding.snapped(np.where(np.isnan(centres), fresh, points))
+
+    def _kernel(self, points: Array, place: int, bandwidth: float) -> Array:
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        rows = self._rows[:, place]
+        if self._is_category[place]:
+            others = max(int(self._num_categories[place]) - 1, 1)
+            kernel = np.where(points == rows, 1 - bandwidth, bandwidth / others)
+        else:
+            kernel = np.exp(-0.5 * ((points - rows) / bandwidth) ** 2) / bandwidth
+        is_absent, are_absent = np.isnan(points), np.isnan(rows)
+        known: Array = np.where(
+            is_absent & are_absent, 1.0, np.where(is_absent | are_absent, _MISMATCH, kernel)
+        )
+        return known
+
+    def _reference_bandwidths(self) -> Array:
+        """Return the normal-reference bandwidths of numbers; of categories the share that a column's spread leaves to the others."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        num_rows, num_columns = self._rows.shape
+        shrinking = num_rows ** (-1 / (4 + num_columns))
+        widths = np.empty(num_columns)
+        for place in range(num_columns):
+            known = self._rows[~np.isnan(self._rows[:, place]), place]
+            if self._is_category[place]:
+                count = int(self._num_categories[place])
+                shares = np.bincount(known.astype(int), minlength=count) / max(len(known), 1)
+                widths[place] = min(shrinking * (1 - (shares**2).sum()), (count - 1) / count)
+            else:
+                widths[place] = 1.06 * shrinking * (known.std() if len(known) else 0.3)
+        return np.maximum(widths, MIN_BANDWIDTH)
+
+
+def _truncated(rng: Generator, centres: Array, widths: Array) -> Array:
+    """Return normal draws around the centres that lie in the unit interval: others are drawn again, and at last uniformly."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    drawn = rng.normal(centres, widths)
+    for _ in range(20):
+        is_out = (drawn < 0) | (drawn > 1)
+        if not is_out.any():
+            break
+        drawn = np.where(is_out, rng.normal(centres, widths), drawn)
+    return np.where((drawn < 0) | (drawn > 1), rng.random(drawn.shape), drawn)

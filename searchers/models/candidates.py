@@ -1,4 +1,4 @@
-"""Candidates among which a model chooses: random vectors, and the best known ones with small changes."""
+"""Candidate configurations for a model to choose from: random ones, and variations of the best."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
         rng: Source of chance.
         num_points: How many points, and slices of each side.
         num_columns: How many dimensions.
-        num_tries: From how many designs the one is taken whose nearest two points are farthest apart.
+        num_tries: From how many designs the one is taken whose nearest two points are farthest
+            apart.
 
     Reference:
-        McKay, Beckman, Conover. A comparison of three methods for selecting values of input variables. Technometrics 21, 1979.
-        Morris, Mitchell. Exploratory designs for computational experiments. Journal of Statistical Planning and Inference 43, 1995.
+        McKay, Beckman, Conover. A comparison of three methods for selecting values of input
+        variables. Technometrics 21, 1979. Morris, Mitchell. Exploratory designs for computational
+        experiments. Journal of Statistical Planning and Inference 43, 1995.
     """
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
@@ -75,9 +77,10 @@ def spread_out(
 ) -> Array:
     """Return the candidates with the first one put in front that keeps its distance from all trials.
 
-    It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a part of the distance at which `n` trials
-    would lie if they filled the space evenly. What is very near to a trial tells little that the trial has not told, and models that do
-    not know about noise would return to a lucky one for ever.
+    It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a
+    part of the distance at which `n` trials would lie if they filled the space evenly. What is very
+    near to a trial tells little that the trial has not told, and models that do not know about
+    noise would return to a lucky one for ever.
 
     Args:
         candidates: Vectors, those liked best first.
@@ -108,7 +111,8 @@ def mutants(
     Args:
         rng: Source of chance.
         encoding: The space.
-        parents: Vectors, one per row; entries that do not exist there are drawn at random where they come to exist.
+        parents: Vectors, one per row; entries that do not exist there are drawn at random where
+            they come to exist.
         steps: The standard deviation of a change for each parent, in parts of the unit interval.
         probability: How likely each entry changes; one at least does.
     """

@@ -1,4 +1,4 @@
-"""Search by quantiles that boosted trees predict and held-out results correct."""
+"""CQR: quantile regression with gradient boosted trees, calibrated by conformal prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from searchers.seeding import generator
 from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .model_search import ModelSearch
-from .quantile_trees import QuantileTrees, boost
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
+
 
 NUM_FRESH = 300
 """How many candidates are no changes of the best."""
@@ -38,23 +38,29 @@ _FITS = 2**33
 class CQRSearch(ModelSearch):
     """Draws for each of many candidates one of its predicted quantiles, and suggests the candidate with the best draw.
 
-    The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes from their values at every level they
-    have reached (see `observations`). From 32 trials on a tenth is held out, and each pair of quantiles is widened until it holds as many
-    of these as it should.
+    The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes
+    from their values at every level they have reached (see `observations`). From 32 trials on a
+    tenth is held out, and each pair of quantiles is widened until it holds as many of these as it
+    should.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
-        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
-        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
-            ``num_samples`` if that is less.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they
+            have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is
+            asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
         seed: Seed of all chance; None to take the experiment's.
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
-        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
-            all others; ``"ignore"`` learns nothing from them.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
+            that are NaN or infinite, as worse than all others; ``"ignore"`` learns nothing from
+            them.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -72,14 +78,15 @@ class CQRSearch(ModelSearch):
         True
 
     Reference:
-        Salinas, Golebiowski, Klein, Seeger, Archambeau. Optimizing Hyperparameters with Conformal Quantile Regression. ICML 2023,
-        arXiv 2305.03623.
+        Salinas, Golebiowski, Klein, Seeger, Archambeau. Optimizing Hyperparameters with Conformal
+        Quantile Regression. ICML 2023, arXiv 2305.03623.
 
     Departures:
-        The paper takes each trial's last value, whatever its level; we take its place among trials of the same level, so that levels on
-        other scales and metrics that get worse do no harm. The trees of all quantiles share their cuts. The model is fitted anew after
-        every twentieth of the trials, not after each. Half of the candidates are changes of the best trials, and those very near to
-        trials that were suggested come last.
+        The paper takes each trial's last value, whatever its level; we take its place among trials
+        of the same level, so that levels on other scales and metrics that get worse do no harm. The
+        trees of all quantiles share their cuts. The model is fitted anew after every twentieth of
+        the trials, not after each. Half of the candidates are changes of the best trials, and those
+        very near to trials that were suggested come last.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -211,3 +218,144 @@ def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
         widening[high] = np.quantile(missed, share, method="higher")
         widening[low] = -widening[high]
     return widening
+
+
+NUM_ROUNDS = 40
+DEPTH = 3
+NUM_CUTS = 12
+"""Among how many random cuts the best is taken at each level of a tree."""
+RATE = 0.15
+"""What share of a tree's correction is applied."""
+_ABSENT = -1.0
+"""Stands for NaN, which no cut of a number or category mistakes for anything else."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QuantileTrees:
+    """Trees that cut all rows of one level by the same question, so that the answers to its questions number the leaf of a row.
+
+    Attributes:
+        base: The quantiles of all targets, from which the trees correct.
+        features: The column that is asked for, by tree and level.
+        cuts: What a number is less than, or the category, by tree and level.
+        is_category: Whether it is a category, by tree and level.
+        corrections: What is added, by tree, quantile and leaf.
+
+    Reference:
+        Friedman. Greedy function approximation: a gradient boosting machine. Annals of Statistics
+            29, 2001.
+        Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin. CatBoost: unbiased boosting with categorical
+            features. NeurIPS 2018,
+        arXiv 1706.09516 (trees with one question per level).
+    """
+
+    base: Array
+    features: Array
+    cuts: Array
+    is_category: Array
+    corrections: Array
+
+    def predict(self, rows: Array) -> Array:
+        """Return the quantiles, a row for each and a column for each of `rows`."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        asked = np.nan_to_num(rows, nan=_ABSENT).T[self.features]
+        answers = np.where(
+            self.is_category[..., None], asked == self.cuts[..., None], asked < self.cuts[..., None]
+        )
+        leaves = (answers << np.arange(self.features.shape[1])[:, None]).sum(axis=1)
+        found = np.take_along_axis(self.corrections, leaves[:, None, :], axis=2).sum(axis=0)
+        quantiles: Array = self.base[:, None] + found
+        return quantiles
+
+
+def boost(
+    rows: Array, targets: Array, num_categories: tuple[int, ...], quantiles: Array, rng: Generator
+) -> QuantileTrees:
+    """Return trees that are fitted to the rows.
+
+    Args:
+        rows: Vectors, one per row; NaN for what is not there.
+        targets: The value of each row.
+        num_categories: For each column the number of its categories, 0 for numbers.
+        quantiles: Which quantiles to predict, each between 0 and 1.
+        rng: Source of chance.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.random((400, 1))
+        >>> trees = boost(rows, rows[:, 0] + rng.normal(size=400) * 0.1, (0,), np.array([0.1, 0.9]), rng)
+        >>> low, high = trees.predict(np.array([[0.5]]))[:, 0]
+        >>> bool(0.2 < low < 0.5 < high < 0.8)
+        True
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    filled, is_category = np.nan_to_num(rows, nan=_ABSENT), np.array(num_categories, dtype=bool)
+    base = np.quantile(targets, quantiles)
+    predicted = np.repeat(base[:, None], len(targets), axis=1)
+    trees = []
+    for _ in range(NUM_ROUNDS):
+        residuals = targets - predicted
+        slopes = quantiles[:, None] - (residuals < 0)
+        features, cuts, leaves = _questions(filled, is_category, slopes, rng)
+        corrections = RATE * _leaf_quantiles(residuals, leaves, quantiles)
+        predicted += corrections[:, leaves]
+        trees.append((features, cuts, is_category[features], corrections))
+    return QuantileTrees(base, *(np.array(part) for part in zip(*trees, strict=True)))
+
+
+def _questions(
+    rows: Array, is_category: Array, slopes: Array, rng: Generator
+) -> tuple[Array, Array, Array]:
+    """Return the columns and cuts of one tree, level by level, and the leaf of each row."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    leaves = np.zeros(len(rows), dtype=int)
+    features, cuts = np.empty(DEPTH, dtype=int), np.empty(DEPTH)
+    for level in range(DEPTH):
+        columns = rng.integers(rows.shape[1], size=NUM_CUTS)
+        # A cut between two rows that were drawn lies where rows are.
+        first, second = rows[rng.integers(len(rows), size=(2, NUM_CUTS)), columns]
+        places = np.where(is_category[columns], first, (first + second) / 2)
+        asked = rows.T[columns]
+        answers = np.where(
+            is_category[columns][:, None], asked == places[:, None], asked < places[:, None]
+        )
+        best = _gains(answers, leaves, 2**level, slopes).argmax()
+        features[level], cuts[level] = columns[best], places[best]
+        leaves |= answers[best].astype(int) << level
+    return features, cuts, leaves
+
+
+def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Array:
+    """Return by how much each cut makes the slopes within leaves agree, all quantiles together."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    is_in = (leaves == np.arange(num_leaves)[:, None]).astype(float)
+    parts = (is_in[:, None, :] * slopes).reshape(-1, len(leaves))
+    yes = answers.astype(float)
+    sums, counts = (yes @ parts.T).reshape(len(yes), num_leaves, -1), (yes @ is_in.T)[..., None]
+    totals, sizes = parts.sum(axis=1).reshape(num_leaves, -1), is_in.sum(axis=1)[:, None]
+    gains = sums**2 / np.maximum(counts, 1) + (totals - sums) ** 2 / np.maximum(sizes - counts, 1)
+    summed: Array = gains.sum(axis=(1, 2))
+    return summed
+
+
+def _leaf_quantiles(residuals: Array, leaves: Array, quantiles: Array) -> Array:
+    """Return the quantiles of the residuals in each leaf, by quantile and leaf; 0 for leaves without rows."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    found = np.zeros((len(quantiles), 2**DEPTH))
+    for leaf in np.unique(leaves):
+        inside = np.sort(residuals[:, leaves == leaf], axis=1)
+        place = quantiles * (inside.shape[1] - 1)
+        below = place.astype(int)
+        above = np.minimum(below + 1, inside.shape[1] - 1)
+        number = np.arange(len(quantiles))
+        found[:, leaf] = inside[number, below] + (place - below) * (
+            inside[number, above] - inside[number, below]
+        )
+    return found

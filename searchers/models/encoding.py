@@ -1,23 +1,28 @@
-"""Configurations as vectors, for searchers that fit models: everything that these know about a space stands here.
+"""Encoding of configurations as vectors, for searchers that fit models.
 
-A vector has one entry per searched parameter: for a number its place in the unit interval, for a category its index, and NaN for a
-parameter that does not exist in this configuration. Ordered categories count as numbers.
+A vector has one entry per searched parameter: for a number its place in the unit interval, for a
+category its index, and NaN for a parameter that does not exist in this configuration. Ordered
+categories count as numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from searchers.space import Path, SearchSpace
-
-from .active_parameters import Existence
-from .columns import column_of
+from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path, SearchSpace
+from searchers.space.parameters import Condition, num_values
 
 if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.random import (
         Generator,
+    )  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+    from numpy import (
+        ndarray,
     )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
@@ -27,8 +32,8 @@ if TYPE_CHECKING:
 class Encoding:
     """Turns configurations of a space into vectors and back.
 
-    In a conditional space each parameter has a column of its own, those of all options of a choice side by side; in a vector the entries of
-    those that do not exist beside the others are NaN.
+    In a conditional space each parameter has a column of its own, those of all options of a choice
+    side by side; in a vector the entries of those that do not exist beside the others are NaN.
 
     Args:
         space: The space.
@@ -39,7 +44,8 @@ class Encoding:
         num_categories: For each column the number of its categories, 0 for numbers.
         has_prior: Whether the user expects anything of any of them.
         is_finite: Whether there are finitely many configurations.
-        size: How many there are; None for infinitely many, or where conditions are too entangled to tell.
+        size: How many there are; None for infinitely many, or where conditions are too entangled to
+            tell.
 
     Raises:
         ValueError: If a part of the space has to be crossed in full rather than searched.
@@ -57,13 +63,15 @@ class Encoding:
         self._space = SearchSpace(space)
         for axis in (parameter for parameter in self._space.parameters if parameter.is_grid):
             raise ValueError(
-                f"{axis.name!r} must be a range of numbers or a choice for {searcher}, got grid_search; "
+                f"{axis.name!r} must be a range of numbers or a choice for {searcher}, got "
+                "grid_search; "
                 "use choice, or leave the searcher out for a grid"
             )
         self.columns = tuple(map(column_of, self._space.parameters))
         self.num_categories = tuple(column.num_categories for column in self.columns)
         self.has_prior = any(column.prior is not None for column in self.columns)
-        # What functions compute may differ each time, so that a configuration that comes again need not be the same.
+        # What functions compute may differ each time, so that a configuration that comes again need
+        # not be the same.
         self.is_finite = (
             all(column.num_values is not None for column in self.columns)
             and not self._space.dependents
@@ -231,3 +239,203 @@ class Encoding:
 def key(vector: Sequence[float]) -> tuple[float | None, ...]:
     """Return what is equal for equal configurations, NaN included."""
     return tuple(None if entry != entry else round(entry, 9) for entry in vector)  # noqa: PLR0124  (NaN)
+
+
+@final
+class Existence:
+    """Knows for many vectors at once what exists in them.
+
+    Args:
+        parameters: The parameters of a space, each after those that its existence depends on.
+        columns: The same parameters as models see them.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], columns: Sequence[Column]) -> None:
+        places = {parameter.name: place for place, parameter in enumerate(parameters)}
+        self._gates = [
+            (
+                place,
+                [
+                    _Gate(places[condition.name], columns[places[condition.name]], condition)
+                    for condition in parameter.conditions
+                ],
+            )
+            for place, parameter in enumerate(parameters)
+            if parameter.conditions
+        ]
+
+    def masked(self, vectors: Array) -> Array:
+        """Return the vectors with NaN where the parameter does not exist; the vectors themselves if all parameters always do.
+
+        Args:
+            vectors: One per row, each entry at the place of a value.
+        """
+        if not self._gates:
+            return vectors
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        masked = np.array(vectors, dtype=float)
+        # Parents stand before their children, so that what hangs on something that does not exist
+        # is found out, too.
+        for place, gates in self._gates:
+            for gate in gates:
+                masked[~gate.is_open(masked), place] = np.nan
+        return masked
+
+
+@final
+class _Gate:
+    """A condition on the entries of a column, with its answers worked out beforehand where there are few values."""
+
+    def __init__(self, place: int, column: Column, condition: Condition) -> None:
+        self._place = place
+        self._column = column
+        self._condition = condition
+        entries = column.entries
+        self._answers = None if entries is None else self._asked(entries)
+
+    def is_open(self, vectors: Array) -> Array:
+        """Return for each vector whether the condition holds; it does not where its parameter does not exist."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        entries = vectors[:, self._place]
+        is_known = ~np.isnan(entries)
+        is_open = np.zeros(len(vectors), dtype=bool)
+        known = entries[is_known]
+        is_open[is_known] = (
+            self._asked(known)
+            if self._answers is None
+            else self._answers[self._column.indices(known)]
+        )
+        return is_open
+
+    def _asked(self, entries: Array) -> Array:
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        return np.array(
+            [self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()],
+            dtype=bool,
+        )
+
+
+MAX_TABLE = 4096
+"""The most values of a parameter that are tabulated; one with more counts as continuous until it is decoded."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One searched parameter as a model sees it.
+
+    Attributes:
+        name: Its name, unique in the space.
+        steps: The steps to it from the top of the space, as in `SearchSpace.assignments`.
+        domain: What it may be.
+        num_categories: How many unordered categories it has, 0 for a number.
+        num_values: How many values it has, None for infinitely many.
+        edges: Where the stretch of each value but the first begins, for a number with few values;
+            else None.
+        places: Where these values lie in the unit interval, for a number with few values; else
+            None.
+        prior: Where the user expects the best value, as an entry of a vector; None where nothing is
+            expected.
+        confidence: How sure the user is of that: ``"low"``, ``"medium"`` or ``"high"``.
+    """
+
+    name: str
+    steps: Path
+    domain: Domain
+    num_categories: int
+    num_values: int | None
+    edges: Array | None
+    places: Array | None
+    prior: float | None
+    confidence: str
+
+    @property
+    def entries(self) -> Array | None:
+        """The entries that stand for its values, one after the other; None where these are too many."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        return np.arange(self.num_categories, dtype=float) if self.num_categories else self.places
+
+    def indices(self, entries: Array) -> Array:
+        """Return at which places of `entries` the values stand that some entries stand for; none of these may be NaN."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        found: Array = (
+            entries.astype(int)
+            if self.edges is None
+            else np.searchsorted(self.edges, entries, side="right")
+        )
+        return found
+
+    def encode(self, value: Any) -> float:
+        """Return the entry of a vector that stands for the value."""
+        if self.num_categories and isinstance(self.domain, Categorical):
+            return float(self.domain.index(value))
+        return self.domain.to_unit(value)
+
+    def decode(self, entry: float) -> Any:
+        """Return the value that an entry stands for, or the nearest one."""
+        if self.num_categories and isinstance(self.domain, Categorical):
+            return self.domain.categories[int(entry)]
+        return self.domain.from_unit(entry)
+
+    def nth(self, index: int) -> float:
+        """Return the entry that stands for a value of finitely many by its number."""
+        if self.num_categories:
+            return float(index)
+        if isinstance(self.domain, Categorical):
+            return (index + 0.5) / len(self.domain.categories)
+        lower, q = getattr(self.domain, "lower", 0), getattr(self.domain, "q", None) or 0
+        return self.domain.to_unit(lower + index * q)
+
+
+def column_of(parameter: Parameter) -> Column:
+    """Return a parameter as models see it."""
+    domain = parameter.domain
+    num_categories = (
+        len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
+    )
+    count = num_values(domain)
+    edges, places = None, None
+    if count is not None and not num_categories and count <= MAX_TABLE:
+        edges, places = _edges(domain, count), _places(domain, count)
+    confidence = getattr(domain, "prior_confidence", None) or "medium"
+    column = Column(
+        parameter.name,
+        parameter.steps,
+        domain,
+        num_categories,
+        count,
+        edges,
+        places,
+        None,
+        confidence,
+    )
+    prior = getattr(domain, "prior", None)
+    return column if prior is None else replace(column, prior=column.encode(prior))
+
+
+def _edges(domain: Domain, num_values: int) -> Array:
+    """Return where the stretches of the values meet: halfway between two values on the scale of values."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
+        bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
+        edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])
+        return edges
+    return np.arange(1, num_values) / num_values
+
+
+def _places(domain: Domain, num_values: int) -> Array:
+    """Return where the values lie in the unit interval."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
+        values = np.log(domain.lower + domain.q * np.arange(num_values))
+        low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)
+        places: Array = (values - low) / (high - low)
+        return places
+    return (np.arange(num_values) + 0.5) / num_values

@@ -1,4 +1,4 @@
-"""A smooth trend below what trees say: a line and a parabola for each number, a step for each category."""
+"""Linear trend fitted below a forest: a line and a parabola per number, a step per category."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ CAUTION = 0.5
 class Trend:
     """Ridge regression on simple features of each parameter, without interactions.
 
-    Trees predict means of what they have seen, so they learn slowly what is true everywhere; and they never predict anything better than
-    the best. With the trend taken off before, and put on afterwards, they do both.
+    Trees predict means of what they have seen, so they learn slowly what is true everywhere; and
+    they never predict anything better than the best. With the trend taken off before, and put on
+    afterwards, they do both.
 
     Args:
         rows: Vectors, one per row; NaN for what is not there.
@@ -39,7 +40,8 @@ class Trend:
         True
 
     Reference:
-        Hoerl, Kennard. Ridge regression: biased estimation for nonorthogonal problems. Technometrics 12, 1970.
+        Hoerl, Kennard. Ridge regression: biased estimation for nonorthogonal problems.
+            Technometrics 12, 1970.
     """
 
     def __init__(self, rows: Array, targets: Array, num_categories: tuple[int, ...]) -> None:
@@ -53,7 +55,8 @@ class Trend:
     def drawn(self, rng: Generator, num_draws: int) -> Array:
         """Return weights, one set per row: drawn as likely as they are after what was seen, with `CAUTION` times the deviation.
 
-        What they leave is learnt by trees, so that the residuals, from which the deviation is known, overstate the doubt.
+        What they leave is learnt by trees, so that the residuals, from which the deviation is
+        known, overstate the doubt.
         """
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 

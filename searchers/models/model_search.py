@@ -1,4 +1,4 @@
-"""What searchers that learn a model have in common: points to begin with, what is observed, and that nothing is suggested twice."""
+"""Base class of searchers that fit a model: initial points, observations, and no duplicates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from searchers.searcher import (
 )
 from searchers.seeding import chosen_seed, generator, seed_of
 from searchers.space import Path, is_word, leaves, merge
-from searchers.space.foreign_spaces import check_own_space
+from searchers.space.search_space import check_own_space
 
 from .candidates import latin
 from .encoding import Encoding, key
@@ -43,22 +43,28 @@ MIN_OBSERVED = 4
 class ModelSearch(Searcher):
     """Suggests what a model makes of the results so far.
 
-    A subclass says in `propose` which vectors it would like best. This class chooses the first points, keeps what is observed, and sees
-    to it that no configuration is suggested twice, as long as there are others.
+    A subclass says in `propose` which vectors it would like best. This class chooses the first
+    points, keeps what is observed, and sees to it that no configuration is suggested twice, as long
+    as there are others.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
-        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
-        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
-            ``num_samples`` if that is less.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
+            are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they
+            have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is
+            asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
         seed: Seed of all chance; None to take the experiment's.
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
-        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
-            all others; ``"ignore"`` learns nothing from them.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
+            that are NaN or infinite, as worse than all others; ``"ignore"`` learns nothing from
+            them.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -124,7 +130,8 @@ class ModelSearch(Searcher):
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
-            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
+                searcher has one.
             config: The space, or what stays constant beside the searcher's own space.
             **spec: ``seed``, and ``num_samples``, by which few first points are made fewer.
 
@@ -132,7 +139,8 @@ class ModelSearch(Searcher):
             False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
-            ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to evaluate does not fit.
+            ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to
+                evaluate does not fit.
         """
         given = self._given_space
         if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
@@ -156,7 +164,8 @@ class ModelSearch(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return a configuration: points to evaluate come first, then points spread over the space, then what the model proposes.
 
-        A configuration that was suggested before does not come again; when a finite space has no other, the search is finished.
+        A configuration that was suggested before does not come again; when a finite space has no
+        other, the search is finished.
         """
         encoding = self._known_encoding
         if encoding.size is not None and len(self._seen) >= encoding.size:
@@ -217,19 +226,22 @@ class ModelSearch(Searcher):
     ) -> None:
         """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
 
-        It is a part of `state_dict`. An experiment that is restored without a state has to be given it again.
+        It is a part of `state_dict`. An experiment that is restored without a state has to be given
+        it again.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
             value: The metric's value, in its own direction.
             error: Whether the run failed, so that it counts as worst.
-            pruned: Whether it was stopped before it was done. That by itself changes nothing: how far it came is told by its intermediate
-                values.
-            intermediate_values: What it reported on the way, from the first training iteration on, the last of which stands for `value`.
-                None where it was trained in full, or nobody knows: its value is then compared with those of the highest level.
+            pruned: Whether it was stopped before it was done. That by itself changes nothing: how
+                far it came is told by its intermediate values.
+            intermediate_values: What it reported on the way, from the first training iteration on,
+                the last of which stands for `value`. None where it was trained in full, or nobody
+                knows: its value is then compared with those of the highest level.
 
         Raises:
-            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+            ValueError: If the configuration does not fit the space or is not complete, or a value
+                is no number.
         """
         encoding = self._known_encoding
         point = encoding.assignments(parameters)
@@ -241,7 +253,8 @@ class ModelSearch(Searcher):
         for each in values:
             if not isinstance(each, int | float) or math.isnan(each):
                 raise ValueError(
-                    f"values of evaluated points must be numbers, got {each!r}; leave out points without a result"
+                    f"values of evaluated points must be numbers, got {each!r}; leave out points "
+                    "without a result"
                 )
         name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
         self._seen.add(key(vector))
@@ -278,7 +291,8 @@ class ModelSearch(Searcher):
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._encoding is None:
             raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+                "metric, mode and space must be known before the first suggestion; give them, or "
+                "call set_search_properties"
             )
         return self._encoding
 
@@ -290,11 +304,13 @@ class ModelSearch(Searcher):
         ):
             if missing := encoding.missing(point):
                 raise ValueError(
-                    f"points with evaluated_rewards must be complete, got none of {missing}; add their values"
+                    f"points with evaluated_rewards must be complete, got none of {missing}; add "
+                    "their values"
                 )
             if not isinstance(reward, int | float) or math.isnan(reward):
                 raise ValueError(
-                    f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result"
+                    f"evaluated_rewards must hold numbers, got {reward!r}; leave out points "
+                    "without a result"
                 )
             vector = encoding.encoded(point)
             self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
@@ -353,13 +369,16 @@ def _check_arguments(n_initial_points: int | None, random_fraction: float, time_
     )
     if n_initial_points is not None and not is_count:
         raise ValueError(
-            f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes 10, or fewer of few"
+            f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes "
+            "10, or fewer of few"
         )
     if not isinstance(random_fraction, int | float) or not 0 <= random_fraction <= 1:
         raise ValueError(
-            f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model each time"
+            f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model "
+            "each time"
         )
     if not isinstance(time_attr, str) or not time_attr:
         raise ValueError(
-            f"time_attr must be the name of an entry of results, got {time_attr!r}; use 'training_iteration'"
+            f"time_attr must be the name of an entry of results, got {time_attr!r}; use "
+            "'training_iteration'"
         )

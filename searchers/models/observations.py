@@ -1,7 +1,10 @@
-"""What a model is fitted to: the results of all trials at all levels they have reached, made into one score per trial.
+"""Results of trials as a table to fit models to, with extrapolation of final scores.
 
-Values are compared only with values of the same level, and only by rank, so that neither the metric's scale nor its course over the
-training matters. Here smaller is better: whoever maximises passes values with their signs changed.
+Most trials are stopped early, and trials that learn fast lead at the lowest level, so a model
+fitted to ranks at that level looks for fast learners. The few trials that were trained further tell
+how much others gain from more training: a trend over configurations and levels is fitted to them,
+and gives each stopped trial an expected final score. Trials that were trained to the end keep their
+own.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
+
+from .linear_trend import features, ridge
 
 if TYPE_CHECKING:
     from numpy import (
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     )  # numpy itself is imported where it is used: the space words do without it
 
     Array = ndarray[Any, Any]
+
 
 SLOTS_PER_OCTAVE = 8
 """Into how many slots each doubling of the training time is divided; of each slot the last value is kept."""
@@ -167,7 +173,8 @@ class Observations:
         levels = tuple(self._reached(known))
         for height, level in enumerate(levels):
             places, values = level.places, level.values
-            # At the first level they divide what is better than failures among them, above it what they had below.
+            # At the first level they divide what is better than failures among them, above it what
+            # they had below.
             shares = (
                 np.sort(quantiles[places])
                 if height
@@ -206,7 +213,8 @@ class Observations:
     def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
         """Return at which slots trials are compared, each with where the next octave begins.
 
-        Of each octave it is the slot at which most trials stand: there a scheduler holds them, or they end.
+        Of each octave it is the slot at which most trials stand: there a scheduler holds them, or
+        they end.
         """
         standing = Counter(last_slots)
         octaves: dict[int, int] = {}
@@ -280,7 +288,8 @@ class Table:
     Attributes:
         names: Their names, in the order they were suggested.
         vectors: Their configurations, one per row.
-        quantiles: Where each stands among all trials, from near 0 for the best to near 1 for the worst.
+        quantiles: Where each stands among all trials, from near 0 for the best to near 1 for the
+            worst.
         heights: The number of the highest level that each has reached, from 0.
         levels: The levels, from the lowest to the highest.
     """
@@ -346,3 +355,61 @@ def _json(value: float) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.inf if value is None else value
+
+
+RETAINED = 0.9
+"""Which part of what sets a trial apart from the trend is still there one level higher."""
+MIN_TRIALS = 8
+"""With fewer trials there is no trend to be learnt, and places are taken as they are."""
+
+
+def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
+    """Return the trials in the order in which they are expected to stand after a full training.
+
+    Every value at every level has a score, its place among all values of all levels as a normal
+    score, so that only order counts. A ridge regression of scores on the features of
+    configurations, alone and times the distance to the highest level on a logarithmic scale, tells
+    what is to be expected at each level. A trial's forecast is what is expected at the highest
+    level, and of what sets its last value apart from expectations as much as is retained on the way
+    there. Failed trials stay last.
+
+    Args:
+        table: The trials, with their values at the levels they have reached.
+        num_categories: For each column of their vectors the number of its categories, 0 for
+            numbers.
+
+    Returns:
+        The same trials with other quantiles; the table as it is while there are few trials or only
+        one level.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    levels = table.levels
+    if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004  (what is gained from level to level takes two)
+        return table
+    places = np.concatenate([level.places for level in levels])
+    heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
+    values = np.concatenate([level.values for level in levels])
+    scores = normal_scores(dealt(values, (np.arange(len(values)) + 0.5) / len(values)))
+    distances = _distances(levels)
+    single = features(table.vectors, num_categories)
+    both = np.hstack([single[places], single[places] * distances[heights][:, None]])
+    _, weights = ridge(both, scores, means=[0, single.shape[1]])
+    expected = np.full(len(table.names), np.inf)
+    kept = RETAINED ** (len(levels) - 1 - heights)
+    # Of several values of a trial the last one, at the highest level, overwrites the others.
+    expected[places] = (single @ weights[: single.shape[1]])[places] + kept * (
+        scores - both @ weights
+    )
+    order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
+    quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
+    return replace(table, quantiles=quantiles)
+
+
+def _distances(levels: tuple[Level, ...]) -> Array:
+    """Return for each level how far it lies below the highest one: -1 for the lowest, 0 for the highest."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    slots = np.array([level.slot for level in levels], dtype=float)
+    distances: Array = (slots - slots[-1]) / max(slots[-1] - slots[0], 1.0)
+    return distances

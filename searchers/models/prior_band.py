@@ -1,4 +1,4 @@
-"""Where a user expects good values, and how much of the search follows that: PriorBand."""
+"""PriorBand: share suggestions between the user's priors, the best trials, and the model."""
 
 from __future__ import annotations
 
@@ -103,20 +103,23 @@ class Belief:
 class PriorBand:
     """Draws new points evenly, where the user expects good values, and around the best configuration.
 
-    Half of the points of the lowest level are random. The others follow the prior until three trials have reached a level above the
-    first, or nine one and the same. From then on prior and incumbent divide them: each gets the more, the denser it is where the best
-    third of the trials at the highest such level lie. So a good prior is followed on, and a bad one is left behind.
+    Half of the points of the lowest level are random. The others follow the prior until three
+    trials have reached a level above the first, or nine one and the same. From then on prior and
+    incumbent divide them: each gets the more, the denser it is where the best third of the trials
+    at the highest such level lie. So a good prior is followed on, and a bad one is left behind.
 
     Args:
         encoding: The space, with the priors of its parameters.
 
     Reference:
-        Mallik, Bergman, Hvarfner, Stoll, Janowski, Lindauer, Nardi, Hutter. PriorBand: Practical Hyperparameter Optimization in the Age of
+        Mallik, Bergman, Hvarfner, Stoll, Janowski, Lindauer, Nardi, Hutter. PriorBand: Practical
+            Hyperparameter Optimization in the Age of
         Deep Learning. NeurIPS 2023, arXiv 2306.12370.
 
     Departures:
-        The paper's brackets begin at several levels, with fewer random points at higher ones; our searchers see trials begin at the
-        lowest alone. Where models come to suggest, these points are their candidates.
+        The paper's brackets begin at several levels, with fewer random points at higher ones; our
+        searchers see trials begin at the lowest alone. Where models come to suggest, these points
+        are their candidates.
     """
 
     def __init__(self, encoding: Encoding) -> None:

@@ -1,10 +1,12 @@
-"""Search spaces: the words they are written in, and what can be done with one.
+"""Search spaces: the functions that declare one, and its parameters and configurations.
 
-A space is a dictionary, nested through dictionaries, lists and tuples, in which some leaves are words such as `uniform` or `choice`.
-All other leaves are constants: each configuration has its own dictionaries, lists and tuples, and the same objects in them.
+A space is a dictionary, nested through dictionaries, lists and tuples, in which some leaves are
+domains such as those returned by `uniform` or `choice`. All other leaves are constants: each
+configuration has its own dictionaries, lists and tuples, and the same objects in them.
 
-A space is conditional where a `choice` has options that hold words themselves, or an entry is only there under `only_if`. Then each
-parameter has a name of its own, and a configuration has some of them; see `SearchSpace.parameters`.
+A space is conditional where a `choice` has options that contain domains themselves, or an entry
+only exists under `only_if`. Then each parameter has a name of its own, and a configuration has some
+of them; see `SearchSpace.parameters`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from .conditions import Branching, OnlyIf, is_word
-from .domains import Categorical, Domain
+from .domains import Categorical, Domain, Float, Integer, Normal
 from .functions import (
     choice,
     grid_search,
@@ -32,7 +34,6 @@ from .functions import (
     sample_from,
     uniform,
 )
-from .numeric import Float, Integer, Normal
 from .parameters import Condition, Parameter
 from .sample_from import ConfigView, SampleFrom
 from .search_space import SearchSpace, constants

@@ -1,4 +1,4 @@
-"""What makes a space conditional: a choice between sub-spaces, and entries that are only there under a condition."""
+"""Conditional parts of a search space: choices between sub-spaces, and entries under conditions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from .domains import Categorical, Domain
-from .priors import DEFAULT_CONFIDENCE, PRIOR_FIELDS, shown
+from .domains import DEFAULT_CONFIDENCE, PRIOR_FIELDS, Categorical, Domain, shown
 from .sample_from import SampleFrom
 from .tree import Conditional, Path, flat_name, is_grid, leaves
 
@@ -22,18 +21,20 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 class Branching(Conditional):
     """A choice between options that hold search-space words.
 
-    The configuration has the chosen option in its place, with the parameters of that option alone. To searchers the choice is a parameter
-    whose values are the numbers of its options, from 0.
+    The configuration has the chosen option in its place, with the parameters of that option alone.
+    To searchers the choice is a parameter whose values are the numbers of its options, from 0.
 
     Attributes:
         options: The options, at least one: sub-spaces, words and plain values.
         is_ordered: Whether neighbours in the list are similar.
-        prior: The option presumed best, by its number or, where it is plain and no number, itself; None where nothing is presumed.
+        prior: The option presumed best, by its number or, where it is plain and no number, itself;
+            None where nothing is presumed.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
         selector: The domain of the options' numbers.
 
     Raises:
-        ValueError: If there is no option, one of them holds a grid or is an `OnlyIf`, or the prior is none of them.
+        ValueError: If there is no option, one of them holds a grid or is an `OnlyIf`, or the prior
+            is none of them.
 
     Example:
         >>> from searchers.space import uniform
@@ -53,18 +54,21 @@ class Branching(Conditional):
         object.__setattr__(self, "options", tuple(self.options))
         if not self.options:
             raise ValueError(
-                "choice must be given one value at least, got none; leave the parameter out where there is no choice"
+                "choice must be given one value at least, got none; leave the parameter out where "
+                "there is no choice"
             )
         for number, option in enumerate(self.options):
             _check_no_grid("choice", option)
             if isinstance(option, OnlyIf):
                 raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
-                    f"choice must have options that are always there, got only_if as option {number}; put the choice into only_if"
+                    "choice must have options that are always there, got only_if as option "
+                    f"{number}; put the choice into only_if"
                 )
         preferred = None if self.prior is None else self.number_of(self.prior)
         if self.prior is not None and preferred is None:
             raise ValueError(
-                f"prior must be one of the options, got {self.prior!r}; give an option that is plain and no number itself, any other by "
+                f"prior must be one of the options, got {self.prior!r}; give an option that is "
+                "plain and no number itself, any other by "
                 f"its number, 0 to {len(self.options) - 1}"
             )
         numbers = tuple(range(len(self.options)))
@@ -93,7 +97,8 @@ class Branching(Conditional):
             ValueError: Always.
         """
         raise ValueError(
-            "grid must be asked of a choice between plain values, got one between sub-spaces; grid over names, and use only_if"
+            "grid must be asked of a choice between plain values, got one between sub-spaces; grid "
+            "over names, and use only_if"
         )
 
     def number_of(self, given: Any) -> int | None:
@@ -114,8 +119,8 @@ class OnlyIf(Conditional):
     """An entry of a space that a configuration has only under conditions.
 
     Attributes:
-        conditions: For each parameter asked for, by name: a value, a list of values, or a function of the value that returns whether the
-            condition holds. All of them have to hold.
+        conditions: For each parameter asked for, by name: a value, a list of values, or a function
+            of the value that returns whether the condition holds. All of them have to hold.
         node: What stands there then: a word, a sub-space or a constant.
 
     Raises:
@@ -137,11 +142,13 @@ class OnlyIf(Conditional):
             isinstance(name, str) for name in self.conditions
         ):
             raise TypeError(
-                f"only_if must be given a dictionary from names to values, got {self.conditions!r}; such as {{'optimizer': 'sgd'}}"
+                "only_if must be given a dictionary from names to values, got "
+                f"{self.conditions!r}; such as {{'optimizer': 'sgd'}}"
             )
         if not self.conditions:
             raise ValueError(
-                "only_if must be given one condition at least, got none; leave only_if out for what is always there"
+                "only_if must be given one condition at least, got none; leave only_if out for "
+                "what is always there"
             )
         _check_no_grid("only_if", self.node)
         # Sets have no order, in which they could be written down.
@@ -180,6 +187,7 @@ def _check_no_grid(word: str, node: Any) -> None:
     if found:
         place = f" at {found[0]!r}" if found[0] else ""
         raise ValueError(
-            f"{word} must hold no grid, got one{place} inside {node!r}: a grid has no points where it is not there; use choice instead of "
+            f"{word} must hold no grid, got one{place} inside {node!r}: a grid has no points where "
+            "it is not there; use choice instead of "
             "grid_search"
         )

@@ -1,25 +1,35 @@
-"""What one hyperparameter may be: domains that sample, check, round and perturb their own values.
+"""Domains of hyperparameters: sample, check, round and perturb values; with priors.
 
-Every domain maps its values to the unit interval and back. Numeric domains do so on their own scale: on a logarithmic one, equal
-steps of the interval are equal factors of the value. Rounded domains (integers, multiples of `q`) give each value the stretch of
-the scale that rounds to it, the two ends included, so that ``from_unit(to_unit(value)) == value``.
+Every domain maps its values to the unit interval and back. Numeric domains do so on their own
+scale: on a logarithmic one, equal steps of the interval are equal factors of the value. Rounded
+domains (integers, multiples of `q`) give each value the stretch of the scale that rounds to it, the
+two ends included, so that ``from_unit(to_unit(value)) == value``.
 
-Chance comes from the generator that is passed in; only `Domain.sample` makes one where it is given none, for use outside of experiments.
-Values are plain Python objects, never numpy scalars.
+Random numbers come from the generator that is passed in; only `Domain.sample` makes one if it is
+given none, for use outside of experiments. Values are plain Python objects, never numpy scalars.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
-
-from .priors import DEFAULT_CONFIDENCE, checked_prior, shown
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 if TYPE_CHECKING:
     from numpy.random import (
         Generator,
     )  # for annotations only, so that importing the space words stays cheap
+
+
+CONFIDENCES: Final = ("low", "medium", "high")
+DEFAULT_CONFIDENCE: Final = "medium"
+PRIOR_FIELDS: Final = frozenset({"prior", "prior_confidence"})
+"""Fields of a domain that say nothing where there is no prior; they are then neither shown nor written down."""
 
 DEFAULT_FACTORS = (1.2, 0.8)
 """Up and down: how far a value is perturbed where nothing else is asked for."""
@@ -29,8 +39,8 @@ class Domain(ABC):
     """The values that a hyperparameter may take.
 
     Attributes:
-        prior: The value presumed best, None where nothing is presumed. Sampling takes no notice of it; what it is worth is the searchers'
-            to decide.
+        prior: The value presumed best, None where nothing is presumed. Sampling takes no notice of
+            it; what it is worth is the searchers' to decide.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
     """
 
@@ -51,8 +61,9 @@ class Domain(ABC):
         Args:
             rng: Source of chance.
             size: How many values to draw.
-            random_state: Source of chance in Ray Tune's word: a generator, or the seed of a new one. With neither this nor `rng`, a new
-                generator is seeded by the operating system, so that each call draws other values; numpy's global generator is not used.
+            random_state: Source of chance in Ray Tune's word: a generator, or the seed of a new
+                one. With neither this nor `rng`, a new generator is seeded by the operating system,
+                so that each call draws other values; numpy's global generator is not used.
 
         Returns:
             One value where `size` is 1, otherwise a list of them.
@@ -62,8 +73,8 @@ class Domain(ABC):
             ValueError: If `size` is less than 1.
 
         Departures:
-            Ray Tune's first argument is a configuration, its seedless draws come from numpy's global generator, and `random_state` may be
-            a ``RandomState``.
+            Ray Tune's first argument is a configuration, its seedless draws come from numpy's
+            global generator, and `random_state` may be a ``RandomState``.
         """
         if rng is None or random_state is not None or size != 1:
             return self._sample_alone(rng, size, random_state)
@@ -78,7 +89,8 @@ class Domain(ABC):
     ) -> Any:
         if rng is not None and random_state is not None:
             raise TypeError(
-                f"rng and random_state must not be given together, got {rng!r} and {random_state!r}; leave one out"
+                f"rng and random_state must not be given together, got {rng!r} and "
+                f"{random_state!r}; leave one out"
             )
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}; leave it out for one value")
@@ -127,7 +139,8 @@ class Domain(ABC):
         Args:
             value: Where to start; clipped first.
             rng: Source of chance.
-            factor: How far to move: 1.2 goes up by 0.2 of the unit interval, 0.8 down by 0.2. None draws one of these two.
+            factor: How far to move: 1.2 goes up by 0.2 of the unit interval, 0.8 down by 0.2. None
+                draws one of these two.
         """
 
 
@@ -138,8 +151,10 @@ class Categorical(Domain):
 
     Attributes:
         categories: The objects, at least one. They are handed out themselves, not copies.
-        is_ordered: Whether neighbours in the list are similar, so that perturbing moves to one of them.
-        prior: The category presumed best, None where nothing is presumed: a category None cannot be one.
+        is_ordered: Whether neighbours in the list are similar, so that perturbing moves to one of
+            them.
+        prior: The category presumed best, None where nothing is presumed: a category None cannot be
+            one.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
@@ -161,7 +176,8 @@ class Categorical(Domain):
         object.__setattr__(self, "categories", tuple(self.categories))
         if not self.categories:
             raise ValueError(
-                "categories must hold one object at least, got none; leave the parameter out where there is no choice"
+                "categories must hold one object at least, got none; leave the parameter out where "
+                "there is no choice"
             )
         object.__setattr__(self, "prior", checked_prior(self))
 
@@ -175,8 +191,8 @@ class Categorical(Domain):
     def index(self, value: Any) -> int:
         """Return the place of the value among the categories.
 
-        What is the same object counts first, then what is equal and of the same type, then what is equal: True is not taken for 1
-        where both are categories.
+        What is the same object counts first, then what is equal and of the same type, then what is
+        equal: True is not taken for 1 where both are categories.
 
         Raises:
             ValueError: If it is none of them.
@@ -186,7 +202,8 @@ class Categorical(Domain):
                 if is_match(category, value):
                     return place
         raise ValueError(
-            f"a value must be one of {list(self.categories)!r}, got {value!r}; add it to the categories"
+            f"a value must be one of {list(self.categories)!r}, got {value!r}; add it to the "
+            "categories"
         )
 
     def _draw(self, rng: Generator) -> Any:
@@ -261,3 +278,417 @@ def _is_equal(category: Any, value: Any) -> bool:
         return bool(category == value)
     except ValueError:  # arrays, which compare element by element: only the same object counts
         return False
+
+
+MAX_NUM_INTEGERS = 2**63 - 1
+"""The most integers that numpy's generators can draw from."""
+_TAIL = 1e-12
+
+
+class _Interval(Domain):
+    """Numbers between two ends, both included, on a linear or logarithmic scale, rounded to multiples of `q` where there is one."""
+
+    __slots__ = ()
+
+    lower: float
+    upper: float
+    q: float | None
+    is_log: bool
+
+    def _draw(self, rng: Generator) -> Any:
+        """Draw a value, equally likely anywhere on the domain's scale."""
+        return self.from_unit(rng.random())
+
+    def clip(self, value: Any) -> Any:
+        """Return the nearest value of the domain."""
+        if value <= self.lower:
+            return self.lower
+        if value >= self.upper:
+            return self.upper
+        return self.cast(value)
+
+    def to_unit(self, value: Any) -> float:
+        """Return where the value, clipped, lies between 0 and 1 on the domain's scale."""
+        low, high = self._ends()
+        if low == high:  # ends that differ by less than the scale can tell
+            return 0.5
+        return clamp((self._scaled(self.clip(value)) - low) / (high - low))
+
+    def from_unit(self, unit: float) -> Any:
+        """Return the value at a place between 0 and 1 on the domain's scale."""
+        low, high = self._ends()
+        place = low + clamp(unit) * (high - low)
+        return self.clip(math.exp(place) if self.is_log else place)
+
+    def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
+        """Return a value some way up or down the scale, rounded domains by `q` at least, stopping at the ends."""
+        step = step_from(factor, rng)
+        start = self.clip(value)
+        moved = self.from_unit(self.to_unit(start) + step)
+        if self.q and step and moved == start:
+            return self.clip(start + (self.q if step > 0 else -self.q))
+        return moved
+
+    def uniform(self) -> Self:
+        """Return the same domain on a linear scale."""
+        return replace(self, is_log=False)  # type: ignore[type-var]  # (the classes below are dataclasses)
+
+    def loguniform(self) -> Self:
+        """Return the same domain on a logarithmic scale.
+
+        Raises:
+            ValueError: If `lower` is not greater than 0.
+        """
+        return replace(self, is_log=True)  # type: ignore[type-var]
+
+    def quantized(self, q: float) -> Self:
+        """Return the same domain with its values rounded to multiples of `q`.
+
+        Raises:
+            ValueError: If `q` is not greater than 0, or the ends do not fit it.
+        """
+        return replace(self, q=q)  # type: ignore[type-var]
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.is_log else value
+
+    def _ends(self) -> tuple[float, float]:
+        margin = self.q / 2 if self.q else 0
+        return self._scaled(self.lower - margin), self._scaled(self.upper + margin)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Float(_Interval):
+    """Real numbers between two ends.
+
+    Attributes:
+        lower: The least value.
+        upper: The greatest value. Without `q`, sampling practically never meets it.
+        q: Values are multiples of it; None for all real numbers. `lower` and `upper` must be
+            multiples themselves.
+        is_log: Whether the scale is logarithmic.
+        prior: The value presumed best, None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+
+    Raises:
+        TypeError: If a bound is not a number.
+        ValueError: If the bounds are not finite, leave no room between them, or do not fit `q` or
+            the scale; if the prior lies outside.
+
+    Example:
+        >>> domain = Float(0.0, 1.0, q=0.1)
+        >>> domain.clip(1.7), domain.cast(0.33), domain.contains(0.35)
+        (1.0, 0.3, False)
+        >>> Float(1e-4, 1.0, is_log=True).to_unit(0.01)
+        0.5
+    """
+
+    lower: float
+    upper: float
+    q: float | None = None
+    is_log: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
+
+    def __post_init__(self) -> None:
+        """Refuse impossible bounds."""
+        lower, upper = _number("lower", self.lower), _number("upper", self.upper)
+        if not lower < upper:
+            raise ValueError(
+                f"lower must be less than upper={upper}, got {lower}; give the number itself where "
+                "it is not to vary"
+            )
+        if not math.isfinite(upper - lower):
+            raise ValueError(
+                f"lower must be nearer to upper={upper} than the largest float, got {lower}; move "
+                "the bounds together"
+            )
+        _check_log(lower, is_log=self.is_log)
+        object.__setattr__(self, "q", self.q if self.q is None else _positive("q", self.q))
+        for name, bound in (("lower", lower), ("upper", upper)):
+            if self.q is not None and not _is_multiple(bound, self.q):
+                raise ValueError(
+                    f"{name} must be divisible by q={self.q}, got {bound}; move {name} to a "
+                    "multiple of q"
+                )
+            object.__setattr__(self, name, self.cast(bound))
+        object.__setattr__(self, "prior", checked_prior(self))
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    def contains(self, value: Any) -> bool:
+        """Return whether the value is a number between the ends, and a multiple of `q` up to rounding errors."""
+        if not _is_number(value) or not math.isfinite(value):
+            return False
+        return self.lower <= self.cast(value) <= self.upper and (
+            self.q is None or _is_multiple(float(value), self.q)
+        )
+
+    def cast(self, value: Any) -> float:
+        """Return the value as a float, rounded to a multiple of `q`."""
+        number = float(value)
+        if math.isnan(number):
+            raise ValueError(
+                "a value must be a number, got nan; leave the parameter out to have it sampled"
+            )
+        return number if self.q is None else _multiple(round(number / self.q), self.q)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Integer(_Interval):
+    """Integers between two ends, both included.
+
+    Attributes:
+        lower: The least value.
+        upper: The greatest value itself, also where the word that made the domain leaves its own
+            upper bound out.
+        q: Values are multiples of it. Ends that are not move inwards to the next multiple.
+        is_log: Whether the scale is logarithmic.
+        prior: The value presumed best, None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+
+    Raises:
+        TypeError: If a bound is not a number.
+        ValueError: If a bound is not whole, no value lies between them, or they do not fit the
+            scale; if the prior lies outside.
+
+    Example:
+        >>> Integer(1, 100, q=25)
+        Integer(lower=25, upper=100, q=25, is_log=False)
+        >>> Integer(1, 8).clip(12), Integer(1, 8).contains(2.5)
+        (8, False)
+
+    Departures:
+        Ray Tune's ``Integer(1, 8)`` leaves 8 out unless it is quantized.
+    """
+
+    lower: int
+    upper: int
+    q: int = 1
+    is_log: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
+
+    def __post_init__(self) -> None:
+        """Refuse impossible bounds."""
+        lower, upper, q = (
+            _whole("lower", self.lower),
+            _whole("upper", self.upper),
+            _whole("q", self.q),
+        )
+        _positive("q", q)
+        _check_log(lower, is_log=self.is_log)
+        first, last = -(-lower // q) * q, upper // q * q
+        if first > last:
+            raise ValueError(
+                f"there must be a multiple of q={q} from lower={lower} to {upper}, got none; move "
+                "the bounds apart"
+            )
+        if (last - first) // q >= MAX_NUM_INTEGERS:
+            raise ValueError(
+                f"lower and upper must hold fewer than 2**63 values, got {lower} and {upper}; move "
+                "them together"
+            )
+        for name, value in (("lower", first), ("upper", last), ("q", q)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "prior", checked_prior(self))
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    def _draw(self, rng: Generator) -> int:
+        """Draw a value, equally likely anywhere on the domain's scale."""
+        if self.is_log:
+            return int(self.from_unit(rng.random()))
+        return self.lower + self.q * int(
+            rng.integers((self.upper - self.lower) // self.q, endpoint=True)
+        )
+
+    def contains(self, value: Any) -> bool:
+        """Return whether the value is whole, between the ends and a multiple of `q`; 3.0 counts as 3."""
+        return _is_number(value) and bool(self.lower <= value <= self.upper and value % self.q == 0)
+
+    def cast(self, value: Any) -> int:
+        """Return the nearest multiple of `q`."""
+        if isinstance(value, int):
+            return (
+                (2 * value + self.q) // (2 * self.q) * self.q
+            )  # exact, where dividing would round large integers
+        if not math.isfinite(value):
+            raise ValueError(
+                f"a value must be a finite number, got {value}; leave the parameter out to have it "
+                "sampled"
+            )
+        return round(float(value) / self.q) * self.q
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Normal(Domain):
+    """Real numbers that are normally distributed. Few searchers can model them, and they take no prior: their mean is one.
+
+    Attributes:
+        mean: Centre of the distribution.
+        sd: Its standard deviation, greater than 0.
+        q: Values are rounded to multiples of it; None for all real numbers.
+
+    Example:
+        >>> Normal(0.0, 2.0).to_unit(0.0)
+        0.5
+    """
+
+    mean: float = 0.0
+    sd: float = 1.0
+    q: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an impossible spread."""
+        object.__setattr__(self, "mean", _number("mean", self.mean))
+        object.__setattr__(self, "sd", _positive("sd", self.sd))
+        object.__setattr__(self, "q", self.q if self.q is None else _positive("q", self.q))
+
+    def _draw(self, rng: Generator) -> float:
+        """Draw a value."""
+        return self.cast(rng.normal(self.mean, self.sd))
+
+    def contains(self, value: Any) -> bool:
+        """Return whether the value is a finite number, and a multiple of `q` up to rounding errors."""
+        return (
+            _is_number(value)
+            and math.isfinite(value)
+            and (self.q is None or _is_multiple(float(value), self.q))
+        )
+
+    def cast(self, value: Any) -> float:
+        """Return the value as a float, rounded to a multiple of `q`."""
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(
+                f"a value must be a finite number, got {number}; leave the parameter out to have "
+                "it sampled"
+            )
+        return number if self.q is None else _multiple(round(number / self.q), self.q)
+
+    def clip(self, value: Any) -> float:
+        """Return the value rounded, since there are no ends to stop at."""
+        return self.cast(value)
+
+    def to_unit(self, value: Any) -> float:
+        """Return the share of the distribution that lies below the value."""
+        return NormalDist(self.mean, self.sd).cdf(self.cast(value))
+
+    def from_unit(self, unit: float) -> float:
+        """Return the value below which that share of the distribution lies, at most seven standard deviations off."""
+        return self.cast(NormalDist(self.mean, self.sd).inv_cdf(min(max(unit, _TAIL), 1 - _TAIL)))
+
+    def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> float:
+        """Return a value some way up or down, in parts of the four standard deviations that hold 95 % of the distribution."""
+        step = step_from(factor, rng)
+        start = self.cast(value)
+        moved = self.cast(start + step * 4 * self.sd)
+        if self.q and step and moved == start:
+            return self.cast(start + (self.q if step > 0 else -self.q))
+        return moved
+
+
+def _multiple(count: int, q: float) -> float:
+    # In decimal, because 3 * 0.1 is not 0.3 in binary, and people read these numbers.
+    return float(count * Decimal(repr(q)))
+
+
+def _is_multiple(value: float, q: float) -> bool:
+    count = value / q
+    return math.isfinite(count) and math.isclose(count, round(count), rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _number(name: str, value: Any) -> float:
+    if not _is_number(value):
+        raise TypeError(f"{name} must be a number, got {value!r}; use choice for anything else")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(
+            f"{name} must be finite, got {value}; use the widest range that makes sense"
+        )
+    return number
+
+
+def _whole(name: str, value: Any) -> int:
+    number = _number(name, value)
+    if not number.is_integer():
+        raise ValueError(
+            f"{name} must be a whole number, got {value}; use a word for floats such as uniform or "
+            "quniform"
+        )
+    return int(value)
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if number <= 0:
+        raise ValueError(
+            f"{name} must be greater than 0, got {value}; give its size without a sign"
+        )
+    return number
+
+
+def _check_log(lower: float, *, is_log: bool) -> None:
+    if is_log and lower <= 0:
+        raise ValueError(
+            f"lower must be greater than 0 on a logarithmic scale, got {lower}; use a linear scale "
+            "for zero and below"
+        )
+
+
+def checked_prior(domain: Any) -> Any:
+    """Return a domain's prior in the domain's type, None where it has none.
+
+    Args:
+        domain: A domain, complete but for its prior, which may still be of another type.
+
+    Raises:
+        ValueError: If the prior lies outside the domain, or the confidence is none of `CONFIDENCES`
+            or stands alone.
+    """
+    prior, confidence = domain.prior, domain.prior_confidence
+    if confidence not in CONFIDENCES:
+        raise ValueError(
+            f"prior_confidence must be one of {CONFIDENCES}, got {confidence!r}; the default is "
+            f"{DEFAULT_CONFIDENCE!r}"
+        )
+    if prior is None:
+        if confidence != DEFAULT_CONFIDENCE:
+            raise ValueError(
+                f"prior_confidence must come with a prior, got {confidence!r} alone; add prior=, "
+                "the value presumed best"
+            )
+        return None
+    if not domain.contains(prior):
+        without = shown(domain, hidden=PRIOR_FIELDS)
+        raise ValueError(
+            f"prior must lie in {without}, got {prior!r}; widen the domain or move the prior into "
+            "it"
+        )
+    return domain.cast(prior)
+
+
+def shown(domain: Any, hidden: frozenset[str] | None = None) -> str:
+    """Return how a domain is written down for people: its class and its fields, those of a prior only where there is one.
+
+    Args:
+        domain: A dataclass with a prior.
+        hidden: Fields to leave out; None for those that say nothing.
+    """
+    if hidden is None:
+        hidden = PRIOR_FIELDS if domain.prior is None else frozenset()
+    fields = (field.name for field in dataclasses.fields(domain) if field.name not in hidden)
+    return f"{type(domain).__qualname__}({', '.join(f'{name}={getattr(domain, name)!r}' for name in fields)})"

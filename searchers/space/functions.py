@@ -1,7 +1,8 @@
-"""The words a search space is written in: functions that return domains, grid axes, computed and conditional parameters.
+"""Functions that declare a search space: domains, grids, computed and conditional parameters.
 
-Where a word takes a ``prior``, that is the value presumed best, and ``prior_confidence``, ``"low"``, ``"medium"`` or ``"high"``, how sure
-that is. Searchers that know priors look there first; all others, random search among them, take no notice.
+A ``prior`` is the value that the user expects to be best, and ``prior_confidence`` (``"low"``,
+``"medium"`` or ``"high"``) how sure the user is. Searchers that support priors try it first; all
+others, random search among them, ignore it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from .conditions import Branching, OnlyIf, holds_words, is_word
-from .domains import Categorical
-from .numeric import Float, Integer, Normal
-from .priors import DEFAULT_CONFIDENCE
+from .domains import DEFAULT_CONFIDENCE, Categorical, Float, Integer, Normal
 from .sample_from import SampleFrom
 from .tree import GRID_KEY, leaves
 
@@ -127,7 +126,8 @@ def lograndint(
     """Return integers from `lower`, which must be positive, to ``upper - 1``, all orders of magnitude equally likely.
 
     Departures:
-        Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off decimals: small ones come up more often.
+        Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off
+            decimals: small ones come up more often.
 
     Example:
         >>> lograndint(1, 1000).contains(1000)
@@ -187,11 +187,14 @@ def choice(
     """Return one of the given objects, all equally likely; an object may itself be a sub-space, a dictionary with words for instance.
 
     Args:
-        categories: The objects, of any type. Those that hold search-space words, at any depth, are drawn from once they are chosen: the
-            configuration has the parameters of that one alone. A grid cannot be one of them.
+        categories: The objects, of any type. Those that hold search-space words, at any depth, are
+            drawn from once they are chosen: the configuration has the parameters of that one alone.
+            A grid cannot be one of them.
         *others: Not accepted; only there to say that a list is wanted.
-        ordered: Whether neighbours in the list are similar, so that population based training moves between them.
-        prior: The object presumed best; a sub-space by its number in the list. None where nothing is presumed.
+        ordered: Whether neighbours in the list are similar, so that population based training moves
+            between them.
+        prior: The object presumed best; a sub-space by its number in the list. None where nothing
+            is presumed.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
 
     Returns:
@@ -216,19 +219,19 @@ def choice(
 def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
     """Return an entry of a dictionary that is only there under conditions; where they do not hold, the configuration lacks its key.
 
-    Parameters are looked for by name: beside the entry first, then one level further out, and so on to the root, where their full names
-    count, such as ``"model/depth"``. One that is not there itself fulfils no condition. A choice between sub-spaces is asked for the
-    number of its option.
+    Parameters are looked for by name: beside the entry first, then one level further out, and so on
+    to the root, where their full names count, such as ``"model/depth"``. One that is not there
+    itself fulfils no condition. A choice between sub-spaces is asked for the number of its option.
 
     Args:
-        conditions: For each parameter asked for, by name: a value, a list of values, or a function of the value that returns whether the
-            condition holds. All of them have to hold.
+        conditions: For each parameter asked for, by name: a value, a list of values, or a function
+            of the value that returns whether the condition holds. All of them have to hold.
         node: What stands there then: a word, a dictionary with words or a constant, but no grid.
 
     Raises:
         TypeError: If the conditions are not a dictionary with names.
-        ValueError: If there is none, or a grid under them. With the space, if a parameter is unknown or cannot have the value, or if
-            conditions depend on each other in a circle.
+        ValueError: If there is none, or a grid under them. With the space, if a parameter is
+            unknown or cannot have the value, or if conditions depend on each other in a circle.
 
     Example:
         >>> from searchers.space import SearchSpace
@@ -260,9 +263,11 @@ def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
 def sample_from(function: Callable[..., Any]) -> SampleFrom:
     """Return what a function computes, from the values of other parameters if it takes an argument.
 
-    The function is called in each trial's turn with the configuration so far (see `ConfigView`), and put off while it reads what is
-    not yet known. It may return search-space words, from which is then sampled. Chance of its own is not covered by the experiment's
-    seed. Searchers that build a model of the space refuse such parameters, and search what is conditional with `only_if` instead.
+    The function is called in each trial's turn with the configuration so far (see `ConfigView`),
+    and put off while it reads what is not yet known. It may return search-space words, from which
+    is then sampled. Chance of its own is not covered by the experiment's seed. Searchers that build
+    a model of the space refuse such parameters, and search what is conditional with `only_if`
+    instead.
 
     Args:
         function: ``function()`` or ``function(config)``.
@@ -291,7 +296,8 @@ def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
     if any(is_word(leaf) for _, leaf in leaves(listed)):
         raise ValueError(
             f"{word} must be given plain values, got search-space words inside {listed!r}; "
-            "use sample_from(lambda config: ...), which may return a word depending on other parameters, or only_if"
+            "use sample_from(lambda config: ...), which may return a word depending on other "
+            "parameters, or only_if"
         )
     return listed
 
@@ -300,7 +306,8 @@ def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
     if others:
         listed = ", ".join(map(repr, (first, *others)))
         raise TypeError(
-            f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: {word}([{listed}])"
+            f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: "
+            f"{word}([{listed}])"
         )
 
 
@@ -312,7 +319,8 @@ def _listed(word: str, values: Any) -> list[Any]:
     listed = [_as_python(value) for value in values]
     if not listed:
         raise ValueError(
-            f"{word} must be given one value at least, got none; leave the parameter out where there is no choice"
+            f"{word} must be given one value at least, got none; leave the parameter out where "
+            "there is no choice"
         )
     return listed
 
@@ -325,6 +333,7 @@ def _as_python(value: Any) -> Any:
 def _exclusive(lower: int, upper: int, *, is_log: bool = False, **prior: Any) -> Integer:
     if not lower < upper:
         raise ValueError(
-            f"lower must be less than upper={upper}, which is left out, got {lower}; move upper up by one to include it"
+            f"lower must be less than upper={upper}, which is left out, got {lower}; move upper up "
+            "by one to include it"
         )
     return Integer(lower, upper - 1, is_log=is_log, **prior)

@@ -1,13 +1,15 @@
-"""The parameters of a search space as all searchers see them: a flat list of domains, each with the conditions under which it exists."""
+"""Parameters of a search space with their conditions, and the number of configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final, final
 
 from .conditions import Branching, OnlyIf, Predicate, is_word
-from .domains import Categorical, Domain
+from .domains import Categorical, Domain, Float, Integer
 from .sample_from import SampleFrom
 from .tree import DELIMITER, GRID_KEY, Path, flat_name, is_grid, is_same_constant
 
@@ -59,13 +61,16 @@ class Parameter:
     """A searched parameter.
 
     Attributes:
-        name: Its name, unique in the space: the steps to it, joined by slashes. Inside a choice between sub-spaces the number of the option
-            is a step, as in ``"opt/0/momentum"``.
+        name: Its name, unique in the space: the steps to it, joined by slashes. Inside a choice
+            between sub-spaces the number of the option is a step, as in ``"opt/0/momentum"``.
         path: Where its value stands in a configuration, as in ``("opt", "momentum")``.
-        domain: Its values. Those of a choice between sub-spaces are the numbers of its options, those of a grid axis what stands on it.
-        conditions: What has to hold for it to exist; all of it. Empty for what is in every configuration.
+        domain: Its values. Those of a choice between sub-spaces are the numbers of its options,
+            those of a grid axis what stands on it.
+        conditions: What has to hold for it to exist; all of it. Empty for what is in every
+            configuration.
         is_grid: Whether it is a grid axis, which only a searcher that crosses grids may choose for.
-        steps: The steps to it from the top of the space, numbers of options included: `SearchSpace.assignments` and `resolve` go by them.
+        steps: The steps to it from the top of the space, numbers of options included:
+            `SearchSpace.assignments` and `resolve` go by them.
     """
 
     name: str
@@ -87,7 +92,8 @@ class Parameter:
         """
         if not self.domain.contains(value):
             raise ValueError(
-                f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out"
+                f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or "
+                "leave the parameter out"
             )
         return self.domain.cast(value)
 
@@ -118,7 +124,8 @@ class Inventory:
         conditions: What has to hold for each entry that `OnlyIf` guards, by its steps.
 
     Raises:
-        ValueError: If two entries share a name, a condition is impossible or in a circle, or `OnlyIf` stands in a list.
+        ValueError: If two entries share a name, a condition is impossible or in a circle, or
+            `OnlyIf` stands in a list.
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
@@ -209,7 +216,8 @@ def _places(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> I
         for index, child in enumerate(node):
             if isinstance(child, OnlyIf):
                 raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
-                    f"only_if must stand at a name in a dictionary, got one in the list {flat_name(path)!r}; use choice there"
+                    "only_if must stand at a name in a dictionary, got one in the list "
+                    f"{flat_name(path)!r}; use choice there"
                 )
             yield from _places(child, (*path, index), (*steps, index), guards)
     else:
@@ -225,7 +233,8 @@ def _check_names(places: Iterable[_Place]) -> None:
             other = seen.setdefault(flat_name(steps), steps)
             if other != steps:
                 raise ValueError(
-                    f"parameter names must be unique, got {flat_name(steps)!r} both as {other!r} and as {steps!r}; rename one"
+                    f"parameter names must be unique, got {flat_name(steps)!r} both as {other!r} "
+                    f"and as {steps!r}; rename one"
                 )
 
 
@@ -248,11 +257,13 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
     if name is None:
         listed = ", ".join(map(repr, [*known][:_NUM_SHOWN])) or "none"
         raise ValueError(
-            f"only_if at {place!r} must ask for parameters that are searched, got {given!r}; there are {listed}"
+            f"only_if at {place!r} must ask for parameters that are searched, got {given!r}; there "
+            f"are {listed}"
         )
     if isinstance(known[name], SampleFrom):
         raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
-            f"only_if at {place!r} must ask for parameters that are drawn, got {given!r}, which is computed; ask for its source"
+            f"only_if at {place!r} must ask for parameters that are drawn, got {given!r}, which is "
+            "computed; ask for its source"
         )
     number_of = _look_up(known[name])
     value = number_of(asked)
@@ -261,7 +272,8 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
     if isinstance(asked, list | tuple | range) and asked:
         if strangers := [each for each in asked if number_of(each) is _UNKNOWN]:
             raise ValueError(
-                f"only_if at {place!r} must ask for values that {name!r} can have, got {strangers!r}; correct or leave them out"
+                f"only_if at {place!r} must ask for values that {name!r} can have, got "
+                f"{strangers!r}; correct or leave them out"
             )
         return Condition(name, tuple(map(number_of, asked)))
     if callable(asked):
@@ -292,7 +304,8 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
     """
     done: set[str] = set()
     for first in every:
-        # A stack in place of recursion: a chain of conditions may be long. What is under way is on it with its parents as yet unseen.
+        # A stack in place of recursion: a chain of conditions may be long. What is under way is on
+        # it with its parents as yet unseen.
         under_way: list[tuple[str, Iterator[str]]] = (
             [(first, _parents(every[first]))] if first not in done else []
         )
@@ -308,10 +321,168 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
             if parent in trail:
                 circle = " -> ".join(map(repr, [*trail[trail.index(parent) :], parent]))
                 raise ValueError(
-                    f"conditions must not go in a circle, got {circle}; let one of them be there in any case"
+                    f"conditions must not go in a circle, got {circle}; let one of them be there "
+                    "in any case"
                 )
             under_way.append((parent, _parents(every[parent])))
 
 
 def _parents(parameter: Parameter) -> Iterator[str]:
     return iter(dict.fromkeys(condition.name for condition in parameter.conditions))
+
+
+MAX_TRIED: Final = 100_000
+"""The most values of a parameter that are tried on a condition that is a function."""
+MAX_CASES: Final = 5_000
+"""How many outcomes of parameters on which others depend are gone through before it is given up to count."""
+MAX_DEPTH: Final = 100
+"""How many conditions may depend on each other one after the other for it to be counted."""
+_OTHER: Final = object()
+"""A value that no condition names."""
+
+_Dead = frozenset[str]
+"""The names of the parameters that do not exist if a parameter has a value."""
+_Outcomes = Mapping[_Dead, int]
+"""What the values of a parameter mean for others, and how many of its values mean that."""
+
+
+def num_values(domain: Domain) -> int | None:
+    """Return how many values a domain has, None where they have no end or it does not tell.
+
+    Example:
+        >>> num_values(Float(0, 1, q=0.25)), num_values(Integer(1, 8)), num_values(Float(0, 1))
+        (5, 8, None)
+    """
+    match domain:
+        case Categorical(categories):
+            return len(categories)
+        case Integer(lower, upper, q):
+            return (upper - lower) // q + 1
+        case Float(lower, upper, q) if q is not None:
+            return round((upper - lower) / q) + 1
+        case _:
+            return None
+
+
+def num_assignments(parameters: Sequence[Parameter]) -> int | None:
+    """Return in how many ways the parameters of a space can have values, None where that has no end or cannot be told.
+
+    Args:
+        parameters: Each after those that its existence depends on.
+    """
+    if any(num_values(parameter.domain) is None for parameter in parameters):
+        return None
+    asking: dict[str, list[tuple[str, Condition]]] = {
+        parameter.name: [] for parameter in parameters
+    }
+    for parameter in parameters:
+        for condition in parameter.conditions:
+            asking[condition.name].append((parameter.name, condition))
+    outcomes = {
+        parameter.name: _outcomes(parameter.domain, asking[parameter.name])
+        for parameter in parameters
+    }
+    finite = {name: found for name, found in outcomes.items() if found is not None}
+    if len(finite) < len(outcomes):
+        return None
+    try:
+        return _Counting(finite).of(parameters, 0)
+    except _TooManyCases:
+        return None
+
+
+class _TooManyCases(Exception):
+    """Conditions are so entangled that going through all cases would take too long."""
+
+
+@final
+class _Counting:
+    """Multiplies what is independent, and sums over the outcomes of what is not.
+
+    Once a parameter is decided, what depended on it may fall apart into independent parts, and
+    mostly does.
+    """
+
+    def __init__(self, outcomes: Mapping[str, _Outcomes]) -> None:
+        self._outcomes = outcomes
+        self._num_cases = 0
+
+    def of(self, undecided: Sequence[Parameter], depth: int) -> int:
+        """Return in how many ways the undecided parameters can have values."""
+        return prod(self._of_connected(part, depth) for part in _independent_parts(undecided))
+
+    def _of_connected(self, part: Sequence[Parameter], depth: int) -> int:
+        first, *rest = part
+        outcomes = self._outcomes[first.name]
+        if not rest:
+            return sum(outcomes.values())
+        self._num_cases += len(outcomes)
+        if self._num_cases > MAX_CASES or depth == MAX_DEPTH:
+            raise _TooManyCases
+        return sum(
+            weight * self.of(_survivors(rest, dead), depth + 1) for dead, weight in outcomes.items()
+        )
+
+
+def _survivors(parameters: Iterable[Parameter], dead: _Dead) -> list[Parameter]:
+    gone = set(dead)
+    alive = []
+    for parameter in parameters:
+        if parameter.name in gone or any(
+            condition.name in gone for condition in parameter.conditions
+        ):
+            gone.add(parameter.name)
+        else:
+            alive.append(parameter)
+    return alive
+
+
+def _independent_parts(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
+    names = {parameter.name for parameter in parameters}
+    home = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while home[name] != name:
+            home[name] = name = home[home[name]]
+        return name
+
+    for parameter in parameters:
+        for condition in parameter.conditions:
+            if condition.name in names:
+                home[root(parameter.name)] = root(condition.name)
+    parts: dict[str, list[Parameter]] = {}
+    for parameter in parameters:
+        parts.setdefault(root(parameter.name), []).append(parameter)
+    return list(parts.values())
+
+
+def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outcomes | None:
+    """Return the outcomes of a parameter for those who ask for it, None where its values have no end or are too many to try."""
+    size = num_values(domain)
+    tried = None if size is None else _to_try(domain, size, [condition for _, condition in asking])
+    if tried is None:
+        return None
+    outcomes: Counter[_Dead] = Counter()
+    for value, weight in tried:
+        outcomes[
+            frozenset(
+                name for name, condition in asking if value is _OTHER or not condition.holds(value)
+            )
+        ] += weight
+    return outcomes
+
+
+def _to_try(domain: Domain, size: int, asked: Sequence[Condition]) -> list[tuple[Any, int]] | None:
+    """Return values that stand for all, each with how many it stands for; None where there are too many."""
+    if isinstance(domain, Categorical):
+        return [(category, 1) for category in domain.categories]
+    if all(condition.predicate is None for condition in asked):
+        named = list(
+            dict.fromkeys(value for condition in asked for value in condition.values or ())
+        )
+        return [(value, 1) for value in named] + (
+            [(_OTHER, size - len(named))] if size > len(named) else []
+        )
+    if size > MAX_TRIED or not isinstance(domain, Float | Integer):
+        return None
+    return [(domain.cast(domain.lower + number * (domain.q or 1)), 1) for number in range(size)]

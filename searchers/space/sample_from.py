@@ -1,4 +1,4 @@
-"""Parameters computed from others: `SampleFrom`, what its function sees, and the order in which values become known."""
+"""Parameters computed from others: `SampleFrom`, and the order in which they are evaluated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class SampleFrom:
     """A parameter that a function computes.
 
     Attributes:
-        function: Called with nothing, or with the configuration so far (`ConfigView`) if it takes an argument.
+        function: Called with nothing, or with the configuration so far (`ConfigView`) if it takes
+            an argument.
     """
 
     function: Callable[..., Any]
@@ -35,7 +36,8 @@ class SampleFrom:
         """Refuse what cannot be called."""
         if not callable(self.function):
             raise TypeError(
-                f"sample_from must be given a function, got {self.function!r}; give a constant as it is"
+                f"sample_from must be given a function, got {self.function!r}; give a constant as "
+                "it is"
             )
         object.__setattr__(self, "_takes_config", _takes_argument(self.function))
 
@@ -59,8 +61,9 @@ class _NotYetKnown(Exception):
 class ConfigView(Mapping[str, Any]):
     """A configuration in which some values are not yet known, as the function of a `SampleFrom` sees it.
 
-    Values are read as items or attributes, ``config["lr"]`` or ``config.lr``; older code's ``spec.config.lr`` works too. Asking for a
-    value not yet known puts the function off until it is; going through all entries shows the known ones.
+    Values are read as items or attributes, ``config["lr"]`` or ``config.lr``; older code's
+    ``spec.config.lr`` works too. Asking for a value not yet known puts the function off until it
+    is; going through all entries shows the known ones.
 
     Example:
         >>> config = ConfigView({"model": {"depth": 3}})
@@ -133,7 +136,8 @@ def sample(domain: Domain, rng: Generator | None) -> Any:
     """
     if rng is None:
         raise ValueError(
-            f"rng must be a numpy generator to sample from {domain!r}, got None; see numpy.random.default_rng"
+            f"rng must be a numpy generator to sample from {domain!r}, got None; see "
+            "numpy.random.default_rng"
         )
     return domain.sample(rng)
 
@@ -143,8 +147,8 @@ def resolve_dependents(
 ) -> dict[str, Any]:
     """Return the configuration with the values of functions put in, each once what it reads is known.
 
-    A function may return domains or further `SampleFrom` objects, bare or nested, which are then sampled or called in turn: that is
-    how one parameter decides what another may be.
+    A function may return domains or further `SampleFrom` objects, bare or nested, which are then
+    sampled or called in turn: that is how one parameter decides what another may be.
 
     Args:
         config: The configuration, with a `SampleFrom` at each path of `pending`.
@@ -152,7 +156,8 @@ def resolve_dependents(
         rng: Source of chance for returned domains, None where there are none.
 
     Raises:
-        ValueError: If functions read each other's values in a circle, or are not done after `MAX_PASSES` passes.
+        ValueError: If functions read each other's values in a circle, or are not done after
+            `MAX_PASSES` passes.
     """
     for _ in range(MAX_PASSES):
         waiting: dict[Path, SampleFrom] = {}
@@ -171,7 +176,8 @@ def resolve_dependents(
         pending = waiting
     names = ", ".join(repr(flat_name(path)) for path in waiting)
     raise ValueError(
-        f"sample_from must not wait for itself, got functions in a circle at {names}; let one of them read no other"
+        f"sample_from must not wait for itself, got functions in a circle at {names}; let one of "
+        "them read no other"
     )
 
 
@@ -188,11 +194,13 @@ def _call(
     found = dict(leaves(value))
     if any(is_grid(leaf) for leaf in found.values()):
         raise ValueError(
-            f"sample_from must not return a grid, got one at {flat_name(path)!r}; declare the grid in the space itself"
+            f"sample_from must not return a grid, got one at {flat_name(path)!r}; declare the grid "
+            "in the space itself"
         )
     if any(isinstance(leaf, Conditional) for leaf in found.values()):
         raise ValueError(
-            f"sample_from must return no conditional space, got one at {flat_name(path)!r}; let the function itself choose"
+            f"sample_from must return no conditional space, got one at {flat_name(path)!r}; let "
+            "the function itself choose"
         )
     sampled = {
         inner: sample(leaf, rng) for inner, leaf in found.items() if isinstance(leaf, Domain)

@@ -1,18 +1,16 @@
-"""A search space taken apart: its parameters, and the ways from their values to configurations and back."""
+"""Parsed search space: its parameters, and conversions between their values and configurations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from .cardinality import num_assignments
 from .conditions import holds_words, is_word
-from .config_builder import arranged, known_constants
-from .config_parser import fitted
+from .configurations import arranged, fitted, known_constants
 from .domains import Categorical, Domain
 from .functions import plain_values
-from .parameters import Inventory, Parameter
+from .parameters import Inventory, Parameter, num_assignments
 from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import (
     DELIMITER,
@@ -21,6 +19,7 @@ from .tree import (
     Path,
     assign,
     copied,
+    every_leaf,
     flat_name,
     is_grid,
     leaves,
@@ -38,19 +37,22 @@ if TYPE_CHECKING:
 class SearchSpace:
     """A space taken apart once, so that each configuration costs only its searched parameters.
 
-    There are two ways to search one. `parameters` shows any space, conditional or not, as a list, and `values_of` and `config_of` lead from
-    configurations to values by name and back. `domains`, `assignments` and `resolve` go by paths, and know no conditions: they are for
-    searchers that search flat spaces only, and for those which do not care what it is that they draw.
+    There are two ways to search one. `parameters` shows any space, conditional or not, as a list,
+    and `values_of` and `config_of` lead from configurations to values by name and back. `domains`,
+    `assignments` and `resolve` go by paths, and know no conditions: they are for searchers that
+    search flat spaces only, and for those which do not care what it is that they draw.
 
     Attributes:
         space: The space as declared.
         is_conditional: Whether some parameters exist in some configurations only.
         grid_axes: The values of each grid axis, by path.
-        dependents: Its `SampleFrom` leaves, by path; in a conditional space by the steps to them, numbers of options included.
+        dependents: Its `SampleFrom` leaves, by path; in a conditional space by the steps to them,
+            numbers of options included.
 
     Raises:
         TypeError: If the space is not a dictionary.
-        ValueError: If a grid axis has no values, a word hides inside another, or a condition is unknown, impossible or in a circle.
+        ValueError: If a grid axis has no values, a word hides inside another, or a condition is
+            unknown, impossible or in a circle.
 
     Example:
         >>> from searchers.space import choice, grid_search, loguniform, uniform
@@ -94,7 +96,8 @@ class SearchSpace:
         """The domains of a flat space, by path.
 
         Raises:
-            ValueError: If the space is conditional. A searcher that asks for them can search flat spaces only.
+            ValueError: If the space is conditional. A searcher that asks for them can search flat
+                spaces only.
         """
         self._require_flat()
         return self._domains
@@ -118,7 +121,8 @@ class SearchSpace:
         """Return the parameters that exist beside some values, those that have a value included, in the order of `parameters`.
 
         Args:
-            values: Values by name. Without that of a parameter, no other exists whose condition asks for it.
+            values: Values by name. Without that of a parameter, no other exists whose condition
+                asks for it.
         """
         return tuple(parameter for parameter in self.parameters if parameter.is_active(values))
 
@@ -128,11 +132,13 @@ class SearchSpace:
         Where several options of a choice fit with nothing missing, the first is taken.
 
         Args:
-            config: A configuration, nested or with names such as ``"a/b"``. Constants may be repeated in it.
+            config: A configuration, nested or with names such as ``"a/b"``. Constants may be
+                repeated in it.
 
         Raises:
-            ValueError: If it has an unknown name, a value outside its domain, another value for a constant, or what cannot be there beside
-                the rest; or if it fits no option of a choice or, being incomplete, several.
+            ValueError: If it has an unknown name, a value outside its domain, another value for a
+                constant, or what cannot be there beside the rest; or if it fits no option of a
+                choice or, being incomplete, several.
         """
         found = self.assignments(config)
         steps = self._inventory.steps
@@ -150,12 +156,14 @@ class SearchSpace:
             rng: Source of chance; None will do where nothing is drawn.
 
         Raises:
-            ValueError: If a name is unknown, a value lies outside its domain or does not exist beside the others, or a grid axis has none.
+            ValueError: If a name is unknown, a value lies outside its domain or does not exist
+                beside the others, or a grid axis has none.
         """
         steps = self._inventory.steps
         if strangers := sorted(name for name in values if name not in steps):
             raise ValueError(
-                f"values must be those of parameters, got {strangers[0]!r}; there are {', '.join(map(repr, steps)) or 'none'}"
+                f"values must be those of parameters, got {strangers[0]!r}; there are "
+                f"{', '.join(map(repr, steps)) or 'none'}"
             )
         return self.resolve(
             {
@@ -169,13 +177,16 @@ class SearchSpace:
         """Return the values that a configuration, perhaps a partial one, gives for searched parameters.
 
         Args:
-            point: A configuration, nested or with names such as ``"a/b"``. Constants may be repeated in it.
+            point: A configuration, nested or with names such as ``"a/b"``. Constants may be
+                repeated in it.
 
         Returns:
-            Values by path; in a conditional space by the steps to the parameters, the numbers of options included.
+            Values by path; in a conditional space by the steps to the parameters, the numbers of
+            options included.
 
         Raises:
-            ValueError: If it has an unknown name, a value outside its domain or another value for a constant; see `values_of`.
+            ValueError: If it has an unknown name, a value outside its domain or another value for a
+                constant; see `values_of`.
         """
         if self.is_conditional:
             return fitted(self.space, self._inventory, point)
@@ -191,14 +202,16 @@ class SearchSpace:
             rng: Source of chance; None will do where every domain is assigned.
 
         Raises:
-            ValueError: If a grid axis has no value, a value is given for what does not exist, or functions wait for each other in a circle.
+            ValueError: If a grid axis has no value, a value is given for what does not exist, or
+                functions wait for each other in a circle.
         """
         if self.is_conditional:
             return arranged(self.space, self._inventory, assignments, rng)
         for path in self.grid_axes:
             if path not in assignments:
                 raise ValueError(
-                    f"grid axis {flat_name(path)!r} must be assigned, got no value; choose one of its values"
+                    f"grid axis {flat_name(path)!r} must be assigned, got no value; choose one of "
+                    "its values"
                 )
         sampled = {
             path: sample(domain, rng)
@@ -217,7 +230,8 @@ class SearchSpace:
         """Return what `assignments` does for the entries that the space has; nothing where these do not fit, for a searcher need not mind.
 
         Args:
-            config: A configuration, perhaps of a searcher of the user's own or with entries of its own.
+            config: A configuration, perhaps of a searcher of the user's own or with entries of its
+                own.
         """
         known = {
             key: value
@@ -233,7 +247,8 @@ class SearchSpace:
         """Return a suggestion with the constants of the space; of a choice, with those of the option that it has chosen.
 
         Args:
-            suggestion: A configuration that may lack constants. It need not fit the space; then the constants outside choices count.
+            suggestion: A configuration that may lack constants. It need not fit the space; then the
+                constants outside choices count.
         """
         if not self.is_conditional:
             return merge(self._constants, suggestion)
@@ -248,8 +263,9 @@ class SearchSpace:
     def num_configurations(self) -> int | None:
         """Return how many configurations there are, those of a grid axis included; None where that has no end or cannot be told.
 
-        It cannot be told of computed parameters, of functions as conditions on more than a hundred thousand values, nor of conditions that
-        are entangled beyond what can be gone through. Options of a choice count separately, also where their configurations are equal.
+        It cannot be told of computed parameters, of functions as conditions on more than a hundred
+        thousand values, nor of conditions that are entangled beyond what can be gone through.
+        Options of a choice count separately, also where their configurations are equal.
 
         Example:
             >>> from searchers.space import choice, randint
@@ -270,7 +286,8 @@ class SearchSpace:
         if self.is_conditional:
             found = next(parameter.name for parameter in self.parameters if parameter.conditions)
             raise ValueError(
-                f"a space must be flat for this searcher, got the conditional parameter {found!r}; leave search_alg out for random "
+                f"a space must be flat for this searcher, got the conditional parameter {found!r}; "
+                "leave search_alg out for random "
                 "search, or take a searcher that knows conditions, such as OptunaSearch"
             )
 
@@ -284,7 +301,8 @@ class SearchSpace:
             return value
         if not known.contains(value):
             raise ValueError(
-                f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or leave the parameter out"
+                f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or "
+                "leave the parameter out"
             )
         return known.cast(value)
 
@@ -295,7 +313,8 @@ def _check_names(paths: Iterable[Path]) -> None:
         name = flat_name(path)
         if name in seen:
             raise ValueError(
-                f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as {path!r}; rename one"
+                f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as "
+                f"{path!r}; rename one"
             )
         seen[name] = path
 
@@ -315,3 +334,72 @@ def constants(space: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(node, dict) and not is_grid(node) and (inner := constants(node)):
             kept[key] = inner
     return kept
+
+
+_MODULES: Final = (
+    "hyperopt.pyll",
+    "optuna.distributions",
+    "ConfigSpace",
+    "nevergrad.parametrization",
+    "ray.tune.search.sample",
+)
+"""Where the classes of other libraries' words are defined, or begin to be."""
+
+
+def foreign_library(value: Any) -> str | None:
+    """Return the library whose search-space word a value is, None for all else.
+
+    Example:
+        >>> foreign_library(3.0)
+    """
+    module = type(value).__module__
+    found = next(
+        (known for known in _MODULES if module == known or module.startswith(f"{known}.")), None
+    )
+    return None if found is None else found.partition(".")[0]
+
+
+def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = None) -> None:
+    """Refuse a space with words of other libraries.
+
+    Args:
+        space: The space.
+        place: Where it was given, for the message.
+        accepts: A library whose words are known to the searcher.
+
+    Raises:
+        ValueError: If there is one; names it, and what to write instead.
+    """
+    for path, leaf in every_leaf(dict(space)):
+        library = foreign_library(leaf)
+        if library not in (None, accepts):
+            raise ValueError(
+                f"{place} must hold constants and search-space words, got {flat_name(path)!r} in "
+                f"the words of {library}; write "
+                "tune.uniform(lower, upper), tune.loguniform(lower, upper), tune.randint(lower, "
+                "upper), tune.choice([...]) and the like"
+            )
+
+
+def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> None:
+    """Refuse what a searcher cannot take as a space of its own.
+
+    Args:
+        space: What was given, None for nothing.
+        kind: The searcher.
+        accepts: A library whose words are known to it.
+
+    Raises:
+        TypeError: If it is no dictionary.
+        ValueError: If it is written in the words of another library.
+    """
+    if space is None:
+        return
+    library = foreign_library(space)
+    if not isinstance(space, Mapping):
+        given = f"a space of {library}" if library else repr(space)
+        raise TypeError(
+            f'space must be a dictionary for {kind}, got {given}; write {kind}(space={{"x": '
+            "tune.uniform(0, 1)}, ...)"
+        )
+    check_words(space, f"space of {kind}", accepts=accepts)

@@ -1,6 +1,7 @@
-"""Configurations and search spaces as trees of dictionaries, lists and tuples, and the paths to their leaves.
+"""Search spaces and configurations as trees of dictionaries and lists; paths to their leaves.
 
-A leaf is anything else, an object of the user's as well as a domain. ``{"grid_search": [...]}`` is a leaf too.
+A leaf is anything else, a user's object as well as a domain. ``{"grid_search": [...]}`` is a leaf
+too.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def assign(node: Any, values: Mapping[Path, Any]) -> Any:
 def copied(node: Any) -> Any:
     """Return the tree with new containers and the same leaves, so that what one trial does to its configuration stays with it.
 
-    Only plain dictionaries, lists and tuples are copied: an object of a class derived from them is the user's own.
+    Only plain dictionaries, lists and tuples are copied: an object of a class derived from them is
+    the user's own.
 
     Example:
         >>> space = {"model": {"layers": [8]}}
@@ -161,7 +163,8 @@ def match(
         path: Where in the space `node` stands.
 
     Raises:
-        ValueError: If the configuration has an entry that the space has not, or another value for a constant.
+        ValueError: If the configuration has an entry that the space has not, or another value for a
+            constant.
     """
     if is_searched(node):
         yield path, given
@@ -180,7 +183,8 @@ def match(
             yield from match(child, value, is_searched, (*path, index))
     elif not is_same_constant(node, given):
         raise ValueError(
-            f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant"
+            f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the "
+            "space to change a constant"
         )
 
 
@@ -193,7 +197,8 @@ def _match_entry(
         key = int(key) if key.isdigit() and int(key) in node else key
     if key not in node:
         raise ValueError(
-            f"{flat_name((*path, key))!r} must be a name in the space, which has {list(node)!r} there; correct the name or leave it out"
+            f"{flat_name((*path, key))!r} must be a name in the space, which has {list(node)!r} "
+            "there; correct the name or leave it out"
         )
     yield from match(node[key], value, is_searched, (*path, key))
 

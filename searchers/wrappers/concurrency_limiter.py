@@ -1,13 +1,11 @@
-"""A limit on how many suggestions may be open at a time."""
+"""ConcurrencyLimiter: limit how many suggestions are unfinished at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, final
 
-from searchers.searcher import Searcher, tell_end
-
-from .wrapper import SearcherWrapper
+from searchers.searcher import Searcher, SearcherWrapper, tell_end
 
 
 @final
@@ -17,8 +15,8 @@ class ConcurrencyLimiter(SearcherWrapper):
     Args:
         searcher: The searcher, which gives metric, mode and space.
         max_concurrent: How many suggestions may be unfinished at a time, at least 1.
-        batch: Whether to wait until all open suggestions are finished, then tell the searcher of them in the order they were made, and
-            only then ask for more.
+        batch: Whether to wait until all open suggestions are finished, then tell the searcher of
+            them in the order they were made, and only then ask for more.
 
     Raises:
         TypeError: If `searcher` is no searcher.
@@ -36,7 +34,8 @@ class ConcurrencyLimiter(SearcherWrapper):
         {'epochs': 5}
 
     Departures:
-        In Ray Tune a batch is told in the order in which its trials end, which makes the search depend on their speed.
+        In Ray Tune a batch is told in the order in which its trials end, which makes the search
+        depend on their speed.
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
@@ -45,8 +44,8 @@ class ConcurrencyLimiter(SearcherWrapper):
         self.max_concurrent = max_concurrent
         self.batch = batch
         searcher.set_max_concurrency(max_concurrent)
-        # Open suggestions in the order they were made; in a batch each keeps how it ended until the others have, too:
-        # an empty dictionary if it was discarded.
+        # Open suggestions in the order they were made; in a batch each keeps how it ended until the
+        # others have, too: an empty dictionary if it was discarded.
         self._open: dict[str, dict[str, Any] | None] = {}
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
@@ -126,5 +125,6 @@ class ConcurrencyLimiter(SearcherWrapper):
 def _check_limit(max_concurrent: int) -> None:
     if max_concurrent < 1:
         raise ValueError(
-            f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the searcher itself"
+            f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the "
+            "searcher itself"
         )

@@ -1,4 +1,4 @@
-"""What becomes of configurations that a searcher proposes again."""
+"""DuplicateGuard: skip, replace or reuse configurations that a searcher proposes again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, final
 
-from searchers.searcher import Searcher, tell_end
+from searchers.searcher import Searcher, SearcherWrapper, tell_end
 from searchers.space import SearchSpace
-from searchers.space.config_codec import key_of
+from searchers.space.configurations import key_of
 from searchers.space.domains import Categorical
 
 from .repeater import Repeater
-from .wrapper import SearcherWrapper
 
 Duplicates = Literal["repeat", "skip", "reuse"]
 """Whether a configuration that was proposed before is run again, left out, or answered with what is known."""
@@ -24,17 +23,19 @@ POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 class DuplicateGuard(SearcherWrapper):
     """Watches over a searcher's suggestions for configurations that it has proposed before.
 
-    Two configurations are the same if all their entries are: floats exactly, 1 and 1.0 apart, nested entries in any order, objects by
-    identity or equality. What a failed trial ran counts as well.
+    Two configurations are the same if all their entries are: floats exactly, 1 and 1.0 apart,
+    nested entries in any order, objects by identity or equality. What a failed trial ran counts as
+    well.
 
-    Where one is proposed again, ``"repeat"`` lets it run. ``"skip"`` tells the searcher that the suggestion came to nothing and asks for
-    another. ``"reuse"`` tells it what the earlier trial reported, every result and the end, as if the configuration had been run
-    again, and asks for another; where the earlier trial is still running, the searcher hears its results for both as they come. What
-    is left out this way does not count towards ``num_samples``.
+    Where one is proposed again, ``"repeat"`` lets it run. ``"skip"`` tells the searcher that the
+    suggestion came to nothing and asks for another. ``"reuse"`` tells it what the earlier trial
+    reported, every result and the end, as if the configuration had been run again, and asks for
+    another; where the earlier trial is still running, the searcher hears its results for both as
+    they come. What is left out this way does not count towards ``num_samples``.
 
-    After `max_tries` duplicates in a row the next one is let through, unless every configuration of a finite space has been proposed:
-    then the search has finished. A searcher that proposes the best it knows until it hears of something better (`BayesOptSearch`) needs
-    ``"reuse"``.
+    After `max_tries` duplicates in a row the next one is let through, unless every configuration of
+    a finite space has been proposed: then the search has finished. A searcher that proposes the
+    best it knows until it hears of something better (`BayesOptSearch`) needs ``"reuse"``.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
@@ -43,7 +44,8 @@ class DuplicateGuard(SearcherWrapper):
 
     Raises:
         TypeError: If `searcher` is no searcher.
-        ValueError: If `duplicates` or `max_tries` is none of the accepted values, or the searcher repeats configurations on purpose.
+        ValueError: If `duplicates` or `max_tries` is none of the accepted values, or the searcher
+            repeats configurations on purpose.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -55,8 +57,8 @@ class DuplicateGuard(SearcherWrapper):
         [{'depth': 3}, {'depth': 2}, 'FINISHED']
 
     Departures:
-        Ray Tune has no such policy, but for an argument of its BayesOptSearch. `"reuse"` keeps every number that trials report, as long
-        as the experiment lasts.
+        Ray Tune has no such policy, but for an argument of its BayesOptSearch. `"reuse"` keeps
+        every number that trials report, as long as the experiment lasts.
     """
 
     def __init__(
@@ -69,17 +71,20 @@ class DuplicateGuard(SearcherWrapper):
             )
         if isinstance(max_tries, bool) or not isinstance(max_tries, int) or max_tries < 1:
             raise ValueError(
-                f"max_tries must be a whole number of at least 1, got {max_tries!r}; use 'repeat' to turn none down"
+                f"max_tries must be a whole number of at least 1, got {max_tries!r}; use 'repeat' "
+                "to turn none down"
             )
         if duplicates != "repeat" and any(
             isinstance(each, Repeater) and not each.set_index for each in _chain(searcher)
         ):
             raise ValueError(
-                f"duplicates must be 'repeat' around a Repeater without set_index, got {duplicates!r}; "
+                "duplicates must be 'repeat' around a Repeater without set_index, got "
+                f"{duplicates!r}; "
                 "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
             )
         self.duplicates = duplicates
-        # A guard within another one is asked under that one's names, among which its own must not be.
+        # A guard within another one is asked under that one's names, among which its own must not
+        # be.
         self._mark = "+" * sum(isinstance(each, DuplicateGuard) for each in _chain(self))
         self.max_tries = max_tries
         self._space: Mapping[str, Any] = {}
@@ -207,11 +212,13 @@ class DuplicateGuard(SearcherWrapper):
         """Continue where `state_dict` was called.
 
         Raises:
-            ValueError: If configurations held objects that are found nowhere in the space, so that they cannot be compared any more.
+            ValueError: If configurations held objects that are found nowhere in the space, so that
+                they cannot be compared any more.
         """
         if state["num_objects"]:
             raise ValueError(
-                f"objects in configurations must stand in the space, got {state['num_objects']} others; use choice for them"
+                f"objects in configurations must stand in the space, got {state['num_objects']} "
+                "others; use choice for them"
             )
         self._num_suggested = state["num_suggested"]
         self._is_exhausted = state["is_exhausted"]

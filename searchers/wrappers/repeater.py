@@ -1,4 +1,4 @@
-"""Each configuration several times, so that the search is not misled by luck."""
+"""Repeater: run each configuration several times and report the mean."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
-from searchers.searcher import Searcher, tell_end
-from searchers.space.config_codec import recalled, record
+from searchers.searcher import Searcher, SearcherWrapper, tell_end
+from searchers.space.configurations import recalled, record
 from searchers.space.tree import copied
-
-from .wrapper import SearcherWrapper
 
 TRIAL_INDEX: Final = "__trial_index__"
 """The entry of a configuration that tells which of its repeats a trial is, from 0."""
@@ -21,21 +19,24 @@ TRIAL_INDEX: Final = "__trial_index__"
 class Repeater(SearcherWrapper):
     """Runs each configuration of a searcher several times and tells it the mean of what came out.
 
-    ``num_samples`` counts trials, repeats included. The searcher hears nothing before all repeats of a configuration are over, and then
-    one end: every number of their last results as its mean, NaN and missing values left out. Repeats that failed do not count, and the
-    configuration has failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all were: a value from
-    the middle of the training is none of the final ones. A limit on how many trials run at once may stand on either side: within, a
-    `ConcurrencyLimiter` counts configurations, around this it counts trials.
+    ``num_samples`` counts trials, repeats included. The searcher hears nothing before all repeats
+    of a configuration are over, and then one end: every number of their last results as its mean,
+    NaN and missing values left out. Repeats that failed do not count, and the configuration has
+    failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all
+    were: a value from the middle of the training is none of the final ones. A limit on how many
+    trials run at once may stand on either side: within, a `ConcurrencyLimiter` counts
+    configurations, around this it counts trials.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
         repeat: How often each configuration is run, at least 1.
-        set_index: Whether each trial finds in its configuration, as ``config["__trial_index__"]``, which repeat it is (0 to
-            ``repeat - 1``), e.g. for a seed of its own.
+        set_index: Whether each trial finds in its configuration, as ``config["__trial_index__"]``,
+            which repeat it is (0 to ``repeat - 1``), e.g. for a seed of its own.
 
     Raises:
         TypeError: If `searcher` is no searcher.
-        ValueError: If `repeat` is less than 1; with the number of samples, if that is no multiple of it.
+        ValueError: If `repeat` is less than 1; with the number of samples, if that is no multiple
+            of it.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -47,16 +48,18 @@ class Repeater(SearcherWrapper):
         ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})
 
     Departures:
-        Ray Tune leaves out what is left where ``num_samples`` is no multiple of `repeat`; here that is refused. It takes the values of
-        repeats that a scheduler has stopped for final ones. Better than beside a scheduler that stops trials early, repeats are used
-        without one: which repeat is stopped is luck, too.
+        Ray Tune leaves out what is left where ``num_samples`` is no multiple of `repeat`; here that
+        is refused. It takes the values of repeats that a scheduler has stopped for final ones.
+        Better than beside a scheduler that stops trials early, repeats are used without one: which
+        repeat is stopped is luck, too.
     """
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
             raise ValueError(
-                f"repeat must be a whole number of at least 1, got {repeat!r}; with 1 each configuration is run once"
+                f"repeat must be a whole number of at least 1, got {repeat!r}; with 1 each "
+                "configuration is run once"
             )
         self.repeat = repeat
         self.set_index = set_index
@@ -145,7 +148,8 @@ class Repeater(SearcherWrapper):
         """Continue where `state_dict` was called.
 
         Raises:
-            ValueError: If a configuration that is to be repeated holds an object that is found nowhere in the space.
+            ValueError: If a configuration that is to be repeated holds an object that is found
+                nowhere in the space.
         """
         self._groups = {
             name: _Group(recalled(self._space, config), list(endings))
@@ -182,7 +186,8 @@ class Repeater(SearcherWrapper):
         if left:
             nearest = (num_groups + 1) * self.repeat
             raise ValueError(
-                f"num_samples must be a multiple of repeat={self.repeat}, got {num_samples}; make it {nearest}, say"
+                f"num_samples must be a multiple of repeat={self.repeat}, got {num_samples}; make "
+                f"it {nearest}, say"
             )
         return num_groups
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from searchers.models.bohb_search import num_good_of
+from searchers.models.bohb_search import MIN_BANDWIDTH, Density, num_good_of
 from searchers.models.encoding import Encoding
-from searchers.models.kernel_density import MIN_BANDWIDTH, Density
 from searchers.space import choice, randint, uniform
 
 SPACE = Encoding({"x": uniform(0, 1), "kind": choice(["a", "b", "c"]), "n": randint(0, 5)}, "me")

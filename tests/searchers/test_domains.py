@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.space.domains import Categorical
-from searchers.space.numeric import Float, Integer, Normal
+from searchers.space.domains import Categorical, Float, Integer, Normal
 
 finite = st.floats(-1e6, 1e6)
 positive = st.floats(1e-6, 1e6)

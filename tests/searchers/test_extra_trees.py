@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from searchers.models.extra_trees import MAX_DEPTH, grow
+from searchers.models.tree_search import MAX_DEPTH, grow
 
 
 def forest_on(rows, targets, categories=None, num_trees=5, seed=0, **arguments):

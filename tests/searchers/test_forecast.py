@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from searchers.models.extrapolation import MIN_TRIALS, forecast
-from searchers.models.observations import Observations
+from searchers.models.observations import MIN_TRIALS, Observations, forecast
 
 
 def observed(curves, *, failed=()):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchers import BOHBSearch, CQRSearch, TreeSearch
+from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
-from searchers.models.kernel_density import Density
 from searchers.models.prior_band import Belief, PriorBand
 from searchers.space import (
     Categorical,

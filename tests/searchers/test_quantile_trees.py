@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from searchers.models.cqr_search import _widening
-from searchers.models.quantile_trees import boost
+from searchers.models.cqr_search import _widening, boost
 
 LEVELS = np.array([1, 2, 3, 4, 5]) / 6
 

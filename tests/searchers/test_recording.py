@@ -14,7 +14,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
-from searchers.space.config_codec import key_of, recalled, record
+from searchers.space.configurations import key_of, recalled, record
 
 
 class Shape(NamedTuple):

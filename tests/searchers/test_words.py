@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from searchers.space.conditions import Branching
-from searchers.space.domains import Categorical
+from searchers.space.domains import Categorical, Float, Integer, Normal
 from searchers.space.functions import (
     choice,
     grid_search,
@@ -23,7 +23,6 @@ from searchers.space.functions import (
     sample_from,
     uniform,
 )
-from searchers.space.numeric import Float, Integer, Normal
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import schedulers
 import searchers
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
-from searchers.space.priors import PRIOR_FIELDS
+from searchers.space.domains import PRIOR_FIELDS
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 

@@ -17,9 +17,8 @@ import schedulers  # by their names: only the scheduler and the searcher that ar
 import searchers
 from schedulers.scheduler import Scheduler
 from searchers.models.model_search import ModelSearch, num_first_points
-from searchers.searcher import Searcher
+from searchers.searcher import Searcher, SearcherWrapper
 from searchers.space import Normal, SearchSpace
-from searchers.wrappers.wrapper import SearcherWrapper
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.stoppers import MaximumIterationStopper
 from tuner.execution.trainable import can_be_saved

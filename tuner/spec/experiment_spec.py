@@ -13,10 +13,9 @@ from typing import Any, Final
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
-from searchers.searcher import Searcher, tell_properties
+from searchers.searcher import Searcher, SearcherWrapper, tell_properties
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
-from searchers.space.foreign_spaces import check_words
-from searchers.wrappers.wrapper import SearcherWrapper
+from searchers.space.search_space import check_words
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers

@@ -1,5 +1,4 @@
-"""Optuna's samplers as a searcher.
+"""Optuna's samplers as a searcher: the searcher, its study, samplers and translation of spaces.
 
-Here are the searcher, the study that a sampler sees, and the translation of search spaces and results. Optuna is imported only in this
-package, and only when the searcher is used.
+Optuna is only imported in this package, and only when the searcher is used.
 """

@@ -1,4 +1,4 @@
-"""Optuna's samplers, made to draw all chance from a seed and the number of the suggestion."""
+"""Optuna's samplers, seeded by the searcher's seed and the number of the suggestion."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _EXHAUSTIVE = ("GridSampler", "BruteForceSampler")
 class SamplerSource:
     """Gives a sampler for each suggestion.
 
-    Optuna's own samplers know nothing but the study, their arguments and their generators of random numbers. Each suggestion is made by a
-    fresh copy of what was given, whose generators are seeded by the number of the suggestion; so a restored search goes on as if never
-    interrupted, and what one suggestion draws does not shift the next. A sampler from elsewhere may remember anything: there is one copy
-    of it for the whole search, and it draws as it likes.
+    Optuna's own samplers know nothing but the study, their arguments and their generators of random
+    numbers. Each suggestion is made by a fresh copy of what was given, whose generators are seeded
+    by the number of the suggestion; so a restored search goes on as if never interrupted, and what
+    one suggestion draws does not shift the next. A sampler from elsewhere may remember anything:
+    there is one copy of it for the whole search, and it draws as it likes.
 
     Args:
         given: The user's sampler, which is left as it is; None for TPE.
@@ -41,7 +42,8 @@ class SamplerSource:
     def is_portable(self) -> bool:
         """Whether all that the sampler has come to know can be put down as JSON, in the study.
 
-        CMA-ES keeps a pickle there, which must not be read back from a file that anybody may have written.
+        CMA-ES keeps a pickle there, which must not be read back from a file that anybody may have
+        written.
         """
         return self._given is None or (
             is_built_in(self._given) and not _contains(self._given, "CmaEsSampler")
@@ -108,7 +110,8 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
     """Refuse a sampler that cannot do what is asked of it whatever the space is.
 
     Raises:
-        ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of which a part is fixed.
+        ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of
+            which a part is fixed.
         TypeError: If it is no sampler.
     """
     if sampler is None:
@@ -119,15 +122,18 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
         )
     if is_constrained and _contains(sampler, "CmaEsSampler"):
         raise ValueError(
-            "constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler"
+            "constraints must be None with CmaEsSampler, which cannot respect them; take "
+            "TPESampler or GPSampler"
         )
     inner = [
         name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name
     ]
     if inner and is_built_in(sampler):
-        # Optuna counts the configurations that cannot come as not yet run, and repeats others for them.
+        # Optuna counts the configurations that cannot come as not yet run, and repeats others for
+        # them.
         raise ValueError(
-            f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take what is fixed out of the space"
+            f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take "
+            "what is fixed out of the space"
         )
 
 

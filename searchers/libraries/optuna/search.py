@@ -1,27 +1,41 @@
-"""Optuna's samplers as a searcher.
-
-Optuna is imported in the files `optuna_*` of this package, nowhere else, and only once it is used.
-"""
+"""OptunaSearch: the searcher that asks Optuna's samplers."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_rewards
-from searchers.seeding import chosen_seed, fresh_seed, seed_of
+from searchers.seeding import chosen_seed, fresh_seed, generator, seed_of
 from searchers.space import is_word, leaves, merge
-from searchers.space.foreign_spaces import check_own_space
+from searchers.space.search_space import check_own_space
 
-from .objective import Constraints, check_constraints, names_of, objective_of
 from .samplers import SamplerSource, check_sampler
-from .session import Declaration, OpenedStudy, check_study
-from .space import DeclaredSpace, Define, DefinedSpace, OptunaSpace, with_nested_names
+from .space import (
+    Constraints,
+    DeclaredSpace,
+    Define,
+    DefinedSpace,
+    Objective,
+    OptunaSpace,
+    check_constraints,
+    names_of,
+    objective_of,
+    with_nested_names,
+)
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
-    from optuna.trial import TrialState
+    from optuna.trial import (
+        FrozenTrial,  # an extra: at run time imported where it is used
+        TrialState,
+    )
+
+    from .study import Mirror, StudyView
 
 
 TIME_ATTR = "training_iteration"
@@ -31,51 +45,62 @@ TIME_ATTR = "training_iteration"
 class OptunaSearch(Searcher):
     """Searches with any of Optuna's samplers, for one metric or several, with constraints if you like.
 
-    The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early are told as PRUNED with their
-    intermediate values, so that the sampler does not take their last value for a final one. A paused trial, which may yet go on, is shown
-    as PRUNED at its rung until it reports again: Optuna has no state for it, and takes what it was told for final, so it is the searcher's
-    own study that shows the trial otherwise than it is.
+    The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early
+    are told as PRUNED with their intermediate values, so that the sampler does not take their last
+    value for a final one. A paused trial, which may yet go on, is shown as PRUNED at its rung until
+    it reports again: Optuna has no state for it, and takes what it was told for final, so it is the
+    searcher's own study that shows the trial otherwise than it is.
 
-    Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers leave such trials out, and would propose
-    again and again what fails. So to the sampler these trials, and those with infinite values, are shown as COMPLETE with the worst value
-    seen so far of each metric and constraint; to TPE with one metric as PRUNED without a value, which it ranks behind all others. As long
-    as there is no value at all, they are FAIL to it as well.
+    Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers
+    leave such trials out, and would propose again and again what fails. So to the sampler these
+    trials, and those with infinite values, are shown as COMPLETE with the worst value seen so far
+    of each metric and constraint; to TPE with one metric as PRUNED without a value, which it ranks
+    behind all others. As long as there is no value at all, they are FAIL to it as well.
 
-    With a `storage` the study is written through to it, result by result, for ``optuna-dashboard`` and for later searches: states, values,
-    intermediate values, parameters, constraints, and the user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there,
-    since what is PRUNED in a storage can never go on. A study that exists is continued: its finished trials are learnt from, and what waits
-    in it is run first. What others write to it meanwhile is not looked at, so that a restored search finds again what it had found.
+    With a `storage` the study is written through to it, result by result, for ``optuna-dashboard``
+    and for later searches: states, values, intermediate values, parameters, constraints, and the
+    user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there, since what is
+    PRUNED in a storage can never go on. A study that exists is continued: its finished trials are
+    learnt from, and what waits in it is run first. What others write to it meanwhile is not looked
+    at, so that a restored search finds again what it had found.
 
-    With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate values then, so that stopped trials tell
-    nothing, and paused ones stay RUNNING until they are over.
+    With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate
+    values then, so that stopped trials tell nothing, and paused ones stay RUNNING until they are
+    over.
 
-    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where they cannot be told the trial is FAIL,
-    and counts as failed unless it was stopped early.
+    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where
+    they cannot be told the trial is FAIL, and counts as failed unless it was stopped early.
 
-    Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its number, see `SamplerSource`; a
-    ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters that a sampler cannot model (categories in CMA-ES, say) are drawn by
-    its independent sampler; where it raises in the midst of a search, that suggestion is drawn at random, with a warning. The extra
-    ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install "tuner-hpo[optuna,torch]"``.
+    Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its
+    number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters
+    that a sampler cannot model (categories in CMA-ES, say) are drawn by its independent sampler;
+    where it raises in the midst of a search, that suggestion is drawn at random, with a warning.
+    The extra ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install
+    "tuner-hpo[optuna,torch]"``.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words or Optuna distributions, or
-            a function of an Optuna trial that returns constants or None. Names such as ``"a/b"`` become nested dictionaries.
-        metric: Name of the metric, flattened, or a list of several; None to take ``TuneConfig(metric=...)``, which is to be left out
-            where there are several.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with one for each; None to take
-            ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses parameters left out.
-        sampler: An Optuna sampler, with or without a seed of its own; it is copied. None for TPE, or the sampler of `study`.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
+            words or Optuna distributions, or a function of an Optuna trial that returns constants
+            or None. Names such as ``"a/b"`` become nested dictionaries.
+        metric: Name of the metric, flattened, or a list of several; None to take
+            ``TuneConfig(metric=...)``, which is to be left out where there are several.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with
+            one for each; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses
+            parameters left out.
+        sampler: An Optuna sampler, with or without a seed of its own; it is copied. None for TPE,
+            or the sampler of `study`.
         study_name: Name of the study in the storage; None for a new name.
         storage: An Optuna storage or its URL; None to keep the study in memory.
         seed: Seed of the default sampler; None to take the experiment's.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of each. The points then have to be
-            complete and are not run again.
-        constraints: A function of a trial's last result, flattened, that returns a sequence of numbers, or a list of names of metrics.
-            Each is satisfied where it is 0 or less.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
+            each. The points then have to be complete and are not run again.
+        constraints: A function of a trial's last result, flattened, that returns a sequence of
+            numbers, or a list of names of metrics. Each is satisfied where it is 0 or less.
         study: A study to continue, in place of its name and storage.
-        failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like the worst one seen so far, as told
-            above; ``"ignore"`` has the sampler learn nothing from them.
+        failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like
+            the worst one seen so far, as told above; ``"ignore"`` has the sampler learn nothing
+            from them.
 
     Raises:
         ImportError: If Optuna is not installed.
@@ -91,11 +116,13 @@ class OptunaSearch(Searcher):
         {'lr': 0.01, 'epochs': 5}
 
     Reference:
-        Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization Framework. KDD 2019, arXiv 1907.10902.
+        Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization
+            Framework. KDD 2019, arXiv 1907.10902.
 
     Departures:
-        Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that were stopped early as COMPLETE, forgets
-        `q` on logarithmic scales, and has no constraints. Paused trials are RUNNING there, and a sampler knows nothing of them.
+        Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that
+        were stopped early as COMPLETE, forgets `q` on logarithmic scales, and has no constraints.
+        Paused trials are RUNNING there, and a sampler knows nothing of them.
     """
 
     # A URL may hold a password, and nothing is to be connected to because a file says so.
@@ -129,9 +156,11 @@ class OptunaSearch(Searcher):
         check_rewards(points, rewards)
         if study is not None and (storage is not None or study_name is not None):
             raise ValueError(
-                f"study must be given without study_name={study_name!r} and storage, got both; it has them already"
+                f"study must be given without study_name={study_name!r} and storage, got both; it "
+                "has them already"
             )
-        # Several metrics are the searcher's own business: what the engine calls the metric is a single one.
+        # Several metrics are the searcher's own business: what the engine calls the metric is a
+        # single one.
         self._metrics, self._modes = names_of(metric), names_of(mode)
         self.metric = self._metrics[0] if len(self._metrics) == 1 else None
         self.mode = self._modes[0] if len(self._modes) == 1 else None
@@ -168,7 +197,8 @@ class OptunaSearch(Searcher):
             spec: A dictionary with search-space words.
 
         Raises:
-            ValueError: If Optuna cannot search a parameter, or its distributions cannot say all of it.
+            ValueError: If Optuna cannot search a parameter, or its distributions cannot say all of
+                it.
         """
         return DeclaredSpace(spec).as_distributions()
 
@@ -179,23 +209,26 @@ class OptunaSearch(Searcher):
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
-            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
+                searcher has one.
             config: The space, or what stays constant beside the searcher's own space.
-            **spec: ``seed``, for the default sampler; ``experiment``, which tells experiments in one study apart.
+            **spec: ``seed``, for the default sampler; ``experiment``, which tells experiments in
+                one study apart.
 
         Returns:
             False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
-            ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to evaluate does not fit, or the sampler
-                cannot search the space.
+            ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to
+                evaluate does not fit, or the sampler cannot search the space.
         """
         given = self._given_space
         if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
             return False
         if len(self._metrics) > 1 and (metric or mode):
             raise ValueError(
-                f"metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got {metric!r} and {mode!r}; "
+                "metric and mode must be left out of TuneConfig where OptunaSearch has several "
+                f"metrics, got {metric!r} and {mode!r}; "
                 "a scheduler can have a metric of its own"
             )
         if not super().set_search_properties(metric, mode, config, **spec):
@@ -315,19 +348,24 @@ class OptunaSearch(Searcher):
     ) -> None:
         """Add a configuration that was run elsewhere to the study; metric, mode and space have to be known already.
 
-        It is a part of `state_dict`, but is not written to a storage. An experiment that is restored without a state, as with samplers
-        for which `keeps_state` is False, has to be given it again. Constraints are not known of it.
+        It is a part of `state_dict`, but is not written to a storage. An experiment that is
+        restored without a state, as with samplers for which `keeps_state` is False, has to be given
+        it again. Constraints are not known of it.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
-            value: The metric's value, in its own direction; a list of all metrics' where there are several.
+            value: The metric's value, in its own direction; a list of all metrics' where there are
+                several.
             error: Whether the run failed, so that the trial is FAIL.
-            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. What samplers make of it follows from its
-                intermediate values; without these it is one of the worst.
-            intermediate_values: What it reported on the way, from the first training iteration on; not used with several metrics.
+            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. What
+                samplers make of it follows from its intermediate values; without these it is one of
+                the worst.
+            intermediate_values: What it reported on the way, from the first training iteration on;
+                not used with several metrics.
 
         Raises:
-            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+            ValueError: If the configuration does not fit the space or is not complete, or a value
+                is no number.
         """
         from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
 
@@ -366,14 +404,16 @@ class OptunaSearch(Searcher):
         """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already.
 
         Raises:
-            ValueError: If there is a state although the sampler has none that can be put down; it must be somebody else's.
+            ValueError: If there is a state although the sampler has none that can be put down; it
+                must be somebody else's.
         """
         if not state:
             return
         if not self.keeps_state:
             # CMA-ES would unpickle what it finds in a study.
             raise ValueError(
-                f"state must be empty with this sampler, got {sorted(state)}; live through the search again"
+                f"state must be empty with this sampler, got {sorted(state)}; live through the "
+                "search again"
             )
         self._known.source.seed = state["seed"]
         self._known.experiment = state["experiment"]
@@ -392,7 +432,8 @@ class OptunaSearch(Searcher):
             self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._declared is None:
             raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or call set_search_properties"
+                "metric, mode and space must be known before the first suggestion; give them, or "
+                "call set_search_properties"
             )
         return self._declared
 
@@ -404,8 +445,7 @@ class OptunaSearch(Searcher):
         return self._opened
 
     def _opened_study(self) -> OpenedStudy:
-        from .mirror import Mirror  # noqa: PLC0415  (imports Optuna)
-        from .study import StudyView  # noqa: PLC0415  (imports Optuna)
+        from .study import Mirror, StudyView  # noqa: PLC0415  (imports Optuna)
 
         name = self._study_name or f"tuner-{self._known.experiment}"
         modes = self._known.objective.modes
@@ -451,3 +491,152 @@ def _require_optuna() -> None:
         raise ImportError(
             'OptunaSearch needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"'
         ) from error
+
+
+@dataclass(slots=True)
+class Declaration:
+    """What a search needs to know before it begins.
+
+    Attributes:
+        objective: What is optimised.
+        space: What is searched.
+        constants: What stays the same beside it.
+        source: Gives the samplers.
+        experiment: Tells experiments in one study apart.
+        points: Configurations to begin with, as Optuna knows them.
+        counts_failures: Whether failed trials count like the worst ones, or tell nothing.
+    """
+
+    objective: Objective
+    space: OptunaSpace
+    constants: Mapping[str, Any]
+    source: SamplerSource
+    experiment: str
+    points: tuple[dict[str, Any], ...]
+    counts_failures: bool = True
+
+    def ask(self, view: StudyView, number: int) -> tuple[int, dict[str, Any]]:
+        """Return the number of a new trial and its configuration, drawn at random if the sampler raises.
+
+        Raises:
+            Exception: Whatever a space function of the user's raises.
+        """
+        from .study import quiet, random_sampler  # noqa: PLC0415  (imports Optuna)
+
+        view.sampler = self.source.at(number)
+        # Optuna's samplers take no notice of what is FAIL, and propose it again and again.
+        counting = view.counting_failures(
+            as_pruned=self.source.ranks_pruned and self.objective.is_single
+        )
+        with quiet(), counting if self.counts_failures else nullcontext():
+            try:
+                return self.space.ask(view)
+            except Exception as error:  # noqa: BLE001  (a sampler may raise anything)
+                view.give_up_newest()
+                view.sampler = random_sampler(
+                    int(generator(self.source.seed, number).integers(2**32))
+                )
+                asked = self.space.ask(view)
+                said = f"the sampler raised {type(error).__name__}: {error}; this suggestion is drawn at random"
+        warnings.warn(said, RuntimeWarning, stacklevel=3)
+        return asked
+
+    def try_out(self) -> None:
+        """Let the sampler complete the points to begin with and make a suggestion, all of which is thrown away.
+
+        Raises:
+            ValueError: If it cannot, or a value lies outside of its parameter's range.
+            TypeError: If a space function returns something else than constants.
+        """
+        from .study import StudyView, check_grid, quiet  # noqa: PLC0415  (imports Optuna)
+
+        view = StudyView("tried out", self.objective.modes)
+        view.sampler = copy.deepcopy(self.source.at(0))
+        try:
+            with quiet(), warnings.catch_warnings():
+                warnings.simplefilter(
+                    "error", UserWarning
+                )  # a value out of the range of its parameter
+                for point in self.points:
+                    view.enqueue_trial(point)
+                    self.space.ask(view)
+                number, _ = self.space.ask(view)
+                check_grid(view.standing(number))
+        except (TypeError, ImportError):
+            raise
+        except Exception as error:
+            kind, num_metrics = type(view.sampler).__name__, len(self.objective.metrics)
+            raise ValueError(
+                f"sampler must be able to search the space for {num_metrics} metrics, {kind} "
+                f"cannot: {error}; take another sampler or space"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStudy:
+    """The study that the sampler sees, and the one in the user's storage, if any."""
+
+    view: StudyView
+    mirror: Mirror | None
+
+    def fill(self, declared: Declaration, rewards: Sequence[Any]) -> int:
+        """Put in what is known and what is to be run before anything is suggested; return how many trials there were."""
+        from .study import (  # noqa: PLC0415  (imports Optuna)
+            QUEUED,
+            copies,
+            ended,
+            quiet,
+        )
+
+        known: list[dict[str, Any]] = []
+        with quiet():
+            if self.mirror is not None:
+                beginning = self.mirror.begin()
+                earlier = self.mirror.earlier(beginning)
+                self.view.add_trials(copies(earlier))
+                self.view.set_attributes(beginning.attributes)
+                for number, params in beginning.queued:
+                    self.view.enqueue_trial(dict(params), user_attrs={QUEUED: number})
+                known = [trial.params for trial in earlier]
+            for point, reward in zip(declared.points, rewards, strict=False):
+                if point not in known:
+                    self.view.add_trial(
+                        ended(
+                            point,
+                            declared.space.distributions(point),
+                            declared.objective.rewards(reward),
+                        )
+                    )
+            for point in () if rewards else declared.points:
+                if point not in known:
+                    self.view.enqueue_trial(point)
+        return len(known)
+
+    def others_than(self, number: int) -> list[FrozenTrial]:
+        """Return all trials but one."""
+        return [trial for trial in self.view.get_trials(deepcopy=False) if trial.number != number]
+
+    def write_all(self) -> None:
+        """Bring the user's storage to where this experiment stands, which it may not have heard of in the last session."""
+        for number in self.view.numbers_of_ours() if self.mirror else ():
+            self.write(number)
+
+    def write(self, number: int) -> None:
+        """Bring the user's storage to where a trial stands."""
+        if self.mirror is not None:
+            self.mirror.write(self.view.standing(number), self.view.attributes)
+
+
+def check_study(study: Any) -> None:
+    """Refuse what is no study.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    from optuna import Study  # noqa: PLC0415  (an extra)
+
+    if not isinstance(study, Study | None):
+        raise TypeError(
+            f"study must be an optuna.Study, got {study!r}; load it first, or give its study_name "
+            "and storage"
+        )

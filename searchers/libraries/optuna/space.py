@@ -1,11 +1,15 @@
-"""Search spaces as Optuna sees them: declared with our words or its distributions, or defined by a function of a trial."""
+"""Search spaces, objectives and constraints, translated for Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, final
 
+from searchers.searcher import MODES
 from searchers.space import (
     Categorical,
     Conditional,
@@ -25,11 +29,12 @@ from searchers.space import (
     merge,
     nest,
 )
-from searchers.space.foreign_spaces import foreign_library
+from searchers.space.search_space import foreign_library
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
     from optuna.distributions import BaseDistribution
+
 
 Define = Callable[["optuna.Trial"], Mapping[str, Any] | None]
 """A space as a function: it asks the trial for parameters and returns constants, if any."""
@@ -42,7 +47,8 @@ class _Parameter:
     Attributes:
         distribution: Optuna's domain.
         domain: Ours, None where the user gave Optuna's.
-        is_indexed: Whether Optuna sees numbers in place of categories, because it cannot store these or tell them apart.
+        is_indexed: Whether Optuna sees numbers in place of categories, because it cannot store
+            these or tell them apart.
     """
 
     distribution: BaseDistribution
@@ -61,7 +67,8 @@ class _Parameter:
             return value
         if not self.domain.contains(value):
             raise ValueError(
-                f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out"
+                f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave "
+                "the parameter out"
             )
         return (
             self.domain.index(value)
@@ -74,8 +81,9 @@ class _Parameter:
 class DeclaredSpace:
     """A space given as a dictionary.
 
-    In a conditional space Optuna is asked for one parameter after the other, each only where it exists beside the values that it has
-    given already, as if a function of a trial had defined the space.
+    In a conditional space Optuna is asked for one parameter after the other, each only where it
+    exists beside the values that it has given already, as if a function of a trial had defined the
+    space.
 
     Raises:
         ValueError: If Optuna cannot search a parameter.
@@ -107,12 +115,14 @@ class DeclaredSpace:
         """
         if self._conditional is not None:
             raise ValueError(
-                "convert_search_space must have a space without conditions; give the space itself, as param_space"
+                "convert_search_space must have a space without conditions; give the space itself, "
+                "as param_space"
             )
         for name, parameter in self._parameters.items():
             if parameter.is_indexed:
                 raise ValueError(
-                    f"convert_search_space must have categories that Optuna can store, got {parameter.domain!r} for {name!r}; "
+                    "convert_search_space must have categories that Optuna can store, got "
+                    f"{parameter.domain!r} for {name!r}; "
                     "give the space itself, as param_space"
                 )
         return {name: parameter.distribution for name, parameter in self._parameters.items()}
@@ -148,7 +158,8 @@ class DeclaredSpace:
             names = {parameter.name for parameter in self._conditional.active(values)}
         if missing := sorted(names - params.keys()):
             raise ValueError(
-                f"points with evaluated_rewards must be complete, got none of {missing}; add their values"
+                f"points with evaluated_rewards must be complete, got none of {missing}; add their "
+                "values"
             )
         return {
             name: parameter.distribution
@@ -181,7 +192,8 @@ class DefinedSpace:
         constants = self._define(trial)
         if constants is not None and not isinstance(constants, Mapping):
             raise TypeError(
-                f"a space function must return a dictionary of constants or None, got {constants!r}; ask the trial for the rest"
+                "a space function must return a dictionary of constants or None, got "
+                f"{constants!r}; ask the trial for the rest"
             )
         return trial.number, _with_constants(trial.params, constants or {})
 
@@ -218,7 +230,8 @@ def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> 
     taken = sorted(params.keys() & {flat_name(path) for path, _ in leaves(dict(constants))})
     if taken:
         raise ValueError(
-            f"a space function must not return constants for what it asks the trial for, got {taken}; ask for it or return it"
+            "a space function must not return constants for what it asks the trial for, got "
+            f"{taken}; ask for it or return it"
         )
     config = nest(params)
     for name, value in constants.items():
@@ -273,7 +286,8 @@ def _suggested(trial: optuna.Trial, name: str, distribution: BaseDistribution) -
             return trial.suggest_categorical(name, choices)
         case _:
             raise TypeError(
-                f"{name!r} must have a distribution of floats, integers or categories, got {distribution!r}"
+                f"{name!r} must have a distribution of floats, integers or categories, got "
+                f"{distribution!r}"
             )
 
 
@@ -310,7 +324,8 @@ def _parameter(name: str, leaf: Any) -> _Parameter:
 
 def _unsearchable(name: str, word: str, remedy: str) -> ValueError:
     return ValueError(
-        f"{name!r} must be a range of floats or integers or a choice for OptunaSearch, got {word}; {remedy}"
+        f"{name!r} must be a range of floats or integers or a choice for OptunaSearch, got {word}; "
+        f"{remedy}"
     )
 
 
@@ -321,3 +336,173 @@ def _is_storable(categories: tuple[Any, ...]) -> bool:
         for category in categories
     )
     return are_plain and len(set(categories)) == len(categories)
+
+
+Constraints = Callable[[Mapping[str, Any]], Sequence[float]] | Sequence[str]
+"""A function of a flattened result that returns numbers, or names of metrics: each is satisfied at 0 or below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One or several metrics with their directions, and the constraints beside them.
+
+    Attributes:
+        metrics: Their flattened names.
+        modes: ``"min"`` or ``"max"`` for each of them: the direction in which it is optimised.
+        constraints: See `Constraints`; None for none.
+    """
+
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
+    constraints: Constraints | None = None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one metric, whose intermediate values can be reported."""
+        return len(self.metrics) == 1
+
+    def value(self, result: Mapping[str, Any]) -> float | None:
+        """Return the one metric's value, which may be NaN; None where there is no number."""
+        return as_float(result.get(self.metrics[0]))
+
+    def values(self, result: Mapping[str, Any]) -> list[float] | None:
+        """Return the metrics' values in their order; None where one is missing, NaN or no number."""
+        values = [as_float(result.get(metric)) for metric in self.metrics]
+        numbers = [value for value in values if value is not None and not math.isnan(value)]
+        return numbers if len(numbers) == len(values) else None
+
+    def is_bad(self, result: Mapping[str, Any]) -> bool:
+        """Return whether one of the metrics is there and NaN, infinite or no number."""
+        reported = [
+            as_float(result[metric]) for metric in self.metrics if result.get(metric) is not None
+        ]
+        return any(value is None or not math.isfinite(value) for value in reported)
+
+    def rewards(self, reward: Any) -> list[float]:
+        """Return a reward given by the user as values.
+
+        Raises:
+            ValueError: If it is no number, or not one for each metric.
+        """
+        given = [reward] if self.is_single and isinstance(reward, Real) else reward
+        if (
+            not isinstance(given, Sequence)
+            or isinstance(given, str)
+            or len(given) != len(self.metrics)
+        ):
+            wanted = (
+                "numbers"
+                if self.is_single
+                else f"{len(self.metrics)} numbers for each point, one per metric"
+            )
+            raise ValueError(
+                f"evaluated_rewards must hold {wanted}, got {reward!r}; leave out points without a "
+                "result"
+            )
+        values = self.values(dict(zip(self.metrics, given, strict=True)))
+        if values is None:
+            raise ValueError(
+                f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a "
+                "result"
+            )
+        return values
+
+    def violations(self, result: Mapping[str, Any]) -> dict[str, float] | None:
+        """Return the constraints' values by their names, or by their places in what the function returned.
+
+        Returns:
+            None where they cannot be told: one is missing, NaN or no number, or the function
+                raised. Nothing without constraints.
+        """
+        given = self._computed(result)
+        if given is None:
+            return None
+        values = {name: as_float(value) for name, value in given.items()}
+        known = {
+            name: value
+            for name, value in values.items()
+            if value is not None and not math.isnan(value)
+        }
+        return known if len(known) == len(values) else None
+
+    def _computed(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if self.constraints is None or not callable(self.constraints):
+            return {name: result.get(name) for name in self.constraints or ()}
+        try:
+            return {str(number): value for number, value in enumerate(self.constraints(result))}
+        except Exception as error:  # noqa: BLE001  (the user's function; one trial's trouble must not end the others)
+            warnings.warn(
+                f"constraints raised {type(error).__name__}: {error}; the trial counts as failed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+
+
+def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Objective:
+    """Return the objective that a user's words stand for.
+
+    Args:
+        metric: A name, or a list of names for several objectives.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; a list of as
+            many for several.
+        constraints: See `Constraints`.
+
+    Raises:
+        ValueError: If there is no metric, no mode, or not as many of one as of the other.
+        TypeError: If `constraints` are neither a function nor names.
+    """
+    metrics, modes = names_of(metric), names_of(mode)
+    if not metrics or not all(isinstance(name, str) and name for name in metrics):
+        raise ValueError(
+            f"metric must be the name of one metric for OptunaSearch, got {metric!r}; set "
+            "TuneConfig(metric=...)"
+        )
+    if not modes or any(each not in MODES for each in modes):
+        raise ValueError(
+            f"mode must be one of {MODES} for OptunaSearch, got {mode!r}; set TuneConfig(mode=...)"
+        )
+    if len(modes) != len(metrics) or len(set(metrics)) != len(metrics):
+        raise ValueError(
+            f"metric and mode must name as many different metrics as directions, got {metric!r} "
+            f"and {mode!r}; give one of each"
+        )
+    return Objective(metrics, modes, constraints)
+
+
+def names_of(given: Any) -> tuple[Any, ...]:
+    """Return one name or several as a tuple; nothing for None."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+def check_constraints(constraints: Constraints | None) -> Constraints | None:
+    """Return the constraints if they are a function or names.
+
+    Raises:
+        TypeError: If they are neither.
+    """
+    if constraints is None or callable(constraints):
+        return constraints
+    is_list = isinstance(constraints, Sequence) and not isinstance(constraints, str)
+    if (
+        not is_list
+        or not constraints
+        or not all(isinstance(name, str) and name for name in constraints)
+    ):
+        raise TypeError(
+            "constraints must be a function of a result or a list of names of metrics, got "
+            f"{constraints!r}; leave them out or name one"
+        )
+    return tuple(constraints)
+
+
+def as_float(value: Any) -> float | None:
+    """Return a real number as a float, None for anything else."""
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -1,0 +1,494 @@
+"""Configurations of a search space: build one from values, parse it back, and encode it as JSON.
+
+In the JSON form, objects that occur in the search space are named by their position there, so that
+they are restored as the same objects. A searcher that has to remember configurations stores them in
+this form, and compares them by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from .conditions import Branching, OnlyIf, holds_words, is_word, unwrapped
+from .domains import Categorical
+from .parameters import Inventory, are_met
+from .sample_from import SampleFrom, resolve_dependents, sample
+from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
+
+if TYPE_CHECKING:
+    from numpy.random import (
+        Generator,
+    )  # for annotations only, so that importing the space words stays cheap
+
+
+def arranged(
+    space: Mapping[str, Any],
+    inventory: Inventory,
+    assignments: Mapping[Path, Any],
+    rng: Generator | None,
+) -> dict[str, Any]:
+    """Return a configuration: assigned values as they are, all else that exists beside them sampled or computed.
+
+    Args:
+        space: The space.
+        inventory: What it consists of.
+        assignments: Values by the steps to their parameters, the numbers of options among them.
+        rng: Source of chance.
+
+    Raises:
+        ValueError: If a grid axis has no value, a parameter has one that does not exist beside the
+            others, or functions wait for each other in a circle.
+    """
+    values: dict[str, Any] = {}
+    for parameter in inventory.parameters:
+        steps, is_active = inventory.steps[parameter.name], parameter.is_active(values)
+        if steps in assignments:
+            value = assignments[steps]
+        elif parameter.is_grid:
+            raise ValueError(
+                f"grid axis {parameter.name!r} must be assigned, got no value; choose one of its "
+                "values"
+            )
+        elif is_active or rng is not None:
+            # Drawn in any case, so that what exists beside one value does not shift the chance of
+            # what is there beside all.
+            value = sample(parameter.domain, rng)
+        if is_active:
+            values[parameter.name] = value
+    builder = _Builder(inventory, values, assignments)
+    config: dict[str, Any] = builder.built(dict(space), (), ())
+    used = {inventory.steps[name] for name in values} | builder.computed
+    if strangers := sorted(flat_name(steps) for steps in assignments if steps not in used):
+        raise ValueError(
+            f"{strangers[0]!r} must be left out, since it is not there beside {values!r}; its "
+            "conditions do not hold"
+        )
+    return resolve_dependents(config, builder.pending, rng) if builder.pending else config
+
+
+@final
+class _Builder:
+    """Copies a space, with values in place of words.
+
+    Attributes:
+        pending: What is to be computed, by where it stands in the configuration.
+        computed: The steps to all computed parameters that exist, also those that have been
+            assigned.
+    """
+
+    def __init__(
+        self, inventory: Inventory, values: Mapping[str, Any], assignments: Mapping[Path, Any]
+    ) -> None:
+        self._inventory = inventory
+        self._values = values
+        self._assignments = assignments
+        self.pending: dict[Path, SampleFrom] = {}
+        self.computed: set[Path] = set()
+
+    def built(self, node: Any, path: Path, steps: Path) -> Any:
+        """Return a part of the configuration."""
+        match node:
+            case Branching():
+                number = self._values[self._inventory.names[steps]]
+                return self.built(node.options[number], path, (*steps, number))
+            case SampleFrom():
+                return self._dependent(node, path, steps)
+            case _ if is_word(node):
+                return self._values[self._inventory.names[steps]]
+            case dict() | list() | tuple() if type(node) in (dict, list, tuple) or holds_words(
+                node
+            ):
+                return self._container(node, path, steps)
+            case _:
+                return node
+
+    def _dependent(self, node: SampleFrom, path: Path, steps: Path) -> Any:
+        self.computed.add(steps)
+        if steps in self._assignments:
+            return self._assignments[steps]
+        self.pending[path] = node
+        return node
+
+    def _container(self, node: Any, path: Path, steps: Path) -> Any:
+        if isinstance(node, dict):
+            there = {
+                key: child for key, child in node.items() if self._is_there(child, (*steps, key))
+            }
+            return {
+                key: self.built(unwrapped(child), (*path, key), (*steps, key))
+                for key, child in there.items()
+            }
+        children = [
+            self.built(child, (*path, index), (*steps, index)) for index, child in enumerate(node)
+        ]
+        if isinstance(node, list):
+            return children
+        return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
+
+    def _is_there(self, node: Any, steps: Path) -> bool:
+        return type(node) is not OnlyIf or are_met(self._inventory.conditions[steps], self._values)
+
+
+def known_constants(
+    space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what stays constant beside the values of parameters, those in chosen options and under conditions that hold included.
+
+    A list or tuple that holds a word is left out as a whole.
+
+    Args:
+        space: The space.
+        inventory: What it consists of.
+        values: The values of parameters by name, perhaps not of all.
+    """
+    return _constants(space, (), inventory, values)
+
+
+def _constants(
+    node: Mapping[str, Any], steps: Path, inventory: Inventory, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, child in node.items():
+        inside = (*steps, key)
+        if isinstance(child, OnlyIf) and not are_met(inventory.conditions[inside], values):
+            continue
+        found = unwrapped(child)
+        while (
+            isinstance(found, Branching)
+            and (number := values.get(inventory.names[inside])) is not None
+        ):
+            found, inside = found.options[number], (*inside, number)
+        if not holds_words(found):
+            kept[key] = copied(found)
+        elif (
+            isinstance(found, dict)
+            and not is_word(found)
+            and (inner := _constants(found, inside, inventory, values))
+        ):
+            kept[key] = inner
+    return kept
+
+
+def fitted(
+    space: Mapping[str, Any], inventory: Inventory, config: Mapping[str, Any]
+) -> dict[Path, Any]:
+    """Return the values that a configuration, perhaps a partial one, gives for parameters and for what is computed, by the steps to them.
+
+    Which option of a choice is meant follows from what is given there. Where several fit with
+    nothing missing, the first is taken.
+
+    Args:
+        space: The space.
+        inventory: What it consists of.
+        config: A configuration, nested or with names such as ``"a/b"``.
+
+    Raises:
+        ValueError: If it has an unknown name, a value outside its domain, another value for a
+            constant, what is not there beside the other values, or what fits no option of a choice
+            or, being incomplete, several.
+    """
+    fitting = _Fitting(inventory)
+    fit = fitting.of(dict(space), (), (), config, {})
+    for steps in fit.guarded:
+        fitting.require_met(steps, fit.known)
+    return fit.assignments
+
+
+@final
+@dataclass(slots=True)
+class _Fit:
+    """What a part of a configuration gives.
+
+    Attributes:
+        known: The values of parameters by name, those found before included.
+        assignments: What this part gives, by the steps to it.
+        guarded: The steps to the entries under conditions that are given.
+        undecided: The choices that are still to be decided, each with path and steps and with what
+            is given for it.
+        is_complete: Whether nothing is missing.
+        is_exact: Whether everything is also of the type that the space has.
+    """
+
+    known: dict[str, Any]
+    assignments: dict[Path, Any] = field(default_factory=dict)
+    guarded: list[Path] = field(default_factory=list)
+    undecided: list[tuple[Branching, Path, Path, Any]] = field(default_factory=list)
+    is_complete: bool = True
+    is_exact: bool = True
+
+    def take(self, other: _Fit) -> None:
+        """Take over what a choice that is decided gives."""
+        self.known = other.known
+        self.assignments |= other.assignments
+        self.guarded += other.guarded
+        self.is_complete &= other.is_complete
+        self.is_exact &= other.is_exact
+
+
+@final
+class _Fitting:
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    def of(self, node: Any, path: Path, steps: Path, given: Any, known: Mapping[str, Any]) -> _Fit:
+        """Return what a part of a configuration gives.
+
+        Raises:
+            ValueError: If it does not fit.
+        """
+        fit = _Fit(dict(known))
+        self._collect(node, path, steps, given, fit)
+        # After all else that is given beside them: conditions inside may ask for it.
+        while fit.undecided:
+            self._decide(*fit.undecided.pop(0), fit)
+        return fit
+
+    def require_met(self, steps: Path, known: Mapping[str, Any]) -> None:
+        """Check that an entry which is given may be there."""
+        for condition in self._inventory.conditions[steps]:
+            if condition.name not in known:
+                raise ValueError(
+                    f"{flat_name(steps)!r} must come with {condition.name!r}, which decides "
+                    "whether it is there; add that"
+                )
+            if not condition.holds(known[condition.name]):
+                raise ValueError(
+                    f"{flat_name(steps)!r} must be left out where {condition.name!r} is "
+                    f"{known[condition.name]!r}; "
+                    f"it is there only if {condition}"
+                )
+
+    def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
+        if (
+            type(node) is Branching
+        ):  # here and below: a final class is told from others far faster by its type
+            fit.undecided.append((node, path, steps, given))
+        elif is_word(node):
+            self._put(steps, given, fit)
+        elif (
+            isinstance(node, dict | list | tuple)
+            and (children := _given_children(node, path, given)) is not None
+        ):
+            self._collect_children(node, path, steps, children, fit)
+        elif is_same_constant(node, given):
+            fit.is_exact &= node is given or type(node) is type(given)
+        else:
+            raise ValueError(
+                f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the "
+                "space to change a constant"
+            )
+
+    def _put(self, steps: Path, given: Any, fit: _Fit) -> None:
+        if steps in self._inventory.dependents:
+            fit.assignments[steps] = given
+            return
+        name = self._inventory.names[steps]
+        fit.known[name] = fit.assignments[steps] = value = self._inventory.by_name[name].checked(
+            given
+        )
+        fit.is_exact &= type(value) is type(given)
+
+    def _collect_children(
+        self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Fit
+    ) -> None:
+        entries = list(node.items() if isinstance(node, dict) else enumerate(node))
+        entries.sort(
+            key=lambda entry: type(entry[1]) is OnlyIf
+        )  # conditions mostly ask for what stands beside them
+        for key, child in entries:
+            inside = (*steps, key)
+            is_there = self._is_there(inside, fit.known) if type(child) is OnlyIf else True
+            if key not in children:
+                fit.is_complete &= is_there is not True
+                continue
+            if type(child) is OnlyIf:
+                fit.guarded.append(inside)
+            if is_there is False:
+                self.require_met(inside, fit.known)
+            self._collect(unwrapped(child), (*path, key), inside, children[key], fit)
+
+    def _is_there(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
+        """Return whether an entry under conditions has to be there; None where that cannot be told yet."""
+        conditions = self._inventory.conditions[steps]
+        held = [
+            condition.holds(known[condition.name])
+            for condition in conditions
+            if condition.name in known
+        ]
+        return False if not all(held) else True if len(held) == len(conditions) else None
+
+    def _decide(self, choice: Branching, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
+        name, fits, refusals = self._inventory.names[steps], dict[int, _Fit](), list[str]()
+        for number, option in enumerate(choice.options):
+            try:
+                fits[number] = self.of(
+                    option, path, (*steps, number), given, {**fit.known, name: number}
+                )
+            except ValueError as refusal:
+                refusals.append(f"option {number}: {refusal}")
+        if not fits:
+            raise ValueError(
+                f"{flat_name(path)!r} must fit an option of its choice, got {given!r}; "
+                f"{'; '.join(refusals)}"
+            )
+        whole = [number for number, found in fits.items() if found.is_complete]
+        exact = [number for number in whole if fits[number].is_exact]
+        number = next(iter(exact or whole or fits))
+        if not whole and len(fits) > 1:
+            raise ValueError(
+                f"{flat_name(path)!r} must fit one option of its choice, got {given!r}, which "
+                f"could be one of {list(fits)}; add what "
+                "tells them apart"
+            )
+        fit.take(fits[number])
+        fit.assignments[steps] = number
+
+
+def _given_children(node: Any, path: Path, given: Any) -> dict[Any, Any] | None:
+    """Return what is given for the entries of a container, None where it is given as something else."""
+    if isinstance(given, Mapping):
+        return _gathered(node if isinstance(node, dict) else dict(enumerate(node)), path, given)
+    is_sequence = (
+        isinstance(node, list | tuple)
+        and isinstance(given, list | tuple)
+        and len(given) == len(node)
+    )
+    return dict(enumerate(given)) if is_sequence else None
+
+
+def _gathered(node: Mapping[Any, Any], path: Path, given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return what is given for each entry, names such as ``"a/b"`` put together as what is given for ``"a"``."""
+    found: dict[Any, Any] = {}
+    for key, value in _split(node, given):
+        if key not in node:
+            raise ValueError(
+                f"{flat_name((*path, key))!r} must be a name in the space, which has "
+                f"{list(node)!r} there; correct the name or leave it out"
+            )
+        both = isinstance(found.get(key), Mapping) and isinstance(value, Mapping)
+        found[key] = {**found[key], **value} if both else value
+    return found
+
+
+def _split(node: Mapping[Any, Any], given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    for key, value in given.items():
+        if not isinstance(key, str) or key in node:
+            yield key, value
+            continue
+        head, *rest = key.split(DELIMITER, maxsplit=1)
+        is_index = head not in node and head.isdigit() and int(head) in node
+        yield int(head) if is_index else head, {rest[0]: value} if rest else value
+
+
+_PLAIN = (bool, int, float, str, type(None))
+_CATEGORY, _CONSTANT, _DICT, _LIST, _TUPLE, _OBJECT = (
+    "category",
+    "constant",
+    "dict",
+    "list",
+    "tuple",
+    "object",
+)
+
+Naming = Callable[[Any], Any]
+"""Returns a JSON value that stands for an object which neither JSON nor the space knows."""
+
+
+def record(space: Any, config: Any, name: Naming | None = None) -> Any:
+    """Return a configuration as JSON values.
+
+    Args:
+        space: The space, or the part of it that the configuration belongs to.
+        config: The configuration.
+        name: Called for an object that neither JSON nor the space knows; None describes it, so that
+            it cannot be brought back.
+
+    Example:
+        >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}
+        >>> record(space, {"size": (16, 16), "loss": abs, "lr": 0.1})
+        {'dict': {'size': {'category': 1}, 'loss': {'constant': True}, 'lr': 0.1}}
+    """
+    if type(config) in _PLAIN:
+        return config
+    categories = _categories(space)
+    if categories is not None and categories.contains(config):
+        return {_CATEGORY: categories.index(config)}
+    if type(config) is dict and all(type(key) is str for key in config):
+        return {
+            _DICT: {key: record(_child(space, key), value, name) for key, value in config.items()}
+        }
+    if type(config) is list or (isinstance(config, tuple) and type(config) in (tuple, type(space))):
+        kind = _TUPLE if isinstance(config, tuple) else _LIST
+        return {
+            kind: [record(_child(space, place), value, name) for place, value in enumerate(config)]
+        }
+    if config is space:
+        return {_CONSTANT: True}
+    return {_OBJECT: _described(config) if name is None else name(config)}
+
+
+def recalled(space: Any, recorded: Any) -> Any:
+    """Return the configuration that was recorded, its containers new.
+
+    Raises:
+        ValueError: If it holds an object that is found nowhere in the space.
+
+    Example:
+        >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}
+        >>> recalled(space, {"dict": {"size": {"category": 1}, "loss": {"constant": True}, "lr": 0.1}})
+        {'size': (16, 16), 'loss': <built-in function abs>, 'lr': 0.1}
+    """
+    match recorded:
+        case {"category": int(index)}:
+            categories = _categories(space)
+            if categories is not None and index < len(categories.categories):
+                return categories.categories[index]
+        case {"dict": dict(items)}:
+            return {key: recalled(_child(space, key), item) for key, item in items.items()}
+        case {"list": list(items)}:
+            return [recalled(_child(space, place), item) for place, item in enumerate(items)]
+        case {"tuple": list(items)}:
+            values = [recalled(_child(space, place), item) for place, item in enumerate(items)]
+            return type(space)(*values) if hasattr(space, "_fields") else tuple(values)
+        case {"constant": _} if not is_word(space):
+            return space
+        case dict():
+            pass
+        case _:
+            return recorded
+    raise ValueError(
+        f"a recorded configuration must be found in the space, got {recorded!r:.80}; the space has "
+        "changed since"
+    )
+
+
+def key_of(space: Any, config: Any, name: Naming) -> str:
+    """Return a text that is the same for equal configurations alone: floats exact, 1 and 1.0 and True apart, entries in any order.
+
+    Args:
+        space: The space.
+        config: The configuration.
+        name: See `record`; has to return the same for objects that count as equal.
+    """
+    return json.dumps(record(space, config, name), sort_keys=True, separators=(",", ":"))
+
+
+def _categories(node: Any) -> Categorical | None:
+    if isinstance(node, Categorical):
+        return node
+    return Categorical(tuple(node[GRID_KEY])) if is_grid(node) and node[GRID_KEY] else None
+
+
+def _child(node: Any, step: str | int) -> Any:
+    if isinstance(node, Mapping) and not is_grid(node):
+        return node.get(step)
+    if isinstance(node, list | tuple) and isinstance(step, int) and step < len(node):
+        return node[step]
+    return None
+
+
+def _described(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
