@@ -6,12 +6,9 @@ from any number, and what one suggestion draws does not change the next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+from numpy.random import PCG64, Generator, SeedSequence
 
 
 def generator(seed: int, number: int) -> Generator:
@@ -21,15 +18,11 @@ def generator(seed: int, number: int) -> Generator:
         seed: The searcher's seed, 0 or more.
         number: Which suggestion, 0 or more.
     """
-    from numpy.random import PCG64, Generator, SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
-
     return Generator(PCG64(SeedSequence(seed, spawn_key=(number,))))
 
 
 def fresh_seed() -> int:
     """Return a seed from the operating system, for experiments that were given none."""
-    from numpy.random import SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
-
     return int(SeedSequence().generate_state(1)[0])
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
+
+from numpy.random import PCG64, Generator, SeedSequence
 
 from schedulers.arguments import plain_number
 from searchers.space import (
@@ -19,11 +21,6 @@ from searchers.space import (
     flat_name,
     is_grid,
 )
-
-if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the schedulers stays cheap
 
 CustomExplore = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A function of the user's that has the last word about a new configuration."""
@@ -202,8 +199,6 @@ def named_generator(name: str) -> Generator:
         >>> named_generator("0/t00001/3").random() == named_generator("0/t00001/3").random()
         True
     """
-    from numpy.random import PCG64, Generator, SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
-
     return Generator(PCG64(SeedSequence(int.from_bytes(name.encode(), "big"))))
 
 

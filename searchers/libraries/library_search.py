@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from searchers.searcher import (
     FailedTrials,
     Searcher,
@@ -526,8 +528,6 @@ def _python(seed: int) -> Callable[[], Any]:
 
 
 def _numpy(seed: int) -> Callable[[], Any]:
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     state = np.random.get_state()  # noqa: NPY002  (the global generator is what this is about)
     np.random.set_state(np.random.RandomState(seed).get_state())  # noqa: NPY002  (likewise)
     return lambda: np.random.set_state(state)  # noqa: NPY002  (likewise)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, final
 
+import numpy as np
+
 from searchers.searcher import FailedTrials
 from searchers.space.domains import Categorical, Domain, Float, Integer
 
@@ -154,8 +156,6 @@ class NevergradSearch(LiveSearch):
 
     def _make(self, settings: Mapping[str, Any]) -> Any:
         """Return the optimizer for the space, all of whose chance comes from the seed."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         if self._kind.no_parallelization and settings["num_workers"] > 1:
             raise ValueError(
                 f"optimizer {self._optimizer!r} takes one trial at a time, got "

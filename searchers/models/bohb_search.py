@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from searchers.searcher import FailedTrials
 
 from .encoding import Encoding
@@ -13,12 +15,9 @@ from .model_search import ModelSearch
 from .observations import Table
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 GOOD_SHARE = 0.15
@@ -109,8 +108,6 @@ class BOHBSearch(ModelSearch):
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return configurations drawn from the density of the good ones, the most promising first."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         table = self.observations.table()
         good, others = self._densities(table, encoding)
         candidates = good.drawn(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
@@ -124,8 +121,6 @@ class BOHBSearch(ModelSearch):
 
     @staticmethod
     def _densities(table: Table, encoding: Encoding) -> tuple[Density, Density]:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         order = np.argsort(table.quantiles, kind="stable")
         num_good = num_good_of(len(order), len(encoding.columns))
         return Density(table.vectors[order[:num_good]], encoding), Density(
@@ -175,8 +170,6 @@ class Density:
     """
 
     def __init__(self, rows: Array, encoding: Encoding) -> None:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         self._rows = rows
         self._num_categories = np.array(encoding.num_categories, dtype=int)
         self._is_category = self._num_categories > 0
@@ -184,8 +177,6 @@ class Density:
 
     def logs(self, points: Array) -> Array:
         """Return the logarithm of the density at each point, up to a constant that densities of one space share."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         kernels = np.zeros((len(points), len(self._rows)))
         for place, bandwidth in enumerate(self.bandwidths):
             kernels += np.log(
@@ -204,8 +195,6 @@ class Density:
             num_points: How many.
             factor: By how much the kernels are widened.
         """
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         centres = self._rows[rng.integers(len(self._rows), size=num_points)]
         fresh = encoding.entries_from_cube(rng.random(centres.shape))
         moved = _truncated(rng, np.nan_to_num(centres, nan=0.5), self.bandwidths * factor)
@@ -214,8 +203,6 @@ class Density:
         return encoding.snapped(np.where(np.isnan(centres), fresh, points))
 
     def _kernel(self, points: Array, place: int, bandwidth: float) -> Array:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         rows = self._rows[:, place]
         if self._is_category[place]:
             others = max(int(self._num_categories[place]) - 1, 1)
@@ -230,8 +217,6 @@ class Density:
 
     def _reference_bandwidths(self) -> Array:
         """Return the normal-reference bandwidths of numbers; of categories the share that a column's spread leaves to the others."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         num_rows, num_columns = self._rows.shape
         shrinking = num_rows ** (-1 / (4 + num_columns))
         widths = np.empty(num_columns)
@@ -248,8 +233,6 @@ class Density:
 
 def _truncated(rng: Generator, centres: Array, widths: Array) -> Array:
     """Return normal draws around the centres that lie in the unit interval: others are drawn again, and at last uniformly."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     drawn = rng.normal(centres, widths)
     for _ in range(20):
         is_out = (drawn < 0) | (drawn > 1)

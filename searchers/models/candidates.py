@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .encoding import Encoding
 from .observations import Table
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 NUM_LOCAL = 400
 NUM_BEST = 8
@@ -41,8 +40,6 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
         variables. Technometrics 21, 1979. Morris, Mitchell. Exploratory designs for computational
         experiments. Journal of Statistical Planning and Inference 43, 1995.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     slices = np.tile(np.arange(num_points)[:, None], (num_tries, 1, num_columns))
     designs = (rng.permuted(slices, axis=1) + rng.random(slices.shape)) / num_points
     if num_points == 1 or num_columns == 0:
@@ -63,8 +60,6 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
         encoding: The space.
         rng: Source of chance.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     # Of equal trials those come first that have shown their worth at higher levels.
     best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
     parents = best[rng.integers(len(best), size=NUM_LOCAL)]
@@ -88,8 +83,6 @@ def spread_out(
         encoding: The space.
         novelty: How much of the distance in an even filling is kept.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
     is_category = np.array(encoding.num_categories, dtype=bool)
     filled, trials = (
@@ -116,8 +109,6 @@ def mutants(
         steps: The standard deviation of a change for each parent, in parts of the unit interval.
         probability: How likely each entry changes; one at least does.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     shape: tuple[int, ...] = parents.shape
     cube: Array = rng.random(shape)
     fresh = encoding.entries_from_cube(cube)
@@ -138,8 +129,6 @@ def mutants(
 
 def _least_steps(encoding: Encoding) -> Array:
     """Return for each column the step below which a change would be rounded away."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     return np.array(
         [
             0.0 if column.num_values is None else 0.5 / column.num_values
@@ -150,7 +139,5 @@ def _least_steps(encoding: Encoding) -> Array:
 
 def _reflected(places: Array) -> Array:
     """Return the places with what lies beyond an end of the unit interval thrown back from it."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     reflected: Array = np.abs((places - 1) % 2 - 1)
     return reflected

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from searchers.searcher import FailedTrials
 from searchers.seeding import generator
 
@@ -14,12 +16,9 @@ from .encoding import Encoding
 from .model_search import ModelSearch
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 NUM_FRESH = 300
@@ -119,8 +118,6 @@ class CQRSearch(ModelSearch):
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, the one with the best draw first."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         fitted = self._up_to_date(encoding)
         table = self.observations.table()
         pool = np.concatenate(
@@ -161,8 +158,6 @@ class CQRSearch(ModelSearch):
     def _fit(
         self, encoding: Encoding, number: int, names: tuple[str, ...], scores: list[float]
     ) -> _Fitted:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         rng = generator(self._seed, _FITS + number)
         rows, targets = (
             np.array([self.observations.trials[name].vector for name in names]),
@@ -208,8 +203,6 @@ class _Fitted:
 
 def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
     """Return what to add to each quantile, so that pairs of them hold as many of the targets as they should."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     widening = np.zeros(len(levels))
     for low in range(len(levels) // 2):
         high = len(levels) - 1 - low
@@ -258,8 +251,6 @@ class QuantileTrees:
 
     def predict(self, rows: Array) -> Array:
         """Return the quantiles, a row for each and a column for each of `rows`."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         asked = np.nan_to_num(rows, nan=_ABSENT).T[self.features]
         answers = np.where(
             self.is_category[..., None], asked == self.cuts[..., None], asked < self.cuts[..., None]
@@ -291,8 +282,6 @@ def boost(
         >>> bool(0.2 < low < 0.5 < high < 0.8)
         True
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     filled, is_category = np.nan_to_num(rows, nan=_ABSENT), np.array(num_categories, dtype=bool)
     base = np.quantile(targets, quantiles)
     predicted = np.repeat(base[:, None], len(targets), axis=1)
@@ -311,8 +300,6 @@ def _questions(
     rows: Array, is_category: Array, slopes: Array, rng: Generator
 ) -> tuple[Array, Array, Array]:
     """Return the columns and cuts of one tree, level by level, and the leaf of each row."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     leaves = np.zeros(len(rows), dtype=int)
     features, cuts = np.empty(DEPTH, dtype=int), np.empty(DEPTH)
     for level in range(DEPTH):
@@ -332,8 +319,6 @@ def _questions(
 
 def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Array:
     """Return by how much each cut makes the slopes within leaves agree, all quantiles together."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     is_in = (leaves == np.arange(num_leaves)[:, None]).astype(float)
     parts = (is_in[:, None, :] * slopes).reshape(-1, len(leaves))
     yes = answers.astype(float)
@@ -346,8 +331,6 @@ def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Arr
 
 def _leaf_quantiles(residuals: Array, leaves: Array, quantiles: Array) -> Array:
     """Return the quantiles of the residuals in each leaf, by quantile and leaf; 0 for leaves without rows."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     found = np.zeros((len(quantiles), 2**DEPTH))
     for leaf in np.unique(leaves):
         inside = np.sort(residuals[:, leaves == leaf], axis=1)

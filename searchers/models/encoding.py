@@ -11,21 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path, SearchSpace
 from searchers.space.parameters import Condition, num_values
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
-    from numpy import (
-        ndarray,
-    )  # numpy itself is imported where it is used: the space words do without it
-
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 @final
@@ -150,8 +144,6 @@ class Encoding:
 
     def entries_from_cube(self, cube: Array) -> Array:
         """Return what `from_cube` does, with entries also for what does not exist beside the others, should it come to."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         vectors = np.array(cube, dtype=float)
         for place, count in enumerate(self.num_categories):
             if count:
@@ -163,8 +155,6 @@ class Encoding:
         return self._existence.masked(self._placed(vectors))
 
     def _placed(self, vectors: Array) -> Array:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         snapped = np.array(vectors, dtype=float)
         for place, column in enumerate(self.columns):
             if column.edges is not None and column.places is not None:
@@ -272,8 +262,6 @@ class Existence:
         """
         if not self._gates:
             return vectors
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         masked = np.array(vectors, dtype=float)
         # Parents stand before their children, so that what hangs on something that does not exist
         # is found out, too.
@@ -296,8 +284,6 @@ class _Gate:
 
     def is_open(self, vectors: Array) -> Array:
         """Return for each vector whether the condition holds; it does not where its parameter does not exist."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         entries = vectors[:, self._place]
         is_known = ~np.isnan(entries)
         is_open = np.zeros(len(vectors), dtype=bool)
@@ -310,8 +296,6 @@ class _Gate:
         return is_open
 
     def _asked(self, entries: Array) -> Array:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         return np.array(
             [self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()],
             dtype=bool,
@@ -355,14 +339,10 @@ class Column:
     @property
     def entries(self) -> Array | None:
         """The entries that stand for its values, one after the other; None where these are too many."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         return np.arange(self.num_categories, dtype=float) if self.num_categories else self.places
 
     def indices(self, entries: Array) -> Array:
         """Return at which places of `entries` the values stand that some entries stand for; none of these may be NaN."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         found: Array = (
             entries.astype(int)
             if self.edges is None
@@ -420,8 +400,6 @@ def column_of(parameter: Parameter) -> Column:
 
 def _edges(domain: Domain, num_values: int) -> Array:
     """Return where the stretches of the values meet: halfway between two values on the scale of values."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
         bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
         edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])
@@ -431,8 +409,6 @@ def _edges(domain: Domain, num_values: int) -> Array:
 
 def _places(domain: Domain, num_values: int) -> Array:
     """Return where the values lie in the unit interval."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
         values = np.log(domain.lower + domain.q * np.arange(num_values))
         low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+import numpy as np
 
-    Array = ndarray[Any, Any]
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+Array = np.ndarray[Any, Any]
 
 STIFFNESS = 5.0
 """How many rows it takes to move a weight half of the way from 0 to what they say."""
@@ -45,8 +44,6 @@ class Trend:
     """
 
     def __init__(self, rows: Array, targets: Array, num_categories: tuple[int, ...]) -> None:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         self._num_categories = num_categories
         known = features(rows, num_categories)
         self._precision, self.weights = ridge(known, targets, means=[0])
@@ -58,8 +55,6 @@ class Trend:
         What they leave is learnt by trees, so that the residuals, from which the deviation is
         known, overstate the doubt.
         """
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         factor = np.linalg.cholesky(self._precision)
         noise = np.linalg.solve(factor.T, rng.normal(size=(len(self.weights), num_draws)))
         drawn: Array = self.weights + CAUTION * self._spread * noise.T
@@ -79,8 +74,6 @@ def ridge(known: Array, targets: Array, means: list[int]) -> tuple[Array, Array]
         targets: What they are to give.
         means: The columns that are no effects to be doubted, and not drawn to 0.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     penalty = np.full(known.shape[1], STIFFNESS)
     penalty[means] = 1e-6
     precision = known.T @ known + np.diag(penalty)
@@ -94,8 +87,6 @@ def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
         rows: Vectors, one per row; NaN for what is not there, which has no effect.
         num_categories: For each column the number of its categories, 0 for numbers.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     columns = [np.ones(len(rows))]
     for place, count in enumerate(num_categories):
         if count:

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from searchers.searcher import (
     FailedTrials,
     Searcher,
@@ -24,12 +26,9 @@ from .observations import Observations, Table, number_in
 from .prior_band import PriorBand
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 NUM_INITIAL = 10
 NUM_FRESH = 8

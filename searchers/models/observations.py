@@ -15,16 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
+
+import numpy as np
 
 from .linear_trend import features, ridge
 
-if TYPE_CHECKING:
-    from numpy import (
-        ndarray,
-    )  # numpy itself is imported where it is used: the space words do without it
-
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 SLOTS_PER_OCTAVE = 8
@@ -144,8 +141,6 @@ class Observations:
 
     def vectors(self) -> Array:
         """Return the configurations of all trials, one per row, whether or not they have results; not to be modified."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         before = self._vectors
         added = np.array(
             [
@@ -162,8 +157,6 @@ class Observations:
 
     def table(self) -> Table:
         """Return what a model is fitted to."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         is_known = np.array([trial.is_known for trial in self.trials.values()], dtype=bool)
         names = tuple(compress(self.trials, is_known))
         known = list(compress(self.trials.values(), is_known))
@@ -271,8 +264,6 @@ class Level:
     @classmethod
     def of(cls, slot: int, values: Mapping[int, float]) -> Level:
         """Return a level with values by the number of the trial."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         return cls(
             slot,
             np.fromiter(values, dtype=int, count=len(values)),
@@ -328,16 +319,12 @@ def number_in(result: Mapping[str, Any], name: str) -> float | None:
 
 def normal_scores(quantiles: Array) -> Array:
     """Return quantiles as they would lie if values were normally distributed."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     score_of = NormalDist().inv_cdf
     return np.array([score_of(quantile) for quantile in quantiles.tolist()])
 
 
 def dealt(values: Array, shares: Array) -> Array:
     """Return for each value its share, the least for the least; equal ones divide theirs."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     sums = np.concatenate(([0.0], np.cumsum(shares)))
     ends = np.cumsum(counts)
@@ -382,8 +369,6 @@ def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
         The same trials with other quantiles; the table as it is while there are few trials or only
         one level.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     levels = table.levels
     if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004  (what is gained from level to level takes two)
         return table
@@ -408,8 +393,6 @@ def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
 
 def _distances(levels: tuple[Level, ...]) -> Array:
     """Return for each level how far it lies below the highest one: -1 for the lowest, 0 for the highest."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     slots = np.array([level.slot for level in levels], dtype=float)
     distances: Array = (slots - slots[-1]) / max(slots[-1] - slots[0], 1.0)
     return distances

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+import numpy as np
+
 from .candidates import mutants
 from .encoding import Encoding
 from .observations import Table
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 ETA = 3
 SPREADS = {"low": 0.5, "medium": 0.25, "high": 0.125}
@@ -50,8 +49,6 @@ class Belief:
     """
 
     def __init__(self, encoding: Encoding, centre: Array, confidences: list[str]) -> None:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         self._encoding = encoding
         self._num_categories = np.array(encoding.num_categories, dtype=int)
         self.centre = centre
@@ -60,8 +57,6 @@ class Belief:
 
     def drawn(self, rng: Generator, num_points: int) -> Array:
         """Return so many vectors, one per row."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         shape = (num_points, len(self.centre))
         fresh = self._encoding.entries_from_cube(rng.random(shape))
         moved = np.nan_to_num(self.centre, nan=0.5) + self._spreads * rng.normal(size=shape)
@@ -81,8 +76,6 @@ class Belief:
 
     def densities(self, points: Array) -> Array:
         """Return how dense it is at each point; 1 everywhere for one that expects nothing."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         grid = np.linspace(0.005, 0.995, 100)
         masses = np.exp(-0.5 * ((grid[:, None] - self.centre) / self._spreads) ** 2).mean(axis=0)
         numbers = np.exp(-0.5 * ((points - self.centre) / self._spreads) ** 2) / masses
@@ -123,8 +116,6 @@ class PriorBand:
     """
 
     def __init__(self, encoding: Encoding) -> None:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         self._encoding = encoding
         centre = np.array(
             [np.nan if column.prior is None else column.prior for column in encoding.columns]
@@ -133,8 +124,6 @@ class PriorBand:
 
     def expected(self, rng: Generator) -> Array:
         """Return the one vector that the user expects to be best; what is not expected is random."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         fresh = self._encoding.entries_from_cube(rng.random((1, len(self._encoding.columns))))
         return self._encoding.snapped(
             np.where(np.isnan(self.prior.centre), fresh, self.prior.centre)
@@ -142,8 +131,6 @@ class PriorBand:
 
     def drawn(self, rng: Generator, num_points: int, table: Table) -> Array:
         """Return so many vectors, one per row; without any prior they are random."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         fresh = self._encoding.from_cube(rng.random((num_points, len(self._encoding.columns))))
         if not self._encoding.has_prior:
             return fresh
@@ -160,8 +147,6 @@ class PriorBand:
 
     def shares(self, table: Table) -> Shares:
         """Return how new points are shared out after what is known of trials."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         judges = _judges(table)
         if not len(judges):
             return Shares(0.5, 0.5, 0.0)
@@ -179,8 +164,6 @@ class PriorBand:
 
 def _judges(table: Table) -> Array:
     """Return the numbers of the best third of those that reached the highest level with enough trials, best first; none at first."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     for height in range(int(table.heights.max(initial=0)), -1, -1):
         there = np.flatnonzero(table.heights >= height)
         if len(there) >= (ETA if height else ETA**2):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from searchers.searcher import FailedTrials
 
 from .candidates import around_best, spread_out
@@ -16,12 +18,9 @@ from .model_search import ModelSearch
 from .observations import Table, forecast, normal_scores
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import (
-        Generator,
-    )  # numpy itself is imported where it is used: the space words do without it
+    from numpy.random import Generator
 
-    Array = ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 NUM_FRESH = 300
@@ -128,8 +127,6 @@ class TreeSearch(ModelSearch):
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, the one first that one tree, drawn by chance, and the mean of some others together like best."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         table = forecast(self.observations.table(), encoding.num_categories)
         pool = np.concatenate(
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
@@ -143,8 +140,6 @@ class TreeSearch(ModelSearch):
 
 def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
     """Return the vectors and scores of the trials that the model is fitted to."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     if len(table.quantiles) <= MAX_ROWS:
         return table.vectors, table.scores
     order = np.argsort(table.quantiles, kind="stable")
@@ -218,8 +213,6 @@ class ExtraTrees:
         Returns:
             An array with a row for each tree and a column for each of `rows`.
         """
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         coded = np.concatenate([_coded(rows, codes) for codes in self.codes])
         where = np.arange(len(coded))
         nodes = np.repeat(np.arange(len(self.codes)), len(rows))
@@ -255,8 +248,6 @@ def grow(
         rng: Source of chance.
         min_leaf: How many rows each side of a cut has at least.
     """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     codes = tuple(
         {column: rng.permutation(count) for column, count in enumerate(num_categories) if count}
         for _ in range(num_trees)
@@ -284,8 +275,6 @@ class _Growth:
 
     def cut(self, rng: Generator, min_leaf: int, *, is_last: bool) -> bool:
         """Cut every node of the lowest level; return whether there is a level below."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         starts = np.concatenate(([0], np.flatnonzero(np.diff(self.nodes)) + 1))
         sizes = np.diff(np.append(starts, len(self.nodes)))
         lows = np.minimum.reduceat(self.coded, starts, axis=1)
@@ -313,8 +302,6 @@ class _Growth:
         self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int
     ) -> Array:
         """Return by how much each cut lowers the squared error, by column and node; minus infinity where it is not allowed."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         first = np.add.reduceat(is_first * self.targets, starts, axis=1)
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size
@@ -326,15 +313,11 @@ class _Growth:
         return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, _NOT_ALLOWED)
 
     def _note(self, features: Array, thresholds: Array, values: Array, is_cut: Array) -> None:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         below = self.num_nodes + 2 * (np.cumsum(is_cut) - 1)
         children = np.where(is_cut, below, self.first + np.arange(len(values)))
         self.parts.append((features, thresholds, children, values))
 
     def _descend(self, goes_first: Array, is_cut: Array, local: Array) -> bool:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         children = self.parts[-1][2]
         goes_on = np.flatnonzero(is_cut[local])
         nodes = children[local[goes_on]] + ~goes_first[goes_on]
@@ -346,8 +329,6 @@ class _Growth:
         return len(order) > 0
 
     def forest(self, codes: tuple[dict[int, Array], ...]) -> ExtraTrees:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
         features, thresholds, children, values = (
             np.concatenate(part) for part in zip(*self.parts, strict=True)
         )
@@ -355,8 +336,6 @@ class _Growth:
 
 
 def _coded(rows: Array, codes: dict[int, Array]) -> Array:
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
     coded = np.array(rows, dtype=float)
     for column, order in codes.items():
         known = ~np.isnan(coded[:, column])
