@@ -97,7 +97,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a scheduler when it is first used: most experiments need one, and their first trial starts a tenth of a second earlier."""
+    """Import a name when it is first used, so that each experiment loads only its scheduler."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -78,7 +78,7 @@ def check_entry(name: str, value: Any, remedy: str) -> None:
 
 
 def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
-    """Return how many brackets there are: as many as asked for, but no more than levels, since each begins one level later.
+    """Return the number of brackets: as asked for, but at most the number of levels.
 
     Raises:
         TypeError: If it is no whole number.

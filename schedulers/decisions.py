@@ -116,7 +116,9 @@ class Exploit:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Let the trial go on with other resources: it is saved, and started again from there as soon as what it asks for is free.
+    """Continue the trial with other resources.
+
+    It is saved, and started again from there as soon as these resources are free.
 
     Attributes:
         trial_id: The trial.

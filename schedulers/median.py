@@ -77,7 +77,9 @@ class Curve:
 
 @final
 class MedianStoppingRule(DirectedScheduler):
-    """Stops a trial when its best result so far is worse than the median of the others' running averages up to the same time.
+    """Stops a trial whose best result is worse than the median of running averages.
+
+    The running averages are those of the other trials up to the same time.
 
     Every result is judged from `grace_period` on. A trial's running average at a time is the mean
     of its results from `grace_period` to that time; a trial that has ended or has not come as far
@@ -221,7 +223,7 @@ class MedianStoppingRule(DirectedScheduler):
         return True
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
-        """Return the metric so that smaller is better, infinity for what is not a finite number; None where it is missing."""
+        """Return the metric, negated for "max"; infinity if not finite, None if missing."""
         value = self._readings.finite(result, str(self.metric))
         if value is None:
             return None
@@ -306,7 +308,7 @@ class MedianStoppingRule(DirectedScheduler):
         }
 
     def debug_string(self) -> str:
-        """Return how many trials it stopped and paused, how many curves it knows, and which entries results lacked."""
+        """Return the numbers of stopped and paused trials and of curves, and missing entries."""
         counts = (
             f"{self._num_stopped} stopped, {self._num_paused} paused, {len(self._curves)} curves"
         )

@@ -12,7 +12,7 @@ from .scheduler import MODES, Scheduler
 
 
 class DirectedScheduler(Scheduler):
-    """A scheduler that compares the values of a metric, and so has to know its name and direction before the first trial."""
+    """Base class of schedulers that compare a metric, whose name and mode they must know."""
 
     _seed = 0
 
@@ -41,7 +41,7 @@ class DirectedScheduler(Scheduler):
         """Return what has to be the same for one scheduler to go on from another's state."""
 
     def _check_settings(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a scheduler that measures otherwise: what was recorded would not compare.
+        """Refuse the state of a scheduler with other settings, whose values would not compare.
 
         Raises:
             ValueError: If it is from one.
@@ -98,19 +98,19 @@ class Readings:
         self.lacking = set(lacking)
 
     def number(self, result: Mapping[str, Any], name: str) -> float | None:
-        """Return the entry as a float, NaN for None; None where it is missing or no number, which is remembered."""
+        """Return the entry as a float, NaN for None; record it as missing if it is no number."""
         value = as_float(result.get(name, ""))
         if value is None:
             self.lacking.add(name)
         return value
 
     def finite(self, result: Mapping[str, Any], name: str) -> float | None:
-        """Return the entry as a float, NaN for everything that is not finite; None where it is missing or no number."""
+        """Return the entry as a float, NaN if it is not finite; None if it is no number."""
         value = self.number(result, name)
         return value if value is None or math.isfinite(value) else math.nan
 
     def amount(self, result: Mapping[str, Any], name: str) -> float | None:
-        """Return the entry as a float that orders results, such as a time; None, remembered, where it is not even a number."""
+        """Return the entry as a float that orders results, such as a time; None if it is NaN."""
         value = self.number(result, name)
         if value is None or math.isnan(value):
             self.lacking.add(name)
@@ -144,7 +144,7 @@ def as_float(value: Any) -> float | None:
 
 
 def strict(value: float) -> float | str:
-    """Return what JSON has no number for as its name; that also lets equal reasons be equal, which NaN does not.
+    """Return NaN and infinities by name, which JSON lacks; equal names compare equal.
 
     Example:
         >>> strict(0.5), strict(float("nan"))

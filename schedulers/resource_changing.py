@@ -28,7 +28,7 @@ OVER = ("TERMINATED", "ERROR")
 
 
 class Books(Protocol):
-    """What an allocation function may ask the scheduler that calls it; `ResourceChangingScheduler` fulfils it."""
+    """What an allocation function may ask of the `ResourceChangingScheduler` calling it."""
 
     @property
     def metric(self) -> str | None:
@@ -50,11 +50,11 @@ class Books(Protocol):
 
 
 AllocationFunction = Callable[[ExperimentView, TrialView, Mapping[str, Any], Any], Resources | None]
-"""Says what a trial is to occupy from now on, given the experiment, the trial, its result and the `Books`; None for no change."""
+"""Returns a trial's new resources, given experiment, trial, result and scheduler; or None."""
 
 
 class ResourceAllocation(Declared, ABC):
-    """Raises a trial's resources in steps, from its original request up to a limit, and never shrinks them below that request.
+    """Raises a trial's resources in steps up to a limit, never below its original request.
 
     Args:
         add_bundles: Whether the step is the whole original request, so that a trial occupies a
@@ -106,7 +106,7 @@ class ResourceAllocation(Declared, ABC):
         """Return what the trial is to occupy from now on; None to leave it as it is."""
 
     def check_ready(self, scheduler: Books) -> None:
-        """Refuse to begin where something is missing; called once the experiment's metric and mode are known."""
+        """Check that nothing is missing; called once metric and mode are known."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has to be known after a restore, as JSON values."""
@@ -156,7 +156,7 @@ class ResourceAllocation(Declared, ABC):
 
 @final
 class DistributeResources(ResourceAllocation):
-    """Divides all resources evenly among the trials that are not over; each gets its share at its next result.
+    """Divides all resources evenly among live trials; each gets its share at its next result.
 
     Args:
         add_bundles: Whether a trial occupies a multiple of its original request; where
@@ -201,7 +201,7 @@ class DistributeResources(ResourceAllocation):
 
 @final
 class DistributeResourcesToTopJob(ResourceAllocation):
-    """Gives all that is free to the trial that is best at present; what others were given before they keep.
+    """Gives all free resources to the currently best trial; other trials keep theirs.
 
     A trial other than the best changes only where it has more than there is: then it shrinks, down
     to its original request.
@@ -374,7 +374,7 @@ _HOLDING = ("PENDING", "RUNNING")
 
 @final
 class ResourceChangingScheduler(Scheduler):
-    """Lets another scheduler decide which trials go on, and gives those that do the resources that are free.
+    """Wraps another scheduler, and gives free resources to the trials that it continues.
 
     After each result of a trial the allocation function says what the trial is to occupy from now
     on. If that differs from what it has, it is saved and started again with the new resources,
@@ -518,7 +518,7 @@ class ResourceChangingScheduler(Scheduler):
         return self._base.on_trial_add(trial)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Let the other scheduler judge the result; if the trial goes on, see whether it goes on with other resources."""
+        """Let the base scheduler judge the result; if the trial continues, consider a resize."""
         decisions = self._base.on_trial_result(trial, result)
         self._take_note(trial)
         self._promised.pop(trial.trial_id, None)
@@ -546,7 +546,7 @@ class ResourceChangingScheduler(Scheduler):
         return self._base.on_trial_complete(trial, result)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Forget all but the trial's request, which it has again if a restore brings it back, and let the other scheduler learn of it."""
+        """Forget the trial except its request, which a restore needs; tell the base scheduler."""
         self._forget(trial.trial_id)
         return self._base.on_trial_error(trial)
 
@@ -631,7 +631,10 @@ class ResourceChangingScheduler(Scheduler):
         return not time > since
 
     def _can_move(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
-        """Return whether a trial loses nothing by being moved: one that loses a little each time might never end."""
+        """Return whether a trial can be moved without losing progress.
+
+        A trial that loses a little each time might never end.
+        """
         if self.experiment.can_save_on_demand:
             return True
         return trial.checkpoint_iteration is not None and trial.checkpoint_iteration == result.get(
@@ -639,7 +642,7 @@ class ResourceChangingScheduler(Scheduler):
         )
 
     def _is_to_be_followed(self, trial: TrialView, wanted: Resources) -> bool:
-        """Return whether a wish is sound and changes something; tell the user if it is not sound."""
+        """Return whether a request is valid and a change; tell the user if it is invalid."""
         complaint = malformed(wanted)
         if not complaint and _is_same(wanted, trial.resources):
             return False
@@ -735,7 +738,7 @@ class ResourceChangingScheduler(Scheduler):
         self._num_resized = state["num_resized"]
 
     def debug_string(self) -> str:
-        """Return how often a trial was given other resources, and what the other scheduler has to tell."""
+        """Return the number of resizes and the base scheduler's line."""
         return f"{type(self).__name__}: {self._num_resized} resized; {self._base.debug_string()}"
 
 

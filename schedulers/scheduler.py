@@ -40,7 +40,7 @@ class TrialView(Protocol):
 
     @property
     def checkpoint_index(self) -> int | None:
-        """Which of its checkpoints is the latest, counted from 0 in the order in which it saved them; None without one."""
+        """Index of its latest checkpoint, counted from 0 in order of saving; None without one."""
 
     @property
     def checkpoint_iteration(self) -> int | None:
@@ -48,7 +48,7 @@ class TrialView(Protocol):
 
 
 class ExperimentView(Protocol):
-    """What a scheduler may see of the experiment; it changes between callbacks, and is not to be modified."""
+    """A scheduler's view of the experiment; it changes between calls, and is read-only."""
 
     @property
     def trials(self) -> Mapping[str, TrialView]:
@@ -56,15 +56,18 @@ class ExperimentView(Protocol):
 
     @property
     def max_trials(self) -> int | None:
-        """How many trials there will be at most, those that are there included; None where nobody can tell."""
+        """How many trials there will be at most, existing ones included; None if unknown."""
 
     @property
     def no_more_trials(self) -> bool:
-        """Whether no further trial comes before one of those that are there goes on: the search is over, or waits for results."""
+        """Whether no new trial will come before an existing one continues.
+
+        The search is over, or waits for results.
+        """
 
     @property
     def can_save_on_demand(self) -> bool:
-        """Whether trials save when they are asked to; else their training code reports checkpoints by itself, or none."""
+        """Whether trials save on demand; else only when the training code reports checkpoints."""
 
     @property
     def resources(self) -> Mapping[str, float]:
@@ -116,7 +119,7 @@ class Scheduler(Declared, ABC):
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or, as long as none is known, none."""
+        """Metric and mode (``"min"`` or ``"max"``) of each objective; empty while unknown."""
         return ((self.metric, self.mode),) if self.metric and self.mode else ()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
@@ -141,7 +144,7 @@ class Scheduler(Declared, ABC):
         return True
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the search space, completed by hyperparameters that this scheduler varies and the space does not have.
+        """Return the search space with added hyperparameters that only this scheduler varies.
 
         Called once, before anything is sampled; the values that trials begin with are sampled like
         those of all other parameters.
@@ -168,7 +171,7 @@ class Scheduler(Declared, ABC):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Learn that a trial has ended well or was stopped; `result` is its last one, None if it never reported."""
+        """Handle a trial that ended or was stopped; `result` is its last one, if any."""
         return ()
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:

@@ -16,7 +16,7 @@ from .scheduler import Scheduler, TrialView
 _RESULT: Final = "on_trial_result"
 _CHOOSE: Final = "choose_trial_to_run"
 _HAS_RUN: Final = "_tuner_has_run"
-"""Attribute that a scheduler gets which was told of a trial: nobody can tell from its state how it was constructed."""
+"""Attribute that marks a scheduler as used, since its state need not tell."""
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_trial_add": ("tune_controller", "trial"),
     _RESULT: ("tune_controller", "trial", "result"),
@@ -65,7 +65,7 @@ class TrialScheduler:
         return self._metric
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over metric and mode (``"min"`` or ``"max"``) of the experiment; return False where there is another one already."""
+        """Set the experiment's metric and mode; return False if others are set already."""
         if (metric and self._metric) or (mode and self._mode):
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -75,7 +75,7 @@ class TrialScheduler:
         """Learn of a new trial."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Judge a result, flattened to ``"a/b"``, and return `CONTINUE`, `PAUSE`, `STOP` or `NOOP`."""
+        """Judge a flattened result; return `CONTINUE`, `PAUSE`, `STOP` or `NOOP`."""
         return self.CONTINUE
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class TrialScheduler:
 
 
 def adapted(scheduler: Any) -> Any:
-    """Return a scheduler as the engine hosts it: one with Ray Tune's signatures in an adapter, anything else as it is.
+    """Return a scheduler for the engine; one with Ray Tune's signatures gets an adapter.
 
     Raises:
         TypeError: If it is a class, or one with Ray Tune's signatures that needs more than there is
@@ -135,7 +135,7 @@ def _can_take(kind: type, method: str, arguments: Sequence[Any]) -> bool:
 
 @final
 class TrialSchedulerAdapter(Scheduler):
-    """Lets a scheduler with Ray Tune's signatures decide; see `TrialScheduler` for what it can rely on.
+    """Adapts a scheduler with Ray Tune's signatures; see `TrialScheduler`.
 
     Args:
         scheduler: It.
@@ -228,7 +228,7 @@ class TrialSchedulerAdapter(Scheduler):
         return self._told("on_trial_error", self._trial(trial))
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Resume the paused trials that it chooses, the first ones unless it does, once no more new trials come."""
+        """Resume the paused trials that it chooses, or the first, once no new trials come."""
         if not self.experiment.no_more_trials:
             return ()
         paused = {
@@ -290,7 +290,7 @@ class TrialSchedulerAdapter(Scheduler):
         )
 
     def _trial(self, view: TrialView) -> _Trial:
-        """Return a trial as the other scheduler sees it, the same object each time: it may be the key of a dictionary."""
+        """Return the adapted scheduler's trial object, always the same one for a trial."""
         shown = self._trials.setdefault(view.trial_id, _Trial())
         shown.view = view
         return shown
@@ -382,7 +382,10 @@ _SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
 def _nodes(
     nodes: Iterable[ast.AST], roles: Mapping[str, str]
 ) -> Iterator[tuple[ast.AST, Mapping[str, str]]]:
-    """Yield all nodes of a syntax tree with the roles of names there: inside inner functions and comprehensions, theirs have none."""
+    """Yield all nodes of a syntax tree with the roles of names.
+
+    Inside inner functions and comprehensions, names that they bind have no role.
+    """
     for node in nodes:
         bound: set[str] = set()
         if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -405,7 +408,7 @@ def _own(scheduler: Any, *names: str) -> str | None:
 
 
 def _unsupported(kind: type) -> Iterator[str]:
-    """Yield what a class with Ray Tune's signatures does that has no meaning here, a clause each."""
+    """Yield a message for each unsupported feature that the class uses."""
     ours = next(
         (base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None
     )
@@ -432,7 +435,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[str]:
-    """Yield what a method asks of controller and trials that they do not have; nothing where its source cannot be read."""
+    """Yield unsupported uses of controller and trials; none if the source is unreadable."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

@@ -61,7 +61,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a searcher when it is first used: who needs but one file of this package, as every worker does, loads no more."""
+    """Import a searcher when it is first used, so that each experiment loads only its own."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

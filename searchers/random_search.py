@@ -92,14 +92,14 @@ class BasicVariantGenerator(Searcher):
         return super().set_search_properties(metric, mode, config, **spec)
 
     def num_trials_for(self, num_samples: int) -> int | None:
-        """Return how many suggestions there will be: the samples, each as often as the grid has points; None for endless."""
+        """Return the number of suggestions, samples times grid points; None for endless."""
         if num_samples < 0:
             return None
         num_random = max(num_samples - len(self._points), 0)
         return self._num_preset + num_random * _grid_size(self._known_space.grid_axes)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the next configuration, `FINISHED` after the last one, or None while too many trials are unfinished."""
+        """Return the next configuration, `FINISHED`, or None at the limit of unfinished trials."""
         total = self.num_trials_for(1 if self._num_samples is None else self._num_samples)
         if total is not None and self._num_suggested >= total:
             return self.FINISHED
@@ -156,7 +156,7 @@ class BasicVariantGenerator(Searcher):
         )
 
     def _located(self, number: int) -> tuple[int, dict[Path, Any], int]:
-        """Return the number of the sample that a suggestion belongs to, the point it is bound to, and its place in the grid."""
+        """Return a suggestion's sample number, its initial point, and its place in the grid."""
         if number < self._num_preset:
             sample = bisect_right(self._point_ends, number)
             return (

@@ -15,7 +15,7 @@ from .recorded_arguments import Declared, constructed_with, found_by_name
 MODES = ("min", "max")
 
 FailedTrials = Literal["worst", "ignore"]
-"""What a searcher learns from a trial that failed: that it is as bad as the worst one seen so far, or nothing."""
+"""How a failed trial counts: as bad as the worst one so far, or not at all."""
 
 FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
 
@@ -54,7 +54,7 @@ class Searcher(Declared, ABC):
     _total_samples: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Take what a class calls `total_samples` and is a method for its `num_trials_for`, as which earlier releases called it."""
+        """Use a subclass's method `total_samples`, its former name, as `num_trials_for`."""
         super().__init_subclass__(**options)
         if inspect.isfunction(method := vars(cls).get("total_samples")):
             setattr(cls, "num_trials_for", method)  # noqa: B010  (mypy lets no method be assigned to)
@@ -86,7 +86,7 @@ class Searcher(Declared, ABC):
 
     @property
     def mode(self) -> str | None:
-        """``"min"`` or ``"max"``: the direction in which the metric is optimised; None as long as it is not known."""
+        """``"min"`` or ``"max"``: the direction of optimisation; None while unknown."""
         return self._mode
 
     @mode.setter
@@ -95,7 +95,7 @@ class Searcher(Declared, ABC):
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or, as long as none is known, none."""
+        """Metric and mode (``"min"`` or ``"max"``) of each objective; empty while unknown."""
         return ((self.metric, self.mode),) if self.metric and self.mode else ()
 
     def set_search_properties(
@@ -137,7 +137,7 @@ class Searcher(Declared, ABC):
 
     @property
     def total_samples(self) -> int | None:
-        """How many suggestions the experiment takes in all, None for endless; 0 as long as no experiment has the searcher.
+        """Total number of suggestions; None for endless, 0 before the searcher has an experiment.
 
         A subclass may have an attribute of this name for purposes of its own; experiments ask
         `num_trials_for`.
@@ -162,7 +162,7 @@ class Searcher(Declared, ABC):
         """Learn an intermediate result, flattened to ``"a/b"``."""
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
-        """Learn that a trial has been paused, and may go on later: its next result tells that it has.
+        """Handle a paused trial, which may be resumed later.
 
         Args:
             trial_id: The trial.
@@ -186,7 +186,7 @@ class Searcher(Declared, ABC):
         """
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Learn that a suggestion is not run, or another configuration in its place: nothing will ever be known of it.
+        """Handle a suggestion that will not be run as proposed.
 
         The last that is heard of the trial, in place of `on_trial_complete`. Unless it is
         overridden, the trial counts as failed.
@@ -215,7 +215,7 @@ class Searcher(Declared, ABC):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Learn what a configuration came to that was run elsewhere; metric, mode and space have to be known already.
+        """Add an externally evaluated configuration; metric, mode and space must be known.
 
         What is learned so stays with this object: where the experiment is restored, it has to be
         given again.
@@ -293,7 +293,7 @@ class Searcher(Declared, ABC):
         self.load_state_dict(state)
 
     def save(self, checkpoint_path: str) -> None:
-        """Write the searcher's state to a file, for searchers that are used without an experiment; see `restore`.
+        """Write the searcher's state to a file, for use without an experiment.
 
         Args:
             checkpoint_path: The file, which is replaced.
@@ -307,7 +307,9 @@ class Searcher(Declared, ABC):
             file.write(text)
 
     def restore(self, checkpoint_path: str) -> None:
-        """Go on from a file that `save` has written; this searcher has to be constructed with the same arguments as that one.
+        """Restore the state from a file that `save` has written.
+
+        The searcher has to be constructed with the same arguments as the saved one.
 
         Args:
             checkpoint_path: The file.
@@ -339,7 +341,7 @@ def tell_end(
     error: bool = False,
     stopped: bool = False,
 ) -> None:
-    """Tell a searcher how a trial ended; one written for Ray Tune, which knows no ``stopped``, hears of the rest.
+    """Call a searcher's `on_trial_complete`, without ``stopped`` if it does not take that.
 
     Args:
         searcher: The searcher.
@@ -361,7 +363,7 @@ def tell_properties(
     config: Mapping[str, Any],
     spec: Mapping[str, Any],
 ) -> bool:
-    """Give a searcher its search properties; one written for Ray Tune gets as many of them as it takes.
+    """Call a searcher's `set_search_properties` with the arguments that it takes.
 
     Args:
         searcher: The searcher.
@@ -454,7 +456,7 @@ def _value_at(result: Any, metric: str) -> float | None:
 
 
 class SearcherWrapper(Searcher, ABC):
-    """Stands between the experiment and a searcher, to which it hands everything that it does not change.
+    """Base class of searchers that wrap another one and pass on what they do not change.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.

@@ -27,7 +27,7 @@ def fresh_seed() -> int:
 
 
 def chosen_seed(own: int | None, given: Any) -> int:
-    """Return a searcher's seed: its own where it has one, else the experiment's, else one from the operating system.
+    """Return the searcher's own seed, else the given one, else a fresh one.
 
     Raises:
         TypeError: See `seed_of`, as `ValueError`.

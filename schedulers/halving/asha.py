@@ -19,7 +19,7 @@ _TYPES = ("auto", "promotion", "stopping")
 
 @final
 class AsyncHyperBandScheduler(HalvingScheduler):
-    """ASHA: compares trials at geometrically spaced levels of training, and lets only the best of each level go on.
+    """ASHA: continues only the best trials of each of several geometrically spaced levels.
 
     **Type "stopping".** Each trial is judged once at each level it reaches, against all that
     reached the level before it, its own value included: it goes on while it is among the best

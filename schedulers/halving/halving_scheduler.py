@@ -84,7 +84,7 @@ class RungRule(ABC):
     def leave(
         self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
     ) -> Sequence[Decision]:
-        """Learn that a trial is over; `is_trained` tells whether it has come to an end of its own after some results."""
+        """Handle a trial's end; `is_trained`: it ended by itself, after some results."""
 
     @abstractmethod
     def summaries(self) -> Sequence[Iterable[object]]:
@@ -177,7 +177,7 @@ class HalvingScheduler(DirectedScheduler):
         return ()
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Judge the trial where it has reached a level; one that was told to stop is told so again."""
+        """Judge the trial if it has reached a level; repeat an earlier stop."""
         told = self._verdicts.get(trial.trial_id)
         if told is not None:
             return (self._stop(trial.trial_id, told),)
@@ -191,11 +191,11 @@ class HalvingScheduler(DirectedScheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
+        """Forget the trial's stop reason; its recorded values stay for later comparisons."""
         return self._let_go(trial.trial_id, is_trained=result is not None)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
+        """Forget the trial's stop reason; its recorded values stay for later comparisons."""
         return self._let_go(trial.trial_id, is_trained=False)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
@@ -225,7 +225,7 @@ class HalvingScheduler(DirectedScheduler):
         return Stop(trial_id, reason, is_complete=reason.rule == full_training(self.prefix))
 
     def _bracket_of(self, trial_id: str) -> int:
-        """Return the trial's bracket: a function of seed and name, so that there is nothing to keep and order does not matter."""
+        """Return the trial's bracket, which depends on seed and trial id alone."""
         if len(self._bracket_sizes) == 1:
             return 0
         chance = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
@@ -272,7 +272,7 @@ class HalvingScheduler(DirectedScheduler):
         }
 
     def debug_string(self) -> str:
-        """Return how many trials it stopped, what stands on each rung, and which entries results lacked."""
+        """Return the number of stopped trials, a summary of each rung, and missing entries."""
         parts = [f"{type(self).__name__}: {self._num_stopped} stopped"]
         parts += [
             f"bracket {index}: {' | '.join(map(str, rungs))}"
@@ -283,7 +283,7 @@ class HalvingScheduler(DirectedScheduler):
 
 
 def full_training(prefix: str) -> str:
-    """Return the rule that ends a trial which has trained as long as any may: it is complete, not cut short.
+    """Return the name of the rule that ends a fully trained trial, which is complete.
 
     Example:
         >>> full_training("asha")

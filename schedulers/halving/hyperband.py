@@ -28,13 +28,15 @@ from schedulers.metric import DirectedScheduler, Readings, require_direction, st
 from schedulers.scheduler import TrialView
 
 _FULL = "hyperband.max_t"
-"""The rule that ends a trial which has trained as long as any may: it is complete, not cut short."""
+"""The rule that ends a fully trained trial, which is complete."""
 _OVER = ("TERMINATED", "ERROR")
 
 
 @final
 class HyperBandScheduler(DirectedScheduler):
-    """HyperBand: trials of a bracket are paused at each level until all of them are there, and the best ``1 / reduction_factor`` go on.
+    """HyperBand: pauses a bracket's trials at each level and continues the best of them.
+
+    When all trials of the bracket have reached a level, the best ``1 / reduction_factor`` continue.
 
     A bracket hedges one way of spending the same budget. The first starts many trials and halves
     them often, beginning after a short training; each of the next starts fewer, and first compares
@@ -151,7 +153,7 @@ class HyperBandScheduler(DirectedScheduler):
         return ()
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Pause the trial where it has to wait for others, stop it at `max_t`, and decide about all whose rung it completes."""
+        """Pause the trial at a rung, stop it at `max_t`, and judge each rung it completes."""
         trial_id = trial.trial_id
         bracket = self._bracket_of(trial_id)
         member = bracket.members[trial_id]
@@ -189,7 +191,7 @@ class HyperBandScheduler(DirectedScheduler):
         return self._let_go(trial.trial_id, Standing.FAILED)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Decide in brackets that will not be filled, and resume all paused trials that need not wait."""
+        """Judge brackets that will not be filled, and resume trials that need not wait."""
         decisions: list[Decision] = []
         for bracket in self._brackets:
             self._miss_nobody(bracket)
@@ -201,7 +203,7 @@ class HyperBandScheduler(DirectedScheduler):
         return decisions
 
     def _remind(self, trial_id: str) -> Sequence[Decision]:
-        """Say again what was decided about a paused trial: it was still on its way into the pause, or the decision was lost."""
+        """Repeat the decision about a paused trial, which was lost or came during the pause."""
         bracket = self._home.get(trial_id)
         if bracket is None:
             return (Resume(trial_id, Reason("hyperband.resume")),)
@@ -330,7 +332,7 @@ class HyperBandScheduler(DirectedScheduler):
         }
 
     def debug_string(self) -> str:
-        """Return how many trials it stopped, how far each bracket has come that is not over, and which entries results lacked."""
+        """Return the number of stopped trials, the progress of brackets, and missing entries."""
         num_stopped = sum(
             member.standing is Standing.STOPPED
             for bracket in self._brackets
@@ -343,7 +345,7 @@ class HyperBandScheduler(DirectedScheduler):
 
 
 HyperBandForBOHB = HyperBandScheduler
-"""Ray Tune's name for HyperBand with the bracket of the most halvings first, which is how this one always does it."""
+"""Ray Tune's name for HyperBand that fills brackets with most halvings first, as here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,7 +583,7 @@ class Bracket:
         return list(judged.values())
 
     def _complete(self) -> list[Member]:
-        """Return those that wait at the lowest rung anybody stands at, if that is all who stand there; only that one can be complete."""
+        """Return the trials at the lowest rung if all of them wait; no other can be complete."""
         lowest = min((member.rung for member in self.climbing), default=0)
         there = [member for member in self.climbing if member.rung == lowest]
         return there if all(len(member.values) > lowest for member in there) else []
@@ -638,7 +640,7 @@ class Bracket:
         )
 
     def __str__(self) -> str:
-        """Return the bracket in a few words, e.g. ``bracket 0 (s=4): 81 of 81 joined, 27 to be compared, 3 wait at 9``."""
+        """Return a summary, e.g. ``bracket 0 (s=4): 81 of 81 joined, 27 to be compared``."""
         lowest = min((member.rung for member in self.climbing), default=None)
         waiting = (
             f", {self.num_waiting(lowest)} wait at {self.plan.levels[lowest]:g}"

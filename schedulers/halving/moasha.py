@@ -21,7 +21,9 @@ from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule, full_tr
 
 @final
 class MOASHAScheduler(HalvingScheduler):
-    """Stops a trial at a level unless it is among the best ``ceil(n / reduction_factor)`` there in several metrics at once.
+    """Stops trials that are not among the best at a level in several metrics at once.
+
+    At each level, the best ``ceil(n / reduction_factor)`` of `n` trials survive.
 
     Trials at a level are sorted into fronts: the first are those that no other one dominates, i.e.
     equals or beats in every metric; the second those that only the first dominate, and so on.
@@ -113,7 +115,7 @@ class MOASHAScheduler(HalvingScheduler):
         return self._fronts
 
     def check_ready(self) -> None:
-        """Accept any metric and mode of the experiment: the metrics compared are the scheduler's own."""
+        """Accept any metric and mode: the scheduler compares its own metrics."""
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
         bracket = self._bracket_of(trial.trial_id)
@@ -282,7 +284,7 @@ def dominates(one: Point, other: Point) -> bool:
 
 
 def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
-    """Yield the numbers of the points in an order in which each first few are spread well: next comes who is farthest from all before.
+    """Yield the indices of the points, each next one farthest from all before it.
 
     It begins with the point that is best in the first metric. Each metric is scaled to its range
     first. Among equals the earlier comes first.
@@ -367,7 +369,7 @@ class _Rung:
         return len(self.points) + self.num_invalid
 
     def add(self, point: Point) -> int:
-        """Put the point into its front, push whom it dominates down, and return the number of its front."""
+        """Insert the point, move dominated points down, and return the index of its front."""
         self.points.append(point)
         place = number = self._front_for(point)
         moving = [len(self.points) - 1]
@@ -404,7 +406,7 @@ class _Rung:
         return staying, pushed
 
     def position(self, front: int, room: int) -> int:
-        """Return the place of the last point in its front's epsilon net, as far as there is room; 1 where all or none fit."""
+        """Return the last point's position in its front's epsilon net; 1 if all or none fit."""
         members = self.fronts[front]
         if room <= 0 or room >= len(members):
             return 1
@@ -447,13 +449,13 @@ class FrontSummary:
     num_best: int
 
     def __str__(self) -> str:
-        """Return the summary in a few words, e.g. ``level 4: 7 recorded, 0 skipped, 2 not dominated``."""
+        """Return a summary, e.g. ``level 4: 7 recorded, 0 skipped, 2 not dominated``."""
         return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, {self.num_best} not dominated"
 
 
 @final
 class ParetoRungs:
-    """The rungs of one bracket; what `rungs.Rungs` is for one metric, with the same rules for climbing and for what is no number.
+    """The rungs of one bracket, for several metrics; rules are those of `rungs.Rungs`.
 
     Fronts are kept as trials come, so that recording a trial costs O(n) comparisons with those
     there, and more only for those that change their front.

@@ -16,12 +16,12 @@ from .promotion_rule import Promoter
 from .rungs import KnownGood
 
 _FIRST_CEILING = 1
-"""Number of the first ceiling: of the two lowest levels the upper one, since rankings are compared from one level to the next."""
+"""Index of the first ceiling: the second level, since rankings are compared between levels."""
 
 
 @final
 class PASHAScheduler(HalvingScheduler):
-    """Promotes trials as ASHA does, at first to the second level only, and one level further whenever the ranking there is not settled.
+    """Promotes trials like ASHA, up to a ceiling that rises while the ranking there changes.
 
     Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are
     promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but nobody above the
@@ -135,7 +135,7 @@ class PASHAScheduler(HalvingScheduler):
         return Report(trial.trial_id, 0, time, value)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Pause the trial at a level, and raise the ceiling where that shows that the ranking is not settled."""
+        """Pause the trial at a level; raise the ceiling if the ranking has changed."""
         decisions = super().on_trial_result(trial, result)
         ranking = self._promoter.recorded_at(self._promoter.ceiling)
         if trial.trial_id in ranking and trial.trial_id not in self._at_ceiling:
@@ -217,7 +217,7 @@ class PASHAScheduler(HalvingScheduler):
 
 
 def is_settled(lower: Mapping[str, float], upper: Sequence[str], epsilon: float) -> bool:
-    """Return whether trials stand on the upper of two rungs as they stood on the lower, but for noise.
+    """Return whether trials rank the same on two rungs, except for noise.
 
     Whoever stands at a place of the upper ranking must have been, on the lower rung, within
     `epsilon` of whoever stood at that place there, among those that are on both.

@@ -79,7 +79,7 @@ class Promoter(RungRule):
         return self._release(bracket, experiment)
 
     def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
-        """Pause the trial at a rung, stop it at the last level, and stop those who can be promoted no more."""
+        """Pause the trial at a rung, or stop it; stop waiting trials without a chance."""
         rungs = self._rungs_of(report.bracket)
         is_recorded = self._record(report, rungs)
         own = self._judge_own(report, rungs)
@@ -125,7 +125,7 @@ class Promoter(RungRule):
     def on_idle(
         self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
     ) -> Sequence[Decision]:
-        """Promote the best that wait; where nobody can be promoted and no trial comes any more, bring the experiment to its end."""
+        """Promote the best waiting trials; if there are none and no more come, end all."""
         paused = [trial.trial_id for trial in trials]
         # There may be thousands, and this is asked again for every slot that becomes free.
         others = set(paused).difference(*(rungs.names_waiting for rungs in self._brackets))
@@ -165,7 +165,7 @@ class Promoter(RungRule):
         return numbers if place is None else {**place.numbers, **numbers}
 
     def _promotable(self) -> list[tuple[int, Place]]:
-        """Return who may be promoted: highest level first, in it bracket by bracket, in each the best first."""
+        """Return the promotable trials: highest level first, then by bracket, the best first."""
         found: list[tuple[int, Place]] = []
         for bracket, rungs in enumerate(self._brackets):
             places = rungs.promotable(max(0, self.ceiling - bracket))
@@ -176,7 +176,7 @@ class Promoter(RungRule):
         return self._known_good.admits(place.trial_id, place.level, place.value, self._direction())
 
     def _wind_up(self, paused: set[str], experiment: ExperimentView) -> Sequence[Decision]:
-        """Decide about the paused trials when nothing else can happen: all of them wait, and nobody may be promoted."""
+        """Decide about paused trials when all of them wait and none may be promoted."""
         left = [
             (level, bracket, trial_id)
             for bracket, rungs in enumerate(self._brackets)
@@ -216,7 +216,7 @@ class Promoter(RungRule):
         )
 
     def _release(self, bracket: int, experiment: ExperimentView) -> list[Stop]:
-        """Stop those who wait in a bracket and can never be promoted, so that their checkpoints can be deleted."""
+        """Stop waiting trials that can never be promoted, so that checkpoints can be deleted."""
         rungs, released = self._rungs_of(bracket), []
         if experiment.max_trials is not None:
             num_future = max(0, experiment.max_trials - len(experiment.trials))
@@ -236,7 +236,7 @@ class Promoter(RungRule):
         return [place for place in places if not self._is_admitted(place)]
 
     def recorded_at(self, index: int) -> dict[str, float]:
-        """Return all values at the level with this number in bracket 0, by trial, the best first."""
+        """Return all values at a level of bracket 0 by trial, the best first."""
         return self._rungs_of(0).recorded_at(index)
 
     def _rungs_of(self, bracket: int) -> PromotionRungs:
@@ -346,7 +346,7 @@ class _Rung:
         del self.waiting[bisect_left(self.waiting, self.entries[trial_id])]
 
     def num_affordable(self, reduction_factor: Number) -> int:
-        """Return how many of the best have cost together at most their share of what all have cost."""
+        """Return how many of the best fit into ``1 / reduction_factor`` of the total cost."""
         budget, spent = math.fsum(entry.cost for entry in self.ranking) / reduction_factor, 0.0
         for number, entry in enumerate(self.ranking):
             spent += entry.cost
@@ -450,7 +450,9 @@ class PromotionRungs:
     def record(
         self, trial_id: str, level: Number, value: float, cost: float = 0.0, lowest: Number = 0
     ) -> bool:
-        """Record a trial's value at a level, where it then waits unless it is the last, and every level that it jumped over as skipped.
+        """Record a trial's value at a level, where it then waits unless it is the last.
+
+        Levels that it jumped over are counted as skipped.
 
         Args:
             trial_id: The trial; it has joined.
@@ -509,7 +511,7 @@ class PromotionRungs:
         return bool(self._rungs[index].entries)
 
     def promotable(self, top: int | None = None) -> Iterator[Place]:
-        """Yield the trials that wait and may be promoted now, from the highest rung down, the best of each first.
+        """Yield the waiting trials that may be promoted, highest rung and best first.
 
         Args:
             top: Number of the level above which nobody is promoted; None for the last one.
@@ -523,12 +525,12 @@ class PromotionRungs:
                 yield place
 
     def waiting(self) -> Iterator[tuple[Number, str]]:
-        """Yield level and name of all trials that wait, from the highest rung down, the best of each first."""
+        """Yield level and id of all waiting trials, highest rung and best first."""
         for level, rung in zip(reversed(self.levels), reversed(self._rungs), strict=True):
             yield from ((level, entry.trial_id) for entry in rung.waiting)
 
     def hopeless(self, num_future: int) -> Iterator[tuple[Place, int]]:
-        """Yield the trials that wait and can never be among the best of their rung, whatever the others will report.
+        """Yield the waiting trials that can never be promoted, whatever others report.
 
         The best of a rung is never among them, and where cost decides nobody is.
 

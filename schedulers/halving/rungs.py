@@ -58,7 +58,9 @@ def rung_levels(
 
 
 def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...]:
-    """Return how many trials HyperBand starts in each bracket; bracket `b` has its lowest rung at ``levels[b]``.
+    """Return how many trials HyperBand starts in each bracket.
+
+    Bracket `b` has its lowest rung at ``levels[b]``.
 
     A bracket's budget is its size times its number of rungs times its lowest level, so these sizes
     give all about the same budget.
@@ -166,13 +168,13 @@ class RungSummary:
     cutoff: float
 
     def __str__(self) -> str:
-        """Return the summary in a few words, e.g. ``level 4: 7 recorded, 0 skipped, cutoff 0.25``."""
+        """Return a summary, e.g. ``level 4: 7 recorded, 0 skipped, cutoff 0.25``."""
         return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, cutoff {self.cutoff:.6g}"
 
 
 @final
 class Rungs:
-    """The rungs of one bracket. Recording costs O(log n) comparisons in the number of values, and eight bytes each.
+    """The rungs of one bracket; recording costs O(log n) comparisons and eight bytes.
 
     A trial climbs: it is recorded at most once per level and never below a level at which it has
     been. So results that are repeated or arrive out of order after a crash change nothing, and a
@@ -207,7 +209,7 @@ class Rungs:
     def record(
         self, trial_id: str, level: Number, value: float, lowest: Number = 0
     ) -> Standing | None:
-        """Record a trial's value at a level, and every level below that it has not been at as skipped.
+        """Record a trial's value at a level; count levels that it jumped over as skipped.
 
         Args:
             trial_id: The trial.
@@ -313,7 +315,7 @@ class KnownGood:
             self._names.append(trial_id)
 
     def record(self, trial_id: str, level: Number, value: float, mode: str) -> None:
-        """Raise the bar at a level to what a known trial has reached there; NaN and other trials raise none."""
+        """Raise the threshold of a level to a known trial's value; ignore NaN and other trials."""
         if trial_id in self._names and not math.isnan(value):
             best = min if mode == "min" else max
             self._thresholds[level] = best(self._thresholds.get(level, value), value)
@@ -328,7 +330,7 @@ class KnownGood:
         return self._thresholds.get(level, math.nan)
 
     def admits(self, trial_id: str, level: Number, value: float, mode: str) -> bool:
-        """Return whether a trial may go on from a level: a known one always, another one if its value is no worse than the bar."""
+        """Return whether a trial may continue: a known one, or one that reaches the threshold."""
         bar = self._thresholds.get(level)
         if bar is None or trial_id in self._names:
             return True

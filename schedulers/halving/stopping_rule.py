@@ -15,7 +15,7 @@ from .rungs import KnownGood, Rungs, Standing
 
 @final
 class Stopping(RungRule):
-    """Stops a trial at a rung unless it is among the best ``ceil(n / reduction_factor)`` of the `n` values there.
+    """Stops trials that are not among the best ``ceil(n / reduction_factor)`` of a rung.
 
     Args:
         plan: Levels and brackets.

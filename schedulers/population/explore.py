@@ -101,7 +101,7 @@ class Explorer:
         return customised(new, self._custom_explore_fn)
 
     def completed_space(self, space: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a search space with the mutated hyperparameters that it lacks; lists, domains and functions are sampled as they are.
+        """Return a search space with missing mutated hyperparameters added, to be sampled.
 
         Example:
             >>> from searchers.space import uniform
@@ -131,7 +131,7 @@ class Explorer:
 
 
 def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) -> dict[str, Any]:
-    """Return what the user's function makes of a configuration, the configuration itself without one.
+    """Return the configuration after the user's function, if there is one.
 
     Raises:
         TypeError: If the function returns anything but a dictionary.
@@ -149,7 +149,9 @@ def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) 
 
 
 def replaced(config: Any, values: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return the configuration with the values put in at their paths; dictionaries on the way are new, or made where there are none.
+    """Return a copy of the configuration with values set at paths.
+
+    Dictionaries on the way are new, and made where there are none.
 
     Example:
         >>> replaced({"model": {"depth": 3}, "epochs": 5}, {("model", "lr"): 0.1})
@@ -166,7 +168,7 @@ def replaced(config: Any, values: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
-    """Return a search space with those of the hyperparameters that it lacks; what it has at their places stays, whatever it is.
+    """Return a search space with missing hyperparameters added; existing entries stay.
 
     Args:
         space: The search space.
@@ -193,7 +195,7 @@ def _sampled_by(function: Callable[[], Any]) -> SampleFrom:
 
 
 def named_generator(name: str) -> Generator:
-    """Return the generator of random numbers that belongs to a name, such as ``"seed/trial/turn"``; it needs no state.
+    """Return the random number generator of a name such as ``"seed/trial/turn"``.
 
     Example:
         >>> named_generator("0/t00001/3").random() == named_generator("0/t00001/3").random()

@@ -86,7 +86,7 @@ class Curve:
         return True
 
     def at(self, step: float) -> float:
-        """Return the score at a step: on the line between the two points beside it, else the nearest point's.
+        """Return the score at a step, interpolated linearly; beyond the ends, the nearest point's.
 
         Beside a score that is not a number there is no line, and the earlier point counts.
         """
@@ -307,14 +307,14 @@ class Comparison:
         return self.scores[self.members.index(member)]
 
     def quantile_size(self, fraction: float) -> int:
-        """Return how many members the best and the worst `fraction` hold, rounded up; at most half, so that they never overlap."""
+        """Return the size of the best and worst `fraction`, rounded up, at most half of all."""
         num = len(self.members)
         # 0.1 * 30 is a little more than 3 in binary.
         return min(math.ceil(fraction * num - 1e-9), num // 2)
 
 
 def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Comparison | None:
-    """Compare a member with others at the latest step that all of them have reached; see the module for who takes part.
+    """Compare a member with others at the latest step that all have reached.
 
     Args:
         member: Whose turn it is; it has a result.

@@ -17,7 +17,7 @@ _QUARTERS = 4
 
 @final
 class MFPopulationBasedTraining(PopulationScheduler):
-    """MF-PBT: equal sub-populations that evolve at different frequencies and lend each other their weights.
+    """MF-PBT: equal sub-populations that evolve at different frequencies and share weights.
 
     Trial number `i` belongs to sub-population ``i % len(frequencies)``. In each of its turns, or
     every tenth one where its frequency is 10, a member is ranked within its sub-population, at
@@ -165,7 +165,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
         return Plan(member, donor, self._new_config(member, donor, event), "exploit", numbers)
 
     def _migration(self, member: Member, best: Member, place: int, key: str) -> Plan | None:
-        """Take weights from the member that stands at this place, counted from 1, among all other sub-populations, if it is better."""
+        """Clone the external member with this rank, counted from 1, if it is better."""
         own = self._sub_population(member)
         external = [
             other

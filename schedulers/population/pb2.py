@@ -31,7 +31,7 @@ _MIN_ROWS = 3
 
 @final
 class PB2(PopulationScheduler):
-    """PB2: like `PopulationBasedTraining`, but a Gaussian process says with which hyperparameters a clone goes on.
+    """PB2: PBT in which a Gaussian process chooses a clone's hyperparameters.
 
     Of each interval of each member it is recorded what the hyperparameters were, and by how much
     the score got better. A clone gets the hyperparameters with the largest upper confidence bound
@@ -183,7 +183,7 @@ class PB2(PopulationScheduler):
         return tuple(self._bounds.items())
 
     def _units(self, config: Mapping[str, Any]) -> list[float] | None:
-        """Return where the hyperparameters lie between their bounds, None if one is missing or no number."""
+        """Return the hyperparameters scaled to their bounds; None if one is no number."""
         try:
             return [bound.unit(_at(config, path)) for path, bound in self._bounds.items()]
         except (TypeError, ValueError):
@@ -219,7 +219,7 @@ class PB2(PopulationScheduler):
         self._assigned = {trial_id: list(units) for trial_id, units in state["assigned"].items()}
 
     def debug_string(self) -> str:
-        """Return what `PopulationScheduler.debug_string` does, and how much there is to learn from."""
+        """Return the base class's line and the number of recorded intervals."""
         return f"{super().debug_string()}; {len(self._rows)} intervals learnt from"
 
 

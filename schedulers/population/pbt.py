@@ -14,7 +14,7 @@ from .population_scheduler import PopulationScheduler
 
 @final
 class PopulationBasedTraining(PopulationScheduler):
-    """PBT: all trials train at the same time, and at every interval the worst become varied clones of the best.
+    """PBT: trains all trials at once; at each interval the worst become varied clones of the best.
 
     At its turn, a member among the worst `quantile_fraction` of the population (rounded up, half of
     it at most) takes over the latest checkpoint of a random one of the best, with a variation of

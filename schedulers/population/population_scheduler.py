@@ -42,7 +42,9 @@ class Plan:
 
 
 class PopulationScheduler(DirectedScheduler):
-    """Gives each member of a population its turn after every interval, and lets a subclass decide who then becomes whose clone.
+    """Gives each member of a population a turn after every interval.
+
+    In its turn, a subclass decides whether it becomes a clone of another member.
 
     **Turns.** A member has its turn at the first result at least `perturbation_interval` after its
     last turn, or after the checkpoint from which it was cloned. It is then asked to save, where
@@ -129,10 +131,10 @@ class PopulationScheduler(DirectedScheduler):
 
     @abstractmethod
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
-        """Return the hyperparameters with which a clone goes on; `event` names the chance to draw from."""
+        """Return the hyperparameters of a clone; `event` seeds the random numbers."""
 
     def _plan(self, member: Member, event: str) -> Plan | None:
-        """Decide whether a member becomes a clone: truncation selection, a random one of the best for each of the worst."""
+        """Choose a donor by truncation selection: for the worst, a random one of the best."""
         comparison = compare(member, self._peers(member), str(self.mode), f"{self._seed}/{event}")
         if comparison is None:
             return None
@@ -161,7 +163,7 @@ class PopulationScheduler(DirectedScheduler):
         return ""
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
-        """Learn that a member has trained from a time until its last result, before it is decided about."""
+        """Handle the end of a member's interval, which began at a time, before its turn."""
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Take the trial into the population.
@@ -210,7 +212,7 @@ class PopulationScheduler(DirectedScheduler):
         return self._leave(trial)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let those go on that have trained least, once all members are there; finish the generations that are complete."""
+        """Resume the least trained members once all have joined; finish complete generations."""
         if not self.experiment.no_more_trials:
             return ()
         paused = [self._member(trial) for trial in trials if trial.status == "PAUSED"]
@@ -343,7 +345,7 @@ class PopulationScheduler(DirectedScheduler):
         )
 
     def _peers(self, member: Member) -> list[Member]:
-        """Return all others that have something to compare with: those that go on, and those that have ended with a checkpoint."""
+        """Return all others with results: those that continue or ended with a checkpoint."""
         return [
             other
             for other in self._members.values()
@@ -436,7 +438,7 @@ class PopulationScheduler(DirectedScheduler):
         return {"metric": self.metric, "mode": self.mode, "time_attr": self._time_attr}
 
     def debug_string(self) -> str:
-        """Return how large the population is, how many clones there were, who waits, and which entries results lacked."""
+        """Return the numbers of members, clones and waiting members, and missing entries."""
         num_waiting = sum(member.paused_at is not None for member in self._members.values())
         parts = [
             (
@@ -495,7 +497,7 @@ LIVE = ("PENDING", "RUNNING", "PAUSED")
 
 
 def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
-    """Return whether somebody waits for a slot, and not all trials that are there or still to come fit in at once.
+    """Return whether a trial waits for a slot and not all trials fit in at once.
 
     Trials to come are taken to need what this one needs. An experiment that does not tell what
     trials can occupy is taken to be full.

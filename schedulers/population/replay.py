@@ -28,7 +28,7 @@ class Change:
 
 @final
 class PopulationBasedTrainingReplay(Scheduler):
-    """Trains one trial with the hyperparameters that a member of a population had, and its ancestors before it.
+    """Trains one trial with the recorded schedule of a population member and its ancestors.
 
     The policy is the list of exploits that led to a member, as population based training logs it:
     one line each, with the name of the member and of its donor, their iterations, and the
@@ -144,7 +144,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         return decisions
 
     def _is_outstanding(self, trial: TrialView) -> bool:
-        """Return whether a change has been decided upon, but has come to nothing, since the trial was lost or could not be saved."""
+        """Return whether a decided change was not applied, e.g. because the trial was lost."""
         has_missed = self.experiment.can_save_on_demand and not _is_equal(
             trial.config, self.changes[self._num_made - 1].config
         )
@@ -236,7 +236,7 @@ def _parsed(line: Any) -> _Step:
 
 
 def _chain(steps: Sequence[_Step]) -> list[_Step]:
-    """Return the entries that led to the last one, in order: each is about the donor of the one after it."""
+    """Return the entries that led to the last one: each is about the next one's donor."""
     chain: list[_Step] = []
     for step in reversed(steps):
         if chain and step.target != chain[-1].donor:

@@ -76,7 +76,7 @@ class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scik
         return Hyperparameter("fading", "numeric", self.fading_bounds)
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:  # noqa: N803  (scikit-learn's names)
-        """Return the similarity of each row of `X` to each of `Y`, and its gradient by the logarithms of the hyperparameters."""
+        """Return the similarity of rows of `X` and `Y`, and its gradient."""
         rows = np.asarray(X, dtype=float)
         others = rows if Y is None else np.asarray(Y, dtype=float)
         gaps = np.abs(rows[:, :1] - others[:, 0])

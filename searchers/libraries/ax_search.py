@@ -325,7 +325,7 @@ class AxSearch(LiveSearch):
         raise AssertionError(f"an unknown domain, {domain!r}, has passed the check")
 
     def _renamed(self, constraint: str) -> str:
-        """Return a constraint with the names that Ax knows; longer ones first, since one may begin as another one does."""
+        """Return a constraint with Ax's names; longer names are replaced first."""
         for name in sorted(self._parameters, key=len, reverse=True):
             constraint = constraint.replace(name, _ax_name(name))
         return constraint
@@ -386,7 +386,7 @@ def _is_open(domain: Domain) -> bool:
 
 @contextmanager
 def _quiet(searcher: AxSearch) -> Iterator[None]:
-    """Keep Ax from telling about trials and from warning of itself, and leave its verbosity as it was."""
+    """Silence Ax's logs and warnings for the duration."""
     handler = searcher._module(".utils.common.logger").ROOT_STREAM_HANDLER  # noqa: SLF001  (of the class above)
     level = handler.level
     handler.setLevel(max(level, _WARNING))

@@ -21,7 +21,7 @@ _WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
 
 @final
 class BayesOptSearch(HistorySearch):
-    """Searches with a Gaussian process, by the library bayesian-optimization, where all parameters are numbers.
+    """Searches numeric spaces with a Gaussian process by the library bayesian-optimization.
 
     Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are
     rounded. A running trial is taken to come out at the mean of the others, a failed one at the
@@ -191,7 +191,7 @@ class BayesOptSearch(HistorySearch):
         return None
 
     def _proposed(self, seed: int) -> Values:
-        """Return a random configuration while there are few, else the one of the greatest utility."""
+        """Return a random configuration at first, then the one of greatest utility."""
         parameters = self._parameters
         finished = [
             observation.value for observation in self._history if observation.value is not None
@@ -244,7 +244,7 @@ class BayesOptSearch(HistorySearch):
 
 
 def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
-    """Refuse a param_space in which bounds, as the library takes them, would pass for constants, and nothing is searched."""
+    """Refuse a param_space with the library's bounds, which would count as constants."""
     bounds = {name: value for name, value in config.items() if _are_bounds(value)}
     if has_own_space or not bounds or any(is_word(leaf) for _, leaf in leaves(config)):
         return

@@ -15,7 +15,7 @@ from .library_search import HistorySearch, Observation, Values
 
 @final
 class HyperOptSearch(HistorySearch):
-    """Searches with Hyperopt's tree-structured Parzen estimator: good and bad configurations get a density each, whose ratio decides.
+    """Searches with Hyperopt's tree-structured Parzen estimator (TPE).
 
     A trial that a scheduler or stopper ended counts with its last value; one that runs or failed
     counts as worse than any other, since the estimator only asks for the order.
@@ -145,7 +145,11 @@ class HyperOptSearch(HistorySearch):
         }
 
     def _expression(self, name: str, domain: Domain) -> Any:
-        """Return the domain in Hyperopt's words; rounded ones reach half a step beyond their ends, so that these are as likely."""
+        """Return Hyperopt's expression for a domain.
+
+        Rounded domains reach half a step beyond their ends, so that the ends are as likely as the
+        rest.
+        """
         hp = self._module(".hp")
         match domain:
             case Categorical(categories):

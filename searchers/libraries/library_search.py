@@ -29,7 +29,7 @@ from searchers.space.domains import Categorical, Domain
 from searchers.space.search_space import check_own_space
 
 Values = dict[str, Any]
-"""A configuration's searched parameters by flattened name: numbers as they are, categories by their place."""
+"""Searched parameters by flattened name: numbers as they are, categories by index."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Observation:
 
 
 class HistorySearch(Searcher, ABC):
-    """A searcher whose next proposal follows from what was proposed and reported so far, from the seed, and from nothing else.
+    """Base class of searchers that compute each proposal from the history and the seed.
 
     A subclass asks its library in `_propose`, with chance from the seed that it is given there.
     Points to evaluate come first, those with a reward are not run. A trial that a scheduler or
@@ -215,7 +215,7 @@ class HistorySearch(Searcher, ABC):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Add a configuration that was run elsewhere to the history; intermediate values are not used."""
+        """Add an externally evaluated configuration to the history, without intermediates."""
         assignments = self._space.assignments(parameters)
         if missing := sorted(map(flat_name, self._space.domains.keys() - assignments.keys())):
             raise ValueError(
@@ -240,7 +240,7 @@ class HistorySearch(Searcher, ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        """Restore a `state_dict`; metric, mode and space must be known already."""
         assert self._space  # noqa: S101  (one that is used without an experiment takes its own space here)
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
@@ -249,7 +249,7 @@ class HistorySearch(Searcher, ABC):
 
     @abstractmethod
     def _propose(self, seed: int) -> Values | None:
-        """Return the parameters to try next, None for nothing more; all chance comes from the seed, from 0 to 2**32 - 1."""
+        """Return the parameters to try next, or None; the seed is from 0 to 2**32 - 1."""
 
     @classmethod
     def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
@@ -313,7 +313,7 @@ class HistorySearch(Searcher, ABC):
         )
 
     def _worst_place(self) -> int | None:
-        """Return where in the history the worst value seen so far stands, None where there is no value yet."""
+        """Return the index of the worst value in the history; None without any value."""
         known = [
             place
             for place, observation in enumerate(self._history)
@@ -393,7 +393,7 @@ def _finite(value: Any) -> float | None:
 
 
 class LiveSearch(HistorySearch, ABC):
-    """A `HistorySearch` that does not tell its library the whole history each time, but what it does not know yet.
+    """A `HistorySearch` whose library keeps an optimiser that is told only what is new.
 
     What has become of the library's search is not put into words, so that a restore lives through
     all suggestions and results again.
@@ -425,7 +425,7 @@ class LiveSearch(HistorySearch, ABC):
             space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
         )
         self._unfinished: dict[int, Any] = {}
-        """What the library knows configurations by whose values it has not heard, by their place in the history."""
+        """The library's ids of unfinished configurations, by index in the history."""
         self._num_known = 0
         """How much of the history the library knows of."""
 
@@ -442,17 +442,17 @@ class LiveSearch(HistorySearch, ABC):
         """Take back nothing, see `keeps_state`."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return the whole history, which `save` puts down: the library is told all of it at once when it is taken back."""
+        """Return the whole history for `save`; a restore reports all of it to the library."""
         return super().state_dict()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back a history. What the library then proposes may differ from what it would have proposed without a break."""
+        """Restore a history; proposals may differ from those of an uninterrupted search."""
         super().load_state_dict(state)
         self._unfinished, self._num_known = {}, 0
 
     @abstractmethod
     def _attach(self, values: Values) -> Any:
-        """Tell the library of a configuration that it has not proposed, and return what it knows that one by."""
+        """Report a configuration that the library did not propose; return its id there."""
 
     @abstractmethod
     def _finish(self, place: int | None, known_as: Any) -> None:
@@ -465,7 +465,7 @@ class LiveSearch(HistorySearch, ABC):
         """
 
     def _tell(self) -> None:
-        """Tell the library what has happened since it was asked last, in the order of the suggestions."""
+        """Report new results to the library, in the order of the suggestions."""
         for place in range(self._num_known, len(self._history)):
             self._unfinished[place] = self._attach(self._history[place].values)
         self._num_known = len(self._history)
@@ -480,7 +480,7 @@ class LiveSearch(HistorySearch, ABC):
                 self._finish(worst, self._unfinished.pop(place))
 
     def _take_note(self, known_as: Any) -> None:
-        """Take note of what the library knows its proposal by, which will stand in the history next."""
+        """Record the library's id of its proposal, which is next in the history."""
         self._unfinished[len(self._history)] = known_as
         self._num_known = len(self._history) + 1
 
@@ -500,7 +500,7 @@ class LiveSearch(HistorySearch, ABC):
 
 @contextmanager
 def own_chance(seed: int) -> Iterator[None]:
-    """Give the global generators (Python's, numpy's, torch's where it is loaded) this seed, and at the end the states that they had.
+    """Seed the global generators for the duration, and restore their states afterwards.
 
     Args:
         seed: From 0 to 2**32 - 1.

@@ -21,7 +21,7 @@ DEFAULT_NUM_WORKERS: Final = 4
 
 @final
 class NevergradSearch(LiveSearch):
-    """Searches with one of Nevergrad's gradient-free optimizers: evolution strategies, particle swarms, low-discrepancy points and so on.
+    """Searches with one of Nevergrad's gradient-free optimizers, e.g. evolution strategies.
 
     Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space
     says so; choices are given to Nevergrad as such, ordered ones as ordered. A trial that a
@@ -125,7 +125,7 @@ class NevergradSearch(LiveSearch):
         return True
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Take note of how many trials may be unfinished at a time; whoever tells has to see to it."""
+        """Record how many trials may be unfinished at a time; the limit is enforced elsewhere."""
         self._num_workers = max_concurrent
         return False
 
@@ -212,7 +212,7 @@ class NevergradSearch(LiveSearch):
 
 
 def _described(words: Any, domain: Domain) -> Any:
-    """Return a domain in Nevergrad's words: numbers as their place between the ends, on their own scale."""
+    """Return Nevergrad's parameter for a domain; numbers are scaled to their unit interval."""
     if isinstance(domain, Categorical):
         places = range(len(domain.categories))
         return words.TransitionChoice(places) if domain.is_ordered else words.Choice(places)

@@ -107,7 +107,7 @@ class BOHBSearch(ModelSearch):
         )
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return configurations drawn from the density of the good ones, the most promising first."""
+        """Return configurations drawn from the good ones' density, most promising first."""
         table = self.observations.table()
         good, others = self._densities(table, encoding)
         candidates = good.drawn(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
@@ -176,7 +176,7 @@ class Density:
         self.bandwidths = self._reference_bandwidths()
 
     def logs(self, points: Array) -> Array:
-        """Return the logarithm of the density at each point, up to a constant that densities of one space share."""
+        """Return the log density at each point, up to a constant shared within a space."""
         kernels = np.zeros((len(points), len(self._rows)))
         for place, bandwidth in enumerate(self.bandwidths):
             kernels += np.log(
@@ -216,7 +216,7 @@ class Density:
         return known
 
     def _reference_bandwidths(self) -> Array:
-        """Return the normal-reference bandwidths of numbers; of categories the share that a column's spread leaves to the others."""
+        """Return bandwidths: normal-reference for numbers, probability of change for categories."""
         num_rows, num_columns = self._rows.shape
         shrinking = num_rows ** (-1 / (4 + num_columns))
         widths = np.empty(num_columns)
@@ -232,7 +232,7 @@ class Density:
 
 
 def _truncated(rng: Generator, centres: Array, widths: Array) -> Array:
-    """Return normal draws around the centres that lie in the unit interval: others are drawn again, and at last uniformly."""
+    """Return truncated normal draws around the centres, by rejection, at last uniform."""
     drawn = rng.normal(centres, widths)
     for _ in range(20):
         is_out = (drawn < 0) | (drawn > 1)

@@ -26,7 +26,7 @@ MAX_LOOKED_AT = 200
 
 
 def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16) -> Array:
-    """Return points of the unit cube, of which each slice of each side holds one: of some such designs the one that is spread best.
+    """Return a Latin hypercube sample: of several designs the one with the widest gaps.
 
     Args:
         rng: Source of chance.
@@ -70,7 +70,7 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
 def spread_out(
     candidates: Array, known: Array, encoding: Encoding, novelty: float = NOVELTY
 ) -> Array:
-    """Return the candidates with the first one put in front that keeps its distance from all trials.
+    """Return the candidates, first the best one that keeps its distance from all trials.
 
     It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a
     part of the distance at which `n` trials would lie if they filled the space evenly. What is very

@@ -35,7 +35,7 @@ _FITS = 2**33
 
 @final
 class CQRSearch(ModelSearch):
-    """Draws for each of many candidates one of its predicted quantiles, and suggests the candidate with the best draw.
+    """Suggests by Thompson sampling from conformally corrected quantile predictions.
 
     The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes
     from their values at every level they have reached (see `observations`). From 32 trials on a
@@ -139,7 +139,7 @@ class CQRSearch(ModelSearch):
         return {**super().state_dict(), "fitted": data}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        """Restore a `state_dict`; metric, mode and space must be known already."""
         super().load_state_dict(state)
         self._fitted = None
         if state["fitted"] is not None:
@@ -202,7 +202,7 @@ class _Fitted:
 
 
 def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
-    """Return what to add to each quantile, so that pairs of them hold as many of the targets as they should."""
+    """Return conformal corrections of the quantiles, so that pairs of them cover enough."""
     widening = np.zeros(len(levels))
     for low in range(len(levels) // 2):
         high = len(levels) - 1 - low
@@ -226,7 +226,7 @@ _ABSENT = -1.0
 @final
 @dataclass(frozen=True, slots=True)
 class QuantileTrees:
-    """Trees that cut all rows of one level by the same question, so that the answers to its questions number the leaf of a row.
+    """Oblivious trees: all nodes of a level use one cut, whose answers number the leaf.
 
     Attributes:
         base: The quantiles of all targets, from which the trees correct.
@@ -330,7 +330,7 @@ def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Arr
 
 
 def _leaf_quantiles(residuals: Array, leaves: Array, quantiles: Array) -> Array:
-    """Return the quantiles of the residuals in each leaf, by quantile and leaf; 0 for leaves without rows."""
+    """Return the residuals' quantiles by quantile and leaf; 0 for leaves without rows."""
     found = np.zeros((len(quantiles), 2**DEPTH))
     for leaf in np.unique(leaves):
         inside = np.sort(residuals[:, leaves == leaf], axis=1)

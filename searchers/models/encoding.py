@@ -74,7 +74,7 @@ class Encoding:
         self._existence = Existence(self._space.parameters, self.columns)
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return what a configuration, perhaps a partial one, gives for searched parameters, by the steps to them.
+        """Return the values of a configuration, which may be partial, by steps.
 
         Raises:
             ValueError: If it does not fit the space.
@@ -82,7 +82,7 @@ class Encoding:
         return self._space.assignments(point)
 
     def missing(self, assignments: Mapping[Path, Any]) -> list[str]:
-        """Return the names of parameters that exist beside what is given, but for which nothing is."""
+        """Return the names of active parameters that have no value."""
         values = {
             column.name: assignments[column.steps]
             for column in self.columns
@@ -103,7 +103,7 @@ class Encoding:
         return self.encoded(self._space.assignments(config))
 
     def encoded(self, assignments: Mapping[Path, Any]) -> list[float]:
-        """Return the vector of values by steps; NaN for what is not given or does not exist beside the rest."""
+        """Return the vector of values by steps; NaN for missing and inactive parameters."""
         there = self._existing(assignments)
         return [
             column.encode(there[column.steps]) if column.steps in there else float("nan")
@@ -131,19 +131,19 @@ class Encoding:
         return self._space.resolve({**self.decoded(vector), **(fixed or {})}, rng)
 
     def decoded(self, vector: Sequence[float]) -> Mapping[Path, Any]:
-        """Return values by steps: the domains' own, nearest to what the vector says, of what exists beside each other."""
+        """Return the nearest valid values by steps, of active parameters."""
         return self._existing(self._values(vector))
 
     def settled(self, vector: Sequence[float]) -> list[float]:
-        """Return the vector of the configuration that a vector stands for, so that equal configurations have equal vectors."""
+        """Return the vector of a vector's nearest configuration; equal ones have equal vectors."""
         return self.encoded(self.decoded(vector))
 
     def from_cube(self, cube: Array) -> Array:
-        """Return a vector for each point of the unit cube, spread over the space as the points are over the cube."""
+        """Return a vector for each point of the unit cube, equally distributed."""
         return self._existence.masked(self.entries_from_cube(cube))
 
     def entries_from_cube(self, cube: Array) -> Array:
-        """Return what `from_cube` does, with entries also for what does not exist beside the others, should it come to."""
+        """Return what `from_cube` does, with entries for inactive parameters as well."""
         vectors = np.array(cube, dtype=float)
         for place, count in enumerate(self.num_categories):
             if count:
@@ -151,7 +151,7 @@ class Encoding:
         return self._placed(vectors)
 
     def snapped(self, vectors: Array) -> Array:
-        """Return the vectors with each entry moved to the place of the value for which it stands, and NaN for what does not exist."""
+        """Return the vectors with entries rounded to valid values, NaN if inactive."""
         return self._existence.masked(self._placed(vectors))
 
     def _placed(self, vectors: Array) -> Array:
@@ -166,7 +166,7 @@ class Encoding:
         return snapped
 
     def numbered(self, number: int) -> list[float]:
-        """Return the vector of a configuration of a finite flat space by its number, which is taken modulo `size`."""
+        """Return a vector of a finite flat space by its number, modulo `size`."""
         vector = []
         for column in self.columns:
             number, index = divmod(number, column.num_values or 1)
@@ -184,7 +184,7 @@ class Encoding:
         )
 
     def _each_of_branches(self, starts: Sequence[int]) -> Iterator[list[float]]:
-        """Count like a clock from the last column on, each from its own start, over the columns that exist beside those before them."""
+        """Enumerate the values of the last column fastest, each column from its own start."""
         counts = [column.num_values or 1 for column in self.columns]
         turned = [0] * len(counts)
         while True:
@@ -255,7 +255,7 @@ class Existence:
         ]
 
     def masked(self, vectors: Array) -> Array:
-        """Return the vectors with NaN where the parameter does not exist; the vectors themselves if all parameters always do.
+        """Return the vectors with NaN for inactive parameters; unchanged if all are active.
 
         Args:
             vectors: One per row, each entry at the place of a value.
@@ -273,7 +273,7 @@ class Existence:
 
 @final
 class _Gate:
-    """A condition on the entries of a column, with its answers worked out beforehand where there are few values."""
+    """A condition on a column's entries, evaluated beforehand if there are few values."""
 
     def __init__(self, place: int, column: Column, condition: Condition) -> None:
         self._place = place
@@ -283,7 +283,7 @@ class _Gate:
         self._answers = None if entries is None else self._asked(entries)
 
     def is_open(self, vectors: Array) -> Array:
-        """Return for each vector whether the condition holds; it does not where its parameter does not exist."""
+        """Return for each vector whether the condition holds; not if its parameter is inactive."""
         entries = vectors[:, self._place]
         is_known = ~np.isnan(entries)
         is_open = np.zeros(len(vectors), dtype=bool)
@@ -303,7 +303,7 @@ class _Gate:
 
 
 MAX_TABLE = 4096
-"""The most values of a parameter that are tabulated; one with more counts as continuous until it is decoded."""
+"""Most values of a parameter that are tabulated; with more it counts as continuous."""
 
 
 @final
@@ -338,11 +338,11 @@ class Column:
 
     @property
     def entries(self) -> Array | None:
-        """The entries that stand for its values, one after the other; None where these are too many."""
+        """The entries of its values in order; None if there are too many."""
         return np.arange(self.num_categories, dtype=float) if self.num_categories else self.places
 
     def indices(self, entries: Array) -> Array:
-        """Return at which places of `entries` the values stand that some entries stand for; none of these may be NaN."""
+        """Return the indices in `entries` of the values of some entries, none of them NaN."""
         found: Array = (
             entries.astype(int)
             if self.edges is None
@@ -399,7 +399,7 @@ def column_of(parameter: Parameter) -> Column:
 
 
 def _edges(domain: Domain, num_values: int) -> Array:
-    """Return where the stretches of the values meet: halfway between two values on the scale of values."""
+    """Return the boundaries between values, halfway between neighbours on their scale."""
     if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
         bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
         edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])

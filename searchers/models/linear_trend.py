@@ -50,7 +50,9 @@ class Trend:
         self._spread = float(np.std(targets - known @ self.weights))
 
     def drawn(self, rng: Generator, num_draws: int) -> Array:
-        """Return weights, one set per row: drawn as likely as they are after what was seen, with `CAUTION` times the deviation.
+        """Return sets of weights, one per row, drawn from their posterior distribution.
+
+        Their deviation is scaled by `CAUTION`.
 
         What they leave is learnt by trees, so that the residuals, from which the deviation is
         known, overstate the doubt.
@@ -81,7 +83,7 @@ def ridge(known: Array, targets: Array, means: list[int]) -> tuple[Array, Array]
 
 
 def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
-    """Return what a trend is made of, a row for each vector: a constant, a line and a parabola for each number, a step for each category.
+    """Return the trend's features: a constant, per number a line and a parabola, categories.
 
     Args:
         rows: Vectors, one per row; NaN for what is not there, which has no effect.

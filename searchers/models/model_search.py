@@ -108,7 +108,7 @@ class ModelSearch(Searcher):
         self.observations = Observations()
 
     def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
-        """Return vectors that no model has chosen, for want of one or as its candidates: random, or where priors point.
+        """Return vectors not chosen by a model: random ones, or drawn from priors.
 
         Args:
             encoding: The space.
@@ -161,7 +161,7 @@ class ModelSearch(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return a configuration: points to evaluate come first, then points spread over the space, then what the model proposes.
+        """Return a configuration: points to evaluate, then initial points, then the model's.
 
         A configuration that was suggested before does not come again; when a finite space has no
         other, the search is finished.
@@ -201,7 +201,7 @@ class ModelSearch(Searcher):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Learn how a trial ended: one that failed, or came to its end without a value, counts as worst, see `failed_trials`."""
+        """Record how a trial ended; one without a value counts as worst, see `failed_trials`."""
         if result and not error:
             self.on_trial_result(trial_id, result)
         if self._failed_trials == "worst":
@@ -223,7 +223,7 @@ class ModelSearch(Searcher):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
+        """Add an externally evaluated configuration, which will not be suggested.
 
         It is a part of `state_dict`. An experiment that is restored without a state has to be given
         it again.
@@ -275,7 +275,7 @@ class ModelSearch(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        """Restore a `state_dict`; metric, mode and space must be known already."""
         assert self._known_encoding  # noqa: S101  (one that is used without an experiment takes its own space here)
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
@@ -316,7 +316,7 @@ class ModelSearch(Searcher):
             self._seen.add(key(vector))
 
     def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
-        """Return the best of what is proposed that was not suggested before; None where everything was."""
+        """Return the best proposed vector that was not suggested before, or None."""
         for proposed in (
             self._proposals(encoding, rng),
             encoding.from_cube(rng.random((32, len(encoding.columns)))),
@@ -341,7 +341,7 @@ class ModelSearch(Searcher):
         return self.propose(encoding, rng)
 
     def _first(self, encoding: Encoding, rng: Generator, number: int) -> Array:
-        """Return the point with that number of those that are spread over the space; half of them follow priors where there are any."""
+        """Return an initial point by number; half of them follow priors if there are any."""
         band = PriorBand(encoding)
         if encoding.has_prior and number == 0:
             return band.expected(rng)
@@ -352,7 +352,7 @@ class ModelSearch(Searcher):
 
 
 def num_first_points(num_samples: int) -> int:
-    """Return how many points are spread over the space where nobody says: 10, or a quarter of the samples if that is less.
+    """Return the default number of initial points: 10, or a quarter of the samples if less.
 
     Args:
         num_samples: How many there will be; -1 for an endless number.

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 SLOTS_PER_OCTAVE = 8
-"""Into how many slots each doubling of the training time is divided; of each slot the last value is kept."""
+"""Slots per doubling of the training time; the last value of each slot is kept."""
 _SHORTEST = 2.0**-60
 
 
@@ -140,7 +140,7 @@ class Observations:
         return sum(1 for trial in self.trials.values() if trial.is_known)
 
     def vectors(self) -> Array:
-        """Return the configurations of all trials, one per row, whether or not they have results; not to be modified."""
+        """Return all trials' configurations, one per row, with or without results; read-only."""
         before = self._vectors
         added = np.array(
             [
@@ -293,7 +293,7 @@ class Table:
 
     @property
     def scores(self) -> Array:
-        """The quantiles as they would lie if values were normally distributed; smaller is better."""
+        """The quantiles mapped to normally distributed scores; smaller is better."""
         return normal_scores(self.quantiles)
 
 
@@ -392,7 +392,7 @@ def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:
-    """Return for each level how far it lies below the highest one: -1 for the lowest, 0 for the highest."""
+    """Return each level's distance below the highest: -1 for the lowest, 0 for the highest."""
     slots = np.array([level.slot for level in levels], dtype=float)
     distances: Array = (slots - slots[-1]) / max(slots[-1] - slots[0], 1.0)
     return distances

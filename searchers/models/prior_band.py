@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 ETA = 3
 SPREADS = {"low": 0.5, "medium": 0.25, "high": 0.125}
-"""The standard deviation around the expected value, in parts of the unit interval, by confidence."""
+"""Standard deviation around the prior, in parts of the unit interval, by confidence."""
 ODDS = {"low": 2.0, "medium": 4.0, "high": 8.0}
 """How many times as likely as another the expected category is."""
 _CHANGE_PROBABILITY = 0.5
@@ -40,7 +40,7 @@ class Shares(NamedTuple):
 
 @final
 class Belief:
-    """A density around one configuration: truncated Gaussians for numbers, one favoured category, even where nothing is expected.
+    """A density around one vector: truncated Gaussians for numbers, a favoured category.
 
     Args:
         encoding: The space.
@@ -87,14 +87,14 @@ class Belief:
         return product
 
     def _favour(self) -> Array:
-        """Return with which probability the favoured category is taken outright, before one is drawn evenly."""
+        """Return the probability of taking the favoured category before a uniform draw."""
         favour: Array = (self._odds - 1) / (self._odds - 1 + self._num_categories)
         return favour
 
 
 @final
 class PriorBand:
-    """Draws new points evenly, where the user expects good values, and around the best configuration.
+    """Draws new points uniformly, around the user's priors, and around the best vector.
 
     Half of the points of the lowest level are random. The others follow the prior until three
     trials have reached a level above the first, or nine one and the same. From then on prior and
@@ -123,7 +123,7 @@ class PriorBand:
         self.prior = Belief(encoding, centre, [column.confidence for column in encoding.columns])
 
     def expected(self, rng: Generator) -> Array:
-        """Return the one vector that the user expects to be best; what is not expected is random."""
+        """Return the vector of the user's priors; entries without a prior are random."""
         fresh = self._encoding.entries_from_cube(rng.random((1, len(self._encoding.columns))))
         return self._encoding.snapped(
             np.where(np.isnan(self.prior.centre), fresh, self.prior.centre)
@@ -163,7 +163,7 @@ class PriorBand:
 
 
 def _judges(table: Table) -> Array:
-    """Return the numbers of the best third of those that reached the highest level with enough trials, best first; none at first."""
+    """Return indices of the best third at the highest informative level, the best first."""
     for height in range(int(table.heights.max(initial=0)), -1, -1):
         there = np.flatnonzero(table.heights >= height)
         if len(there) >= (ETA if height else ETA**2):

@@ -28,17 +28,17 @@ NUM_FRESH = 300
 NUM_AVERAGED = 5
 """How many trees are averaged to temper the one that is drawn."""
 NOVELTY = 0.1
-"""How far suggestions keep from earlier ones, see `spread_out`; trees that are drawn look elsewhere by themselves."""
+"""Least distance of suggestions from earlier ones, see `spread_out`."""
 ROWS_PER_LEAF_ROW = 40
 MAX_MIN_LEAF = 4
-"""Leaves hold one trial at least, and one more for every 40 trials, up to four: few trials must each count, many average out chance."""
+"""Least number of trials per leaf: one, and one more per 40 trials, up to four."""
 MAX_ROWS = 400
-"""To how many trials the model is fitted: the best half of so many, and as many of the others by chance."""
+"""Most trials that the model is fitted to: half are the best, half drawn from the others."""
 
 
 @final
 class TreeSearch(ModelSearch):
-    """Suggests what trees like best that were grown, by chance, on where trials would stand after a full training.
+    """Suggests candidates by Thompson sampling from randomised trees on final scores.
 
     Only the order of values counts, so that the search is the same for any increasing function of
     the metric. From the values at all levels of training it is forecast in which order all trials
@@ -126,7 +126,7 @@ class TreeSearch(ModelSearch):
         )
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return candidates, the one first that one tree, drawn by chance, and the mean of some others together like best."""
+        """Return candidates, the best first by one random tree and the mean of some others."""
         table = forecast(self.observations.table(), encoding.num_categories)
         pool = np.concatenate(
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
@@ -165,7 +165,7 @@ MAX_DEPTH = 40
 """Where growing ends at the latest; trees of a thousand rows are about twenty deep."""
 _NOT_ALLOWED = -math.inf
 _ABSENT = -1.0
-"""Stands for NaN: below every place of the unit interval, so that half of the first cuts tell what is there from what is not."""
+"""Replaces NaN: below the unit interval, so that early cuts separate missing entries."""
 
 
 @final
@@ -301,7 +301,7 @@ class _Growth:
     def _gains(
         self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int
     ) -> Array:
-        """Return by how much each cut lowers the squared error, by column and node; minus infinity where it is not allowed."""
+        """Return each cut's reduction of squared error, by column and node; -inf if not allowed."""
         first = np.add.reduceat(is_first * self.targets, starts, axis=1)
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size

@@ -128,7 +128,7 @@ def grid_axes(space: Mapping[str, Any]) -> dict[Path, list[Any]]:
 def resolve(
     space: Mapping[str, Any], assignments: Mapping[Path, Any], rng: Generator | None
 ) -> dict[str, Any]:
-    """Return a configuration of the space; see `SearchSpace.resolve`, which is faster where many are wanted.
+    """Return a configuration; `SearchSpace.resolve` is faster for many.
 
     Example:
         >>> resolve({"lr": uniform(0, 1), "epochs": 5}, {("lr",): 0.5}, rng=None)
@@ -140,7 +140,7 @@ def resolve(
 def experiment_tag(
     index: int, config: Mapping[str, Any], space: Mapping[str, Any] | SearchSpace
 ) -> str:
-    """Return a short description of a trial: its number and the values of its searched parameters, at most 100 characters.
+    """Return a trial's number and searched values, at most 100 characters.
 
     Args:
         index: The trial's number.

@@ -102,7 +102,7 @@ class Branching(Conditional):
         )
 
     def number_of(self, given: Any) -> int | None:
-        """Return the number of the option that is meant, None for none: a number means itself, all else the plain option that equals it."""
+        """Return an option's number from its number or plain value; None if there is none."""
         if isinstance(given, int) and not isinstance(given, bool):
             return given if 0 <= given < len(self.options) else None
         plain = {
@@ -164,7 +164,7 @@ class OnlyIf(Conditional):
 
 
 def is_word(leaf: Any) -> bool:
-    """Return whether the leaf of a space is to be replaced by a value, as a domain, function or grid axis is."""
+    """Return whether the leaf is a domain, function, grid axis or conditional."""
     if type(leaf) in _PLAIN:  # told at once, for abstract classes take their time to say no
         return False
     return isinstance(leaf, Domain | SampleFrom | Conditional) or is_grid(leaf)

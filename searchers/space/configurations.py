@@ -30,7 +30,7 @@ def arranged(
     assignments: Mapping[Path, Any],
     rng: Generator | None,
 ) -> dict[str, Any]:
-    """Return a configuration: assigned values as they are, all else that exists beside them sampled or computed.
+    """Return a configuration with assigned values; other active parameters are drawn.
 
     Args:
         space: The space.
@@ -135,7 +135,7 @@ class _Builder:
 def known_constants(
     space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what stays constant beside the values of parameters, those in chosen options and under conditions that hold included.
+    """Return the constants of the space that exist beside some parameter values.
 
     A list or tuple that holds a word is left out as a whole.
 
@@ -175,7 +175,7 @@ def _constants(
 def fitted(
     space: Mapping[str, Any], inventory: Inventory, config: Mapping[str, Any]
 ) -> dict[Path, Any]:
-    """Return the values that a configuration, perhaps a partial one, gives for parameters and for what is computed, by the steps to them.
+    """Return the values of a configuration, which may be partial, by steps.
 
     Which option of a choice is meant follows from what is given there. Where several fit with
     nothing missing, the first is taken.
@@ -311,7 +311,7 @@ class _Fitting:
             self._collect(unwrapped(child), (*path, key), inside, children[key], fit)
 
     def _is_there(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
-        """Return whether an entry under conditions has to be there; None where that cannot be told yet."""
+        """Return whether a conditional entry must exist; None while undecided."""
         conditions = self._inventory.conditions[steps]
         held = [
             condition.holds(known[condition.name])
@@ -348,7 +348,7 @@ class _Fitting:
 
 
 def _given_children(node: Any, path: Path, given: Any) -> dict[Any, Any] | None:
-    """Return what is given for the entries of a container, None where it is given as something else."""
+    """Return what is given for a container's entries; None if it is no container."""
     if isinstance(given, Mapping):
         return _gathered(node if isinstance(node, dict) else dict(enumerate(node)), path, given)
     is_sequence = (
@@ -360,7 +360,7 @@ def _given_children(node: Any, path: Path, given: Any) -> dict[Any, Any] | None:
 
 
 def _gathered(node: Mapping[Any, Any], path: Path, given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return what is given for each entry, names such as ``"a/b"`` put together as what is given for ``"a"``."""
+    """Return what is given for each entry, with names such as ``"a/b"`` nested."""
     found: dict[Any, Any] = {}
     for key, value in _split(node, given):
         if key not in node:
@@ -466,7 +466,9 @@ def recalled(space: Any, recorded: Any) -> Any:
 
 
 def key_of(space: Any, config: Any, name: Naming) -> str:
-    """Return a text that is the same for equal configurations alone: floats exact, 1 and 1.0 and True apart, entries in any order.
+    """Return a text that is equal for equal configurations only.
+
+    Floats are exact, 1 and 1.0 and True differ, and the order of entries does not matter.
 
     Args:
         space: The space.

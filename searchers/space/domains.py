@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONFIDENCES: Final = ("low", "medium", "high")
 DEFAULT_CONFIDENCE: Final = "medium"
 PRIOR_FIELDS: Final = frozenset({"prior", "prior_confidence"})
-"""Fields of a domain that say nothing where there is no prior; they are then neither shown nor written down."""
+"""Fields of a domain that are shown and stored only if there is a prior."""
 
 DEFAULT_FACTORS = (1.2, 0.8)
 """Up and down: how far a value is perturbed where nothing else is asked for."""
@@ -130,7 +130,7 @@ class Domain(ABC):
 
     @abstractmethod
     def from_unit(self, unit: float) -> Any:
-        """Return the value at a place between 0 and 1; what lies outside counts as the nearer end."""
+        """Return the value at a place between 0 and 1; places outside are clipped."""
 
     @abstractmethod
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
@@ -235,7 +235,7 @@ class Categorical(Domain):
         ]
 
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
-        """Return another category: where they are ordered a neighbour, on the side that `factor` says if there is one.
+        """Return another category; a neighbour if ordered, on the side of `factor` if possible.
 
         With a single category there is no other; a value that is none of them is replaced by any.
         """
@@ -254,7 +254,7 @@ class Categorical(Domain):
 
 
 def step_from(factor: float | None, rng: Generator) -> float:
-    """Return the signed part of the unit interval that a factor moves by, e.g. 0.2 for 1.2; by chance up or down without one."""
+    """Return a factor's signed step, e.g. 0.2 for 1.2; without one, a random default."""
     if factor is None:
         factor = DEFAULT_FACTORS[int(rng.integers(2))]
     return factor - 1
@@ -286,7 +286,10 @@ _TAIL = 1e-12
 
 
 class _Interval(Domain):
-    """Numbers between two ends, both included, on a linear or logarithmic scale, rounded to multiples of `q` where there is one."""
+    """Numbers between two bounds, both included, on a linear or logarithmic scale.
+
+    They are rounded to multiples of `q`, if it is given.
+    """
 
     __slots__ = ()
 
@@ -321,7 +324,7 @@ class _Interval(Domain):
         return self.clip(math.exp(place) if self.is_log else place)
 
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
-        """Return a value some way up or down the scale, rounded domains by `q` at least, stopping at the ends."""
+        """Return a value moved along the scale, by `q` at least, clipped to the bounds."""
         step = step_from(factor, rng)
         start = self.clip(value)
         moved = self.from_unit(self.to_unit(start) + step)
@@ -419,7 +422,7 @@ class Float(_Interval):
         return shown(self)
 
     def contains(self, value: Any) -> bool:
-        """Return whether the value is a number between the ends, and a multiple of `q` up to rounding errors."""
+        """Return whether the value is within bounds and, up to rounding, a multiple of `q`."""
         if not _is_number(value) or not math.isfinite(value):
             return False
         return self.lower <= self.cast(value) <= self.upper and (
@@ -508,7 +511,7 @@ class Integer(_Interval):
         )
 
     def contains(self, value: Any) -> bool:
-        """Return whether the value is whole, between the ends and a multiple of `q`; 3.0 counts as 3."""
+        """Return whether the value is a whole number within bounds and a multiple of `q`."""
         return _is_number(value) and bool(self.lower <= value <= self.upper and value % self.q == 0)
 
     def cast(self, value: Any) -> int:
@@ -528,7 +531,7 @@ class Integer(_Interval):
 @final
 @dataclass(frozen=True, slots=True)
 class Normal(Domain):
-    """Real numbers that are normally distributed. Few searchers can model them, and they take no prior: their mean is one.
+    """Normally distributed numbers. Few searchers can model them; they take no prior.
 
     Attributes:
         mean: Centre of the distribution.
@@ -555,7 +558,7 @@ class Normal(Domain):
         return self.cast(rng.normal(self.mean, self.sd))
 
     def contains(self, value: Any) -> bool:
-        """Return whether the value is a finite number, and a multiple of `q` up to rounding errors."""
+        """Return whether the value is finite and, up to rounding, a multiple of `q`."""
         return (
             _is_number(value)
             and math.isfinite(value)
@@ -581,11 +584,11 @@ class Normal(Domain):
         return NormalDist(self.mean, self.sd).cdf(self.cast(value))
 
     def from_unit(self, unit: float) -> float:
-        """Return the value below which that share of the distribution lies, at most seven standard deviations off."""
+        """Return the quantile, at most seven standard deviations from the mean."""
         return self.cast(NormalDist(self.mean, self.sd).inv_cdf(min(max(unit, _TAIL), 1 - _TAIL)))
 
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> float:
-        """Return a value some way up or down, in parts of the four standard deviations that hold 95 % of the distribution."""
+        """Return a value moved by a part of four standard deviations (95 % of the distribution)."""
         step = step_from(factor, rng)
         start = self.cast(value)
         moved = self.cast(start + step * 4 * self.sd)
@@ -682,7 +685,7 @@ def checked_prior(domain: Any) -> Any:
 
 
 def shown(domain: Any, hidden: frozenset[str] | None = None) -> str:
-    """Return how a domain is written down for people: its class and its fields, those of a prior only where there is one.
+    """Return the representation of a domain, without a prior if it has none.
 
     Args:
         domain: A dataclass with a prior.

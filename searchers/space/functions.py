@@ -24,7 +24,7 @@ def uniform(
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Float:
-    """Return floats from `lower` to `upper`, all equally likely; `upper` itself is practically never sampled.
+    """Return uniform floats from `lower` to `upper`; `upper` is practically never sampled.
 
     Example:
         >>> uniform(0, 1)
@@ -60,7 +60,7 @@ def loguniform(
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Float:
-    """Return floats from `lower`, which must be positive, to `upper`, all orders of magnitude equally likely.
+    """Return log-uniform floats from `lower`, which must be positive, to `upper`.
 
     Example:
         >>> loguniform(1e-4, 1).to_unit(1e-2)
@@ -77,7 +77,7 @@ def qloguniform(
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Float:
-    """Return multiples of `q` from `lower`, which must be positive, to `upper`, both included, equally likely by magnitude.
+    """Return log-uniform multiples of `q` from `lower` (positive) to `upper`, both included.
 
     Example:
         >>> qloguniform(0.1, 10, 0.1).cast(3.14159)
@@ -106,7 +106,7 @@ def qrandint(
     prior: int | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Integer:
-    """Return multiples of `q` from `lower` to `upper`, all equally likely; `upper` is included except where `q` is 1.
+    """Return uniform multiples of `q`; `upper` is included unless `q` is 1.
 
     Departures:
         Ray Tune rounds, which leaves the bounds where these are no multiples of `q`.
@@ -123,7 +123,7 @@ def qrandint(
 def lograndint(
     lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE
 ) -> Integer:
-    """Return integers from `lower`, which must be positive, to ``upper - 1``, all orders of magnitude equally likely.
+    """Return log-uniform integers from `lower`, which must be positive, to ``upper - 1``.
 
     Departures:
         Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off
@@ -144,7 +144,7 @@ def qlograndint(
     prior: int | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Integer:
-    """Return multiples of `q` from `lower`, which must be positive, to `upper`, equally likely by magnitude.
+    """Return log-uniform multiples of `q` from `lower`, which must be positive, to `upper`.
 
     `upper` is included except where `q` is 1.
 
@@ -184,7 +184,7 @@ def choice(
     prior: Any = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Categorical | Branching:
-    """Return one of the given objects, all equally likely; an object may itself be a sub-space, a dictionary with words for instance.
+    """Return a domain of equally likely objects, which may be sub-spaces with domains.
 
     Args:
         categories: The objects, of any type. Those that hold search-space words, at any depth, are
@@ -217,7 +217,7 @@ def choice(
 
 
 def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
-    """Return an entry of a dictionary that is only there under conditions; where they do not hold, the configuration lacks its key.
+    """Return a dictionary entry that exists only under conditions; else its key is missing.
 
     Parameters are looked for by name: beside the entry first, then one level further out, and so on
     to the root, where their full names count, such as ``"model/depth"``. One that is not there

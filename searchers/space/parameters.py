@@ -81,7 +81,7 @@ class Parameter:
     steps: Path = ()
 
     def is_active(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the parameter exists beside these values, by name; those of all parameters that it depends on must be there."""
+        """Return whether the parameter is active; values of all that it depends on are needed."""
         return are_met(self.conditions, values)
 
     def checked(self, value: Any) -> Any:
@@ -193,7 +193,7 @@ class _Guard:
 @final
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A leaf of a space: where it stands in a configuration, which steps lead to it, and what guards it, outermost first."""
+    """A leaf of a space: its path, its steps, and its conditions, outermost first."""
 
     path: Path
     steps: Path
@@ -225,7 +225,7 @@ def _places(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> I
 
 
 def _check_names(places: Iterable[_Place]) -> None:
-    """Refuse two names that look the same, in configurations or among parameters, where different steps lead to them."""
+    """Refuse two different paths or steps with the same flattened name."""
     in_configs: dict[str, Path] = {}
     among_parameters: dict[str, Path] = {}
     for place in places:
@@ -289,7 +289,7 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
 
 
 def _look_up(word: Any) -> Callable[[Any], Any]:
-    """Return what finds the value of a parameter that is meant by a condition, `_UNKNOWN` where there is none."""
+    """Return a lookup from a condition's value to the parameter's, or `_UNKNOWN`."""
     if isinstance(word, Branching):
         return lambda asked: _UNKNOWN if (number := word.number_of(asked)) is None else number
     domain = _domain(word)
@@ -334,7 +334,7 @@ def _parents(parameter: Parameter) -> Iterator[str]:
 MAX_TRIED: Final = 100_000
 """The most values of a parameter that are tried on a condition that is a function."""
 MAX_CASES: Final = 5_000
-"""How many outcomes of parameters on which others depend are gone through before it is given up to count."""
+"""Most combinations of condition parameters that are enumerated for counting."""
 MAX_DEPTH: Final = 100
 """How many conditions may depend on each other one after the other for it to be counted."""
 _OTHER: Final = object()
@@ -365,7 +365,7 @@ def num_values(domain: Domain) -> int | None:
 
 
 def num_assignments(parameters: Sequence[Parameter]) -> int | None:
-    """Return in how many ways the parameters of a space can have values, None where that has no end or cannot be told.
+    """Return the number of assignments of a space; None if infinite or unknown.
 
     Args:
         parameters: Each after those that its existence depends on.
@@ -457,7 +457,7 @@ def _independent_parts(parameters: Sequence[Parameter]) -> list[list[Parameter]]
 
 
 def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outcomes | None:
-    """Return the outcomes of a parameter for those who ask for it, None where its values have no end or are too many to try."""
+    """Return a parameter's distinguishable outcomes; None if infinite or too many."""
     size = num_values(domain)
     tried = None if size is None else _to_try(domain, size, [condition for _, condition in asking])
     if tried is None:
@@ -473,7 +473,7 @@ def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outco
 
 
 def _to_try(domain: Domain, size: int, asked: Sequence[Condition]) -> list[tuple[Any, int]] | None:
-    """Return values that stand for all, each with how many it stands for; None where there are too many."""
+    """Return representative values with their multiplicities; None if there are too many."""
     if isinstance(domain, Categorical):
         return [(category, 1) for category in domain.categories]
     if all(condition.predicate is None for condition in asked):

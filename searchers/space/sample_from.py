@@ -59,7 +59,7 @@ class _NotYetKnown(Exception):
 
 @final
 class ConfigView(Mapping[str, Any]):
-    """A configuration in which some values are not yet known, as the function of a `SampleFrom` sees it.
+    """A partial configuration, as the function of a `SampleFrom` sees it.
 
     Values are read as items or attributes, ``config["lr"]`` or ``config.lr``; older code's
     ``spec.config.lr`` works too. Asking for a value not yet known puts the function off until it
@@ -145,7 +145,7 @@ def sample(domain: Domain, rng: Generator | None) -> Any:
 def resolve_dependents(
     config: dict[str, Any], pending: Mapping[Path, SampleFrom], rng: Generator | None
 ) -> dict[str, Any]:
-    """Return the configuration with the values of functions put in, each once what it reads is known.
+    """Return the configuration with computed values, in the order of dependencies.
 
     A function may return domains or further `SampleFrom` objects, bare or nested, which are then
     sampled or called in turn: that is how one parameter decides what another may be.

@@ -114,11 +114,11 @@ class SearchSpace:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, each after those that its existence depends on, else as declared. Computed ones (`SampleFrom`) are not told."""
+        """The parameters, each after those it depends on, without computed ones."""
         return self._inventory.parameters
 
     def active(self, values: Mapping[str, Any]) -> tuple[Parameter, ...]:
-        """Return the parameters that exist beside some values, those that have a value included, in the order of `parameters`.
+        """Return the active parameters, in the order of `parameters`.
 
         Args:
             values: Values by name. Without that of a parameter, no other exists whose condition
@@ -127,7 +127,7 @@ class SearchSpace:
         return tuple(parameter for parameter in self.parameters if parameter.is_active(values))
 
     def values_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values by name that a configuration, perhaps a partial one, gives for parameters, in the order of `parameters`.
+        """Return parameter values of a configuration, which may be partial, by name.
 
         Where several options of a choice fit with nothing missing, the first is taken.
 
@@ -149,7 +149,7 @@ class SearchSpace:
         }
 
     def config_of(self, values: Mapping[str, Any], rng: Generator | None) -> dict[str, Any]:
-        """Return a configuration with these values: what else exists beside them is drawn, or computed.
+        """Return a configuration with these values; others are drawn or computed.
 
         Args:
             values: Values by name, with one for each grid axis.
@@ -174,7 +174,7 @@ class SearchSpace:
         )
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return the values that a configuration, perhaps a partial one, gives for searched parameters.
+        """Return the values of a configuration, which may be partial, for searched parameters.
 
         Args:
             point: A configuration, nested or with names such as ``"a/b"``. Constants may be
@@ -227,7 +227,7 @@ class SearchSpace:
         return resolve_dependents(config, pending, rng) if pending else config
 
     def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return what `assignments` does for the entries that the space has; nothing where these do not fit, for a searcher need not mind.
+        """Return `assignments` of the known entries; nothing if they do not fit the space.
 
         Args:
             config: A configuration, perhaps of a searcher of the user's own or with entries of its
@@ -244,7 +244,7 @@ class SearchSpace:
             return {}
 
     def completed(self, suggestion: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a suggestion with the constants of the space; of a choice, with those of the option that it has chosen.
+        """Return a suggestion completed with the constants of the space.
 
         Args:
             suggestion: A configuration that may lack constants. It need not fit the space; then the
@@ -261,7 +261,7 @@ class SearchSpace:
         return merge(known_constants(self.space, self._inventory, values), suggestion)
 
     def num_configurations(self) -> int | None:
-        """Return how many configurations there are, those of a grid axis included; None where that has no end or cannot be told.
+        """Return the number of configurations, grid included; None if infinite or unknown.
 
         It cannot be told of computed parameters, of functions as conditions on more than a hundred
         thousand values, nor of conditions that are entangled beyond what can be gone through.
@@ -320,7 +320,7 @@ def _check_names(paths: Iterable[Path]) -> None:
 
 
 def constants(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the space without what is searched: a list or tuple that holds a word is left out as a whole.
+    """Return the constants of a space; a list or tuple with a domain is left out.
 
     Example:
         >>> from searchers.space import randint, uniform

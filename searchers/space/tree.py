@@ -18,7 +18,7 @@ DELIMITER = "/"
 
 
 class Conditional(ABC):
-    """A leaf of a space that holds a space of its own, of which a configuration has a part or nothing."""
+    """A leaf that contains a space, of which a configuration has a part or nothing."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def every_leaf(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield the leaves with their paths, those inside conditional leaves in place of these; the option of a choice is a step as well."""
+    """Yield all leaves with their steps, including those inside conditional leaves."""
     for found, leaf in leaves(node, path):
         if isinstance(leaf, Conditional):
             for steps, inside in leaf.inner():
@@ -94,7 +94,7 @@ def assign(node: Any, values: Mapping[Path, Any]) -> Any:
 
 
 def copied(node: Any) -> Any:
-    """Return the tree with new containers and the same leaves, so that what one trial does to its configuration stays with it.
+    """Return the tree with new containers and the same leaves.
 
     Only plain dictionaries, lists and tuples are copied: an object of a class derived from them is
     the user's own.
@@ -114,7 +114,7 @@ def copied(node: Any) -> Any:
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base`, `copied`, with the entries of `override` put over it, dictionaries inside merged likewise and all else replaced.
+    """Return a copy of `base` updated recursively with `override`.
 
     Example:
         >>> merge({"lr": 0.1, "model": {"depth": 2, "width": 8}}, {"model": {"depth": 3}})
@@ -154,7 +154,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 def match(
     node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path = ()
 ) -> Iterator[tuple[Path, Any]]:
-    """Yield what a configuration, nested or with names such as ``"a/b"``, gives for the searched leaves of a space.
+    """Yield a configuration's values for the searched leaves of a space, with paths.
 
     Args:
         node: The space.

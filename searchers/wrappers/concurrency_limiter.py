@@ -10,7 +10,7 @@ from searchers.searcher import Searcher, SearcherWrapper, tell_end
 
 @final
 class ConcurrencyLimiter(SearcherWrapper):
-    """Passes a searcher's suggestions on only while few of them are unfinished, so that it learns before it proposes more.
+    """Passes on a searcher's suggestions while fewer than a limit are unfinished.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.

@@ -14,7 +14,7 @@ from searchers.space.domains import Categorical
 from .repeater import Repeater
 
 Duplicates = Literal["repeat", "skip", "reuse"]
-"""Whether a configuration that was proposed before is run again, left out, or answered with what is known."""
+"""How to treat a repeated configuration: run it again, skip it, or reuse the result."""
 
 POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 
@@ -99,7 +99,7 @@ class DuplicateGuard(SearcherWrapper):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Hand everything to the searcher, which is asked for more than ``num_samples`` where it proposes duplicates."""
+        """Pass everything on; the searcher is asked for more if it proposes duplicates."""
         self._space = config
         self._num_points = SearchSpace(config).num_configurations()
         self._num_samples = spec.get("num_samples")
@@ -115,7 +115,7 @@ class DuplicateGuard(SearcherWrapper):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Hand the point to the searcher, and count it among what was proposed where it is a whole configuration."""
+        """Pass the point on, and count it as proposed if it is complete."""
         super().add_evaluated_point(parameters, value, error, pruned, intermediate_values)
         space = SearchSpace(self._space)
         try:
@@ -130,7 +130,7 @@ class DuplicateGuard(SearcherWrapper):
             )
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the searcher's next suggestion that is none of the earlier ones, or what else it answers."""
+        """Return the searcher's next suggestion that is no duplicate, or its other answer."""
         if self.duplicates == "repeat":
             return self.searcher.suggest(trial_id)
         total = None if self._num_samples is None else self.total_samples
@@ -187,7 +187,7 @@ class DuplicateGuard(SearcherWrapper):
         known.followers.clear()
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Pass it on, also for duplicates of the trial; the configuration counts as never proposed."""
+        """Pass it on, also for the trial's duplicates; forget the configuration."""
         name, key = self._open.pop(trial_id, (trial_id, ""))
         self.searcher.on_trial_discard(name)
         known = self._known.get(key)
@@ -228,7 +228,7 @@ class DuplicateGuard(SearcherWrapper):
         self.searcher.load_state_dict(state["searcher"])
 
     def _name_for(self, trial_id: str) -> str:
-        """Return under which name the searcher is asked: for each suggestion of a trial another one."""
+        """Return the id given to the searcher, a new one for each suggestion of a trial."""
         number = self._turned_down.get(trial_id, 0)
         return f"{trial_id}{self._mark}{number}" if number else trial_id
 

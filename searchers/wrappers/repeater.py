@@ -71,7 +71,7 @@ class Repeater(SearcherWrapper):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Hand everything to the searcher, with the number of configurations in place of that of trials.
+        """Pass everything on, with the number of configurations instead of trials.
 
         Raises:
             ValueError: If the number of samples is no multiple of the repeats.
@@ -82,12 +82,12 @@ class Repeater(SearcherWrapper):
         return super().set_search_properties(metric, mode, config, **spec)
 
     def num_trials_for(self, num_samples: int) -> int | None:
-        """Return how many trials there will be: as many configurations as the searcher says, each repeated; None for endless."""
+        """Return the searcher's number of configurations times repeats; None for endless."""
         num_groups = self.searcher.num_trials_for(self._num_groups(num_samples))
         return None if num_groups is None else num_groups * self.repeat
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Tell the searcher how many of its configurations may be unfinished at a time; trials are not limited."""
+        """Pass on the limit in configurations; trials are not limited."""
         self.searcher.set_max_concurrency(-(-max_concurrent // self.repeat))
         return False
 
@@ -129,7 +129,7 @@ class Repeater(SearcherWrapper):
         )
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Keep that the repeat does not count; where none does, the searcher hears that the configuration was discarded."""
+        """Drop the repeat; if all of them are dropped, discard the configuration."""
         self._keep(trial_id, {})
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Repeater(SearcherWrapper):
 
 @dataclass(slots=True)
 class _Group:
-    """The repeats of one configuration: how each ended, None for those that have not, nothing for those that were discarded."""
+    """The repeats of one configuration: values of ended ones, None for unfinished ones."""
 
     config: Any
     endings: list[dict[str, Any] | None] = field(default_factory=list)

@@ -51,12 +51,12 @@ class SamplerSource:
 
     @property
     def is_exhaustive(self) -> bool:
-        """Whether the sampler goes through a finite number of configurations, after which it repeats itself."""
+        """Whether the sampler enumerates finitely many configurations, after which it repeats."""
         return type(self._given).__name__ in _EXHAUSTIVE
 
     @property
     def ranks_pruned(self) -> bool:
-        """Whether the sampler learns from PRUNED trials as well, and takes those without a value for the worst."""
+        """Whether the sampler also learns from PRUNED trials; those without values rank worst."""
         from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
 
         sampler = self._given
@@ -79,7 +79,7 @@ class SamplerSource:
         return sampler
 
     def repeats(self, trial: FrozenTrial, others: list[FrozenTrial]) -> bool:
-        """Return whether an exhaustive sampler has proposed a trial that it had proposed before, since there is nothing else left."""
+        """Return whether an exhaustive sampler has repeated a trial, as it has no others left."""
         grid = trial.system_attrs.get("search_space")
         if grid is not None:
             taken = {
@@ -154,7 +154,7 @@ def _is_sampler(part: Any) -> bool:
 
 
 def _parts(sampler: BaseSampler) -> Iterator[Any]:
-    """Yield a sampler and the samplers, strategies and generators that it is made of, each once and in a fixed order."""
+    """Yield a sampler and all samplers and generators inside it, once, in a fixed order."""
     found, waiting = {id(sampler)}, [sampler]
     while waiting:
         part = waiting.pop(0)
@@ -173,7 +173,7 @@ def _random_states(sampler: BaseSampler) -> Iterator[Any]:
 
 
 def _own_seed(sampler: BaseSampler, seed: int) -> int:
-    """Return a seed that follows from the one a sampler was given; the searcher's where it was given none."""
+    """Return a seed derived from the sampler's own, or the searcher's without one."""
     # Optuna makes the generator of an unseeded sampler when it is first used.
     seeded = [
         state.rng for state in _random_states(sampler) if getattr(state, "_rng", None) is not None

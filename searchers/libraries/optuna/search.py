@@ -43,7 +43,7 @@ TIME_ATTR = "training_iteration"
 
 @final
 class OptunaSearch(Searcher):
-    """Searches with any of Optuna's samplers, for one metric or several, with constraints if you like.
+    """Searches with any of Optuna's samplers, for one or several metrics and constraints.
 
     The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early
     are told as PRUNED with their intermediate values, so that the sampler does not take their last
@@ -260,7 +260,9 @@ class OptunaSearch(Searcher):
 
     @property
     def study(self) -> optuna.Study:
-        """The study, to look at: as the sampler sees it, but for failed trials, which are FAIL here. Opened with the first suggestion.
+        """The study as the sampler sees it, except that failed trials are FAIL; read-only.
+
+        It is opened with the first suggestion.
 
         Raises:
             RuntimeError: If there is none yet, because metric, mode and space are not known.
@@ -268,7 +270,7 @@ class OptunaSearch(Searcher):
         return self._open().view
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return what the sampler proposes; points to evaluate come first. FINISHED after the last of a grid."""
+        """Return points to evaluate first, then the sampler's proposals; FINISHED after a grid."""
         declared, opened = self._known, self._open()
         if self._has_finished:
             return Searcher.FINISHED
@@ -286,7 +288,10 @@ class OptunaSearch(Searcher):
         return merge(declared.constants, config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Report an intermediate value at its ``training_iteration``; without one of the two, or with several metrics, nothing."""
+        """Report an intermediate value to the study.
+
+        Nothing is reported without a value or a ``training_iteration``, or with several metrics.
+        """
         if trial_id in self._numbers and self._report(self._numbers[trial_id], result):
             self._open().write(self._numbers[trial_id])
 
@@ -346,7 +351,7 @@ class OptunaSearch(Searcher):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Add a configuration that was run elsewhere to the study; metric, mode and space have to be known already.
+        """Add an externally evaluated configuration; metric, mode and space must be known.
 
         It is a part of `state_dict`, but is not written to a storage. An experiment that is
         restored without a state, as with samplers for which `keeps_state` is False, has to be given
@@ -384,11 +389,11 @@ class OptunaSearch(Searcher):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the study tells all that the sampler knows; else the search is lived through again at a restore."""
+        """Whether the study holds the sampler's whole state; else a restore replays the search."""
         return self._declared is None or self._declared.source.is_portable
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the open suggestions and the whole study; nothing where the sampler keeps what they do not tell."""
+        """Return unfinished suggestions and the study; nothing if the sampler has hidden state."""
         if (self._declared is None and self._given_space is None) or not self.keeps_state:
             return {}
         return {
@@ -401,7 +406,7 @@ class OptunaSearch(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already.
+        """Restore a `state_dict` with its study; metric, mode and space must be known.
 
         Raises:
             ValueError: If there is a state although the sampler has none that can be put down; it
@@ -516,7 +521,7 @@ class Declaration:
     counts_failures: bool = True
 
     def ask(self, view: StudyView, number: int) -> tuple[int, dict[str, Any]]:
-        """Return the number of a new trial and its configuration, drawn at random if the sampler raises.
+        """Return a new trial's number and configuration, drawn at random if the sampler raises.
 
         Raises:
             Exception: Whatever a space function of the user's raises.
@@ -542,7 +547,7 @@ class Declaration:
         return asked
 
     def try_out(self) -> None:
-        """Let the sampler complete the points to begin with and make a suggestion, all of which is thrown away.
+        """Check that the sampler can complete the initial points and suggest; discard both.
 
         Raises:
             ValueError: If it cannot, or a value lies outside of its parameter's range.
@@ -580,7 +585,7 @@ class OpenedStudy:
     mirror: Mirror | None
 
     def fill(self, declared: Declaration, rewards: Sequence[Any]) -> int:
-        """Put in what is known and what is to be run before anything is suggested; return how many trials there were."""
+        """Add earlier trials and enqueue initial points; return the number of earlier trials."""
         from .study import (  # noqa: PLC0415  (imports Optuna)
             QUEUED,
             copies,
@@ -617,7 +622,7 @@ class OpenedStudy:
         return [trial for trial in self.view.get_trials(deepcopy=False) if trial.number != number]
 
     def write_all(self) -> None:
-        """Bring the user's storage to where this experiment stands, which it may not have heard of in the last session."""
+        """Write all trials of this experiment to the user's storage, e.g. after a restore."""
         for number in self.view.numbers_of_ours() if self.mirror else ():
             self.write(number)
 

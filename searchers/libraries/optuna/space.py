@@ -56,7 +56,7 @@ class _Parameter:
     is_indexed: bool = False
 
     def decode(self, value: Any) -> Any:
-        """Return the value for a configuration, rounded by the domain, since Optuna does not round on logarithmic scales."""
+        """Return the value for a configuration; Optuna does not round on logarithmic scales."""
         if self.is_indexed and isinstance(self.domain, Categorical):
             return self.domain.categories[value]
         return value if self.domain is None else self.domain.clip(value)
@@ -141,7 +141,7 @@ class DeclaredSpace:
         return trial.number, assign(copied(self._space), values)
 
     def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that a configuration gives for parameters, by name and as Optuna knows them."""
+        """Return a configuration's parameter values by name, as Optuna represents them."""
         if self._conditional is not None:
             given = self._conditional.values_of(point)
         else:
@@ -198,7 +198,7 @@ class DefinedSpace:
         return trial.number, _with_constants(trial.params, constants or {})
 
     def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that a configuration gives, by name; only the function knows which are parameters."""
+        """Return a configuration's values by name; only the function knows the parameters."""
         return {flat_name(path): value for path, value in leaves(dict(point))}
 
     def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
@@ -214,7 +214,7 @@ OptunaSpace = DeclaredSpace | DefinedSpace
 
 
 def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a space in which Optuna's distributions under flattened names, as it has them itself, are where those names lead."""
+    """Return a space with Optuna's distributions moved from flattened to nested names."""
     flattened = {
         name for name, leaf in space.items() if "/" in name and foreign_library(leaf) == "optuna"
     }
@@ -330,7 +330,7 @@ def _unsearchable(name: str, word: str, remedy: str) -> ValueError:
 
 
 def _is_storable(categories: tuple[Any, ...]) -> bool:
-    """Return whether Optuna can store the categories and tell them apart, which it does by equality."""
+    """Return whether Optuna can store the categories and distinguish them by equality."""
     are_plain = all(
         category is None or isinstance(category, bool | int | float | str)
         for category in categories
@@ -339,7 +339,10 @@ def _is_storable(categories: tuple[Any, ...]) -> bool:
 
 
 Constraints = Callable[[Mapping[str, Any]], Sequence[float]] | Sequence[str]
-"""A function of a flattened result that returns numbers, or names of metrics: each is satisfied at 0 or below."""
+"""A function of a flattened result that returns constraint values or metric names.
+
+A constraint is satisfied at 0 or below.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +369,7 @@ class Objective:
         return as_float(result.get(self.metrics[0]))
 
     def values(self, result: Mapping[str, Any]) -> list[float] | None:
-        """Return the metrics' values in their order; None where one is missing, NaN or no number."""
+        """Return the metrics' values in order; None if one is missing or no finite number."""
         values = [as_float(result.get(metric)) for metric in self.metrics]
         numbers = [value for value in values if value is not None and not math.isnan(value)]
         return numbers if len(numbers) == len(values) else None
@@ -408,7 +411,7 @@ class Objective:
         return values
 
     def violations(self, result: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the constraints' values by their names, or by their places in what the function returned.
+        """Return the constraints' values by name, or by position in what the function returned.
 
         Returns:
             None where they cannot be told: one is missing, NaN or no number, or the function

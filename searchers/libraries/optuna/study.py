@@ -24,7 +24,7 @@ TRIAL_ID = "trial_id"
 """User attribute: which of the tuner's trials it is."""
 
 _FAILED = "tuner:failed"
-"""System attribute of a trial that failed or has no finite value, and is to count as one of the worst."""
+"""System attribute of a failed trial or one without a finite value, which counts as worst."""
 
 EXPERIMENT = "experiment"
 """User attribute, in a storage: which experiment of the tuner a trial belongs to."""
@@ -53,7 +53,7 @@ class StudyView(optuna.Study):
             super().__init__(name, self._view, pruner=optuna.pruners.NopPruner())
 
     def stop(self) -> None:
-        """Do nothing: a sampler says here that it has proposed all there is, which is found out when it is asked again."""
+        """Do nothing: the end of a sampler's grid is detected at its next proposal."""
 
     def standing(self, number: int) -> FrozenTrial:
         """Return a trial as it is, be it paused or not."""
@@ -64,12 +64,12 @@ class StudyView(optuna.Study):
         self._view.set_trial_user_attr(number, TRIAL_ID, trial_id)
 
     def report(self, number: int, step: int, value: float) -> None:
-        """Put down an intermediate value; a repeated step replaces the older value. A paused trial goes on with it."""
+        """Record an intermediate value, replacing one of the same step; a paused trial resumes."""
         self._view.shown.pop(number, None)
         self._view.set_trial_intermediate_value(number, step, value)
 
     def show_paused(self, number: int, constraints: Mapping[str, float]) -> None:
-        """Show a trial as PRUNED at its last intermediate value, and by how much it violates constraints there."""
+        """Show a trial as PRUNED at its last intermediate value, with its constraints."""
         self._view.shown[number] = dict(constraints)
 
     def end(
@@ -132,7 +132,7 @@ class StudyView(optuna.Study):
             self._view.failed_as, self._view.worst_constraints = {}, {}
 
     def give_up_newest(self) -> None:
-        """Tell the trial as failed that could not be given all its parameters; if it was a point to evaluate, that comes again."""
+        """Mark the newest trial, whose suggestion failed, as FAIL; re-enqueue its point."""
         given_up = [
             trial
             for trial in self._view.standing_trials()
@@ -247,7 +247,7 @@ class _PausingStorage(InMemoryStorage):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Optuna from telling about studies and trials, and of each infinite value, and leave its verbosity as it was."""
+    """Silence Optuna's logs and its warnings about infinite values for the duration."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(verbosity, optuna.logging.ERROR))
     try:
@@ -267,7 +267,7 @@ def ended(
     *,
     is_failed: bool = False,
 ) -> FrozenTrial:
-    """Return a trial that has been run elsewhere, with its values, None if it failed, and what it reported from the first step on."""
+    """Return a finished trial for an externally evaluated configuration; no values: failed."""
     return create_trial(
         state=state,
         params={name: params[name] for name in distributions},
@@ -357,7 +357,7 @@ QUEUED = "queued_as"
 """User attribute: the number under which a trial had been waiting in the storage."""
 
 _SHARED = "qmc:"
-"""What begins the names of those attributes of a study that another search in the same study has to go on from."""
+"""Prefix of study attributes that other searches in the same study continue from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +522,7 @@ class Mirror:
             written.is_over = True
 
     def _found(self, trial: FrozenTrial) -> _Written | None:
-        """Return the trial as an earlier session has left it in the storage, or as it has waited there; None where it is new."""
+        """Return the trial's record in the storage, from earlier or from its queue; None if new."""
         stored = self._known.get(trial.user_attrs[TRIAL_ID])
         if stored is None and QUEUED in trial.user_attrs:
             stored = self._taken(trial, trial.user_attrs[QUEUED])
