@@ -22,6 +22,9 @@ class FIFOScheduler(Scheduler):
     CONTINUE, PAUSE, STOP, NOOP = "CONTINUE", "PAUSE", "STOP", "NOOP"
     """What a subclass with Ray Tune's signatures returns; see `TrialScheduler`."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Return no decision."""
         return ()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 
 from .arguments import check_names, plain_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .metric import DirectedScheduler, Readings, require_direction, strict
+from .metric import MetricReader, MetricScheduler, require_mode, strict
 from .scheduler import TrialView
 
 _PAUSED, _STOPPED = "median.pause", "median.stop"
@@ -20,7 +20,7 @@ _OVER = ("TERMINATED", "ERROR")
 
 
 @dataclass(slots=True)
-class Curve:
+class RunningAverages:
     """What a trial has reported, as costs: smaller is better, and infinity is what is not a number.
 
     Attributes:
@@ -69,14 +69,14 @@ class Curve:
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Curve:
+    def of(cls, state: Mapping[str, Any]) -> RunningAverages:
         """Return the curve that `state_dict` was returned from."""
         averages = array("d", map(float, state["averages"]))
         return cls(array("d", state["times"]), averages, float(state["best"]), float(state["last"]))
 
 
 @final
-class MedianStoppingRule(DirectedScheduler):
+class MedianStoppingRule(MetricScheduler):
     """Stops a trial whose best result is worse than the median of running averages.
 
     The running averages are those of the other trials up to the same time.
@@ -168,12 +168,12 @@ class MedianStoppingRule(DirectedScheduler):
         self._earliest = self._grace_period if hard_stop else max(self._grace_period, slice_end)
         self._min_samples_required = min_samples_required
         self._hard_stop = hard_stop
-        self._curves: dict[str, Curve] = {}
+        self._curves: dict[str, RunningAverages] = {}
         self._verdicts: dict[str, Reason] = {}
         self._resumed: set[str] = set()
         self._num_stopped = 0
         self._num_paused = 0
-        self._readings = Readings()
+        self._metrics = MetricReader()
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Stop or pause the trial where its best is worse than the median of the others."""
@@ -213,10 +213,10 @@ class MedianStoppingRule(DirectedScheduler):
 
     def _record(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Record a result where it tells what it has to, and return whether it was a new one."""
-        time, cost = self._readings.amount(result, self._time_attr), self._cost(result)
+        time, cost = self._metrics.amount(result, self._time_attr), self._cost(result)
         if time is None or cost is None or math.isinf(time):
             return False
-        curve = self._curves.setdefault(trial_id, Curve())
+        curve = self._curves.setdefault(trial_id, RunningAverages())
         if time <= curve.last:
             return False
         curve.add(time, cost, counts=time >= self._grace_period)
@@ -224,12 +224,12 @@ class MedianStoppingRule(DirectedScheduler):
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
         """Return the metric, negated for "max"; infinity if not finite, None if missing."""
-        value = self._readings.finite(result, str(self.metric))
+        value = self._metrics.finite(result, str(self.metric))
         if value is None:
             return None
         if math.isnan(value):
             return math.inf
-        return value if require_direction(self) == "min" else -value
+        return value if require_mode(self) == "min" else -value
 
     def _judge(self, trial_id: str) -> Reason | None:
         curve = self._curves[trial_id]
@@ -278,7 +278,7 @@ class MedianStoppingRule(DirectedScheduler):
             "resumed": sorted(self._resumed),
             "num_stopped": self._num_stopped,
             "num_paused": self._num_paused,
-            "without_number": sorted(self._readings.lacking),
+            "without_number": sorted(self._metrics.missing),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -289,14 +289,16 @@ class MedianStoppingRule(DirectedScheduler):
                 averages: what was recorded would not compare.
         """
         self._check_settings(state)
-        self._curves = {trial_id: Curve.of(saved) for trial_id, saved in state["curves"].items()}
+        self._curves = {
+            trial_id: RunningAverages.of(saved) for trial_id, saved in state["curves"].items()
+        }
         self._verdicts = {
             name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
         }
         self._resumed = set(state["resumed"])
         self._num_stopped = state["num_stopped"]
         self._num_paused = state["num_paused"]
-        self._readings = Readings(state["without_number"])
+        self._metrics = MetricReader(state["without_number"])
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -315,7 +317,7 @@ class MedianStoppingRule(DirectedScheduler):
         return "; ".join(
             [
                 f"{type(self).__name__}: {counts}",
-                *([str(self._readings)] if self._readings.lacking else []),
+                *([str(self._metrics)] if self._metrics.missing else []),
             ]
         )
 

@@ -11,7 +11,7 @@ from typing import Any, final
 from .scheduler import MODES, Scheduler
 
 
-class DirectedScheduler(Scheduler):
+class MetricScheduler(Scheduler):
     """Base class of schedulers that compare a metric, whose name and mode they must know."""
 
     _seed = 0
@@ -34,7 +34,7 @@ class DirectedScheduler(Scheduler):
         Raises:
             ValueError: If metric or mode is not known yet.
         """
-        require_direction(self)
+        require_mode(self)
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class DirectedScheduler(Scheduler):
             )
 
 
-def require_direction(scheduler: Scheduler) -> str:
+def require_mode(scheduler: Scheduler) -> str:
     """Return a scheduler's mode; refuse to work without metric and mode.
 
     Args:
@@ -80,28 +80,28 @@ def require_direction(scheduler: Scheduler) -> str:
 
 
 @final
-class Readings:
+class MetricReader:
     """Reads numbers out of results, and remembers which entries were missing or no number.
 
     Attributes:
-        lacking: Names of the entries that were asked for in vain, at any time.
+        missing: Names of the entries that were asked for in vain, at any time.
 
     Example:
-        >>> readings = Readings()
+        >>> readings = MetricReader()
         >>> readings.number({"loss": 1}, "loss"), readings.number({"loss": None}, "loss"), readings.number({}, "loss")
         (1.0, nan, None)
-        >>> readings.lacking
+        >>> readings.missing
         {'loss'}
     """
 
-    def __init__(self, lacking: Iterable[str] = ()) -> None:
-        self.lacking = set(lacking)
+    def __init__(self, missing: Iterable[str] = ()) -> None:
+        self.missing = set(missing)
 
     def number(self, result: Mapping[str, Any], name: str) -> float | None:
         """Return the entry as a float, NaN for None; record it as missing if it is no number."""
         value = as_float(result.get(name, ""))
         if value is None:
-            self.lacking.add(name)
+            self.missing.add(name)
         return value
 
     def finite(self, result: Mapping[str, Any], name: str) -> float | None:
@@ -113,14 +113,14 @@ class Readings:
         """Return the entry as a float that orders results, such as a time; None if it is NaN."""
         value = self.number(result, name)
         if value is None or math.isnan(value):
-            self.lacking.add(name)
+            self.missing.add(name)
             return None
         return value
 
     def __str__(self) -> str:
-        """Return what was lacking, one part per entry, separated by ``"; "``."""
+        """Return what was missing, one part per entry, separated by ``"; "``."""
         return "; ".join(
-            f"results without a number under {name!r}" for name in sorted(self.lacking)
+            f"results without a number under {name!r}" for name in sorted(self.missing)
         )
 
 

@@ -13,7 +13,7 @@ from searchers.recorded_arguments import Declared
 from .arguments import check_names
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
 from .fifo import FIFOScheduler
-from .metric import Readings, as_float, strict
+from .metric import MetricReader, as_float, strict
 from .scheduler import MODES, ExperimentView, Scheduler, TrialView
 from .trial_scheduler import adapted
 
@@ -27,7 +27,7 @@ OVER = ("TERMINATED", "ERROR")
 """Statuses of trials that need nothing any more."""
 
 
-class Books(Protocol):
+class ResourceView(Protocol):
     """What an allocation function may ask of the `ResourceChangingScheduler` calling it."""
 
     @property
@@ -101,11 +101,11 @@ class ResourceAllocation(Declared, ABC):
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: Books,
+        scheduler: ResourceView,
     ) -> Resources | None:
         """Return what the trial is to occupy from now on; None to leave it as it is."""
 
-    def check_ready(self, scheduler: Books) -> None:
+    def check_ready(self, scheduler: ResourceView) -> None:
         """Check that nothing is missing; called once metric and mode are known."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ResourceAllocation(Declared, ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
 
-    def _within_reach(self, trial: TrialView, scheduler: Books) -> dict[str, float]:
+    def _within_reach(self, trial: TrialView, scheduler: ResourceView) -> dict[str, float]:
         """Return the most that the trial can occupy now."""
         return {
             name: amount - self._reserved.get(name, 0.0)
@@ -186,7 +186,7 @@ class DistributeResources(ResourceAllocation):
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: Books,
+        scheduler: ResourceView,
     ) -> Resources | None:
         """Return the trial's request, raised up to its even share as far as that is free."""
         even = max(1, scheduler.num_live)
@@ -244,7 +244,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         self._mode = mode
         self._values: dict[str, float] = {}
 
-    def check_ready(self, scheduler: Books) -> None:
+    def check_ready(self, scheduler: ResourceView) -> None:
         """Refuse to begin without a direction.
 
         Raises:
@@ -266,10 +266,10 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: Books,
+        scheduler: ResourceView,
     ) -> Resources | None:
         """Return the trial's request, raised by all that is free if it is the best."""
-        value = Readings().finite(result, str(self._metric or scheduler.metric))
+        value = MetricReader().finite(result, str(self._metric or scheduler.metric))
         if value is not None:
             self._values[trial.trial_id] = value
         self._forget_those_over(experiment)

@@ -88,23 +88,23 @@ class NoExperiment:
 class Scheduler(Declared, ABC):
     """Judges results and decides which trials go on.
 
-    A scheduler never holds the engine: it is told facts and returns decisions, and one callback may
-    decide about several trials. It reads no clock and draws chance only from the seed it is given,
-    so the same facts in the same order give the same decisions. Callbacks arrive in this order for
-    each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly one of
-    `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may repeat
-    results it has already reported; one that is interrupted together with the whole experiment is
-    not over, and goes on reporting when that is restored.
+    A scheduler never holds the engine: it is given facts and returns decisions, and one callback
+    may decide about several trials. It reads no clock and draws random numbers only from the seed it is
+    given, so the same facts in the same order give the same decisions. Callbacks arrive in this
+    order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly
+    one of `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may
+    repeat results it has already reported; one that is interrupted together with the whole
+    experiment is not over, and goes on reporting when that is restored.
 
     Attributes:
-        metric: Flattened name of what is optimised; None as long as nobody has named it.
+        metric: Flattened name of the metric; None while it is unknown.
         mode: ``"min"`` or ``"max"``: its direction.
         experiment: What can be seen of the experiment; the engine sets it before the first trial is
             added.
         changes_trials: Whether trials may go on with another configuration, or other resources,
             than they began with: what becomes of them then cannot be told from recordings.
         first_comparison: Name of the argument that tells at which ``time_attr`` trials are compared
-            for the first time; where no trial gets there, the user is told at the end. None for a
+            for the first time; if no trial gets there, the user is warned at the end. None for a
             scheduler without such an argument.
         remarks: Sentences for the user. The engine shows each once, and empties the list; append to
             a list of your own making.
@@ -129,7 +129,7 @@ class Scheduler(Declared, ABC):
             metric: Name of the metric in flattened form (``"val/loss"``), or None where the
                 experiment names none.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
-            **spec: ``seed`` (int), from which all of the scheduler's chance must be drawn.
+            **spec: ``seed`` (int), from which all of its random numbers must be drawn.
 
         Returns:
             False where the scheduler already has a metric or mode of its own and another one is

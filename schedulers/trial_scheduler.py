@@ -48,7 +48,7 @@ class TrialScheduler:
             `choose_trial_to_run` is asked about
         those that are paused, when a slot is free and no new trial is to come before one of them
         goes on. Unless it is overridden they go on in their order. ``save`` and ``restore`` are
-        never called: a restored scheduler is told everything again.
+        never called: a restored scheduler is given all facts again.
     """
 
     CONTINUE = "CONTINUE"

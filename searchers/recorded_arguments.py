@@ -37,18 +37,13 @@ class Declared:
 
     def __new__(cls, *given: Any, **keywords: Any) -> Self:
         """Record the arguments of the call."""
-        # `object` refuses arguments for a class without a constructor only if `__new__` is its own.
-        if (given or keywords) and cls.__init__ is Declared.__init__:
+        # `object` itself refuses them only for classes that do not override `__new__`.
+        if (given or keywords) and cls.__init__ is object.__init__:
             raise TypeError(f"{cls.__name__}() takes no arguments")
         self = super().__new__(cls)
         # Past the `__setattr__` of frozen dataclasses.
         object.__setattr__(self, "_given_arguments", (given, keywords))
         return self
-
-    def __init__(self) -> None:
-        # Without it, classes that define no constructor would accept any arguments: `object`
-        # refuses them only where `__new__` is not overridden.
-        super().__init__()
 
     @property
     def declared_arguments(self) -> dict[str, Any]:
@@ -66,7 +61,7 @@ class Declared:
 
 
 def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
-    """Return what goes by a short name.
+    """Return the object with a short name.
 
     Raises:
         ValueError: If nothing does; names the nearest that exists.

@@ -23,7 +23,7 @@ FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
 class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
-    A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial
+    A searcher is asked by one thread only and draws all random numbers from the seed it is given. Per trial
     it sees `suggest`, then any number of `on_trial_result` and `on_trial_pause`, then exactly one
     `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not visible to it,
     except that results may be repeated.
@@ -42,7 +42,7 @@ class Searcher(Declared, ABC):
         ValueError: If `mode` is neither of the two.
 
     Departures:
-        Ray Tune's `save` and `restore` have to be written for each searcher. Here they put down
+        Ray Tune's `save` and `restore` have to be written for each searcher. Here they save
         `get_state`, and an experiment does not need them: it is restored from its journal.
     """
 
@@ -188,7 +188,7 @@ class Searcher(Declared, ABC):
     def on_trial_discard(self, trial_id: str) -> None:
         """Handle a suggestion that will not be run as proposed.
 
-        The last that is heard of the trial, in place of `on_trial_complete`. Unless it is
+        It is the last call about the trial, in place of `on_trial_complete`. Unless it is
         overridden, the trial counts as failed.
 
         Args:
@@ -277,7 +277,7 @@ class Searcher(Declared, ABC):
         """Return what `save` puts down: `state_dict`, unless it is overridden.
 
         Raises:
-            NotImplementedError: If the searcher has no state that can be put down.
+            NotImplementedError: If the searcher has no state that can be saved.
         """
         if not self.keeps_state:
             kind = type(self).__name__
@@ -333,7 +333,7 @@ class Searcher(Declared, ABC):
         self.set_state(saved["state"])
 
 
-def tell_end(
+def report_end(
     searcher: Searcher,
     trial_id: str,
     result: Mapping[str, Any] | None = None,
@@ -356,7 +356,7 @@ def tell_end(
     searcher.on_trial_complete(trial_id, **told)
 
 
-def tell_properties(
+def pass_search_properties(
     searcher: Searcher,
     metric: str | None,
     mode: str | None,
@@ -481,7 +481,7 @@ class SearcherWrapper(Searcher, ABC):
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
         """Hand everything to the searcher."""
-        is_taken = tell_properties(self.searcher, metric, mode, config, spec)
+        is_taken = pass_search_properties(self.searcher, metric, mode, config, spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         return is_taken
 

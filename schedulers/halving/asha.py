@@ -9,10 +9,10 @@ from schedulers.arguments import check_count, check_entry, plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.scheduler import TrialView
 
-from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule
-from .promotion_rule import Promoter
-from .rungs import KnownGood
-from .stopping_rule import Stopping
+from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
+from .promotion_rule import PromotionRule
+from .rungs import RushThresholds
+from .stopping_rule import StoppingRule
 
 _TYPES = ("auto", "promotion", "stopping")
 
@@ -24,7 +24,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     **Type "stopping".** Each trial is judged once at each level it reaches, against all that
     reached the level before it, its own value included: it goes on while it is among the best
     ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise (`rungs` says
-    how ties and NaN count). Nobody ever waits for anybody: a trial is answered at once, and needs
+    how ties and NaN count). No trial waits for another: a result is answered at once, and needs
     no checkpoint.
 
     **Type "promotion".** Each trial pauses at each level it reaches, with its checkpoint. When a
@@ -36,12 +36,12 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     to come will report, is stopped at once, so that its checkpoint can be deleted; that takes an
     experiment whose number of trials is known. The best one of a level always keeps its checkpoint.
 
-    **How a promotion ends.** When no trial comes any more, nothing runs and nobody may be promoted,
-    all that are paused are stopped. If until then no trial has reached `max_t`, or an end of its
-    own, above the best one of the highest level that has a paused one, that is promoted first, as
-    often as it takes: so two trials with a factor of three yield one full training, too. Where the
-    search does not end but waits for a trial to end, as with a limit on how many are unfinished,
-    the last one of the lowest level is stopped to make room.
+    **How a promotion ends.** When no trial comes any more, nothing runs and no trial may be
+    promoted, all that are paused are stopped. If until then no trial has reached `max_t`, or an end
+    of its own, above the best one of the highest level that has a paused one, that is promoted
+    first, as often as it takes: so two trials with a factor of three yield one full training, too.
+    Where the search does not end but waits for a trial to end, as with a limit on how many are
+    unfinished, the last one of the lowest level is stopped to make room.
 
     **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that
     reaches a level has a checkpoint by then, and "stopping" otherwise; `remarks` say so.
@@ -177,7 +177,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         self._scouts: dict[str, bool] = {}
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
-        self._plan = Plan(
+        self._plan = RungPlan(
             self.prefix,
             self.levels,
             self._reduction_factor,
@@ -185,7 +185,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             stop_last_trials,
             cost_attr is not None,
         )
-        self._known_good = KnownGood(num_threshold_candidates)
+        self._known_good = RushThresholds(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
         # Undecided, trials are only counted, and a promoter counts them.
         self._current = self._make_rule(self._chosen or "promotion")
@@ -195,7 +195,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         return self._current
 
     def _make_rule(self, chosen: str) -> RungRule:
-        make = Stopping if chosen == "stopping" else Promoter
+        make = StoppingRule if chosen == "stopping" else PromotionRule
         return make(self._plan, self._direction, self._known_good)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
@@ -204,7 +204,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             self._scouts.setdefault(trial.trial_id, False)
         return super().on_trial_add(trial)
 
-    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
         lowest = (
             self.levels[bracket]
@@ -216,9 +216,9 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             self._scouts[trial.trial_id] = True
         if is_at_level and self._chosen is None:
             self._choose(trial)
-        value = self._readings.finite(result, str(self.metric)) if is_at_level else None
-        cost = 0.0 if self._cost_attr is None else self._readings.amount(result, self._cost_attr)
-        return Report(
+        value = self._metrics.finite(result, str(self.metric)) if is_at_level else None
+        cost = 0.0 if self._cost_attr is None else self._metrics.amount(result, self._cost_attr)
+        return RungReport(
             trial.trial_id,
             bracket,
             time,

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 from schedulers.arguments import check_names, check_ranges, checked_brackets, plain_number
 from schedulers.decisions import Decision, Number, Reason, Stop
-from schedulers.metric import DirectedScheduler, Readings
+from schedulers.metric import MetricReader, MetricScheduler
 from schedulers.scheduler import ExperimentView, TrialView
 
 from .rungs import bracket_sizes, rung_levels
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a rule for rungs is told once.
+class RungPlan:
+    """Parameters of a rung rule.
 
     Attributes:
         prefix: What the names of its reasons begin with.
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RungReport:
     """A result as a rule for rungs sees it.
 
     Attributes:
@@ -67,7 +67,7 @@ class RungRule(ABC):
     """How trials are dealt with that have reached a rung; decides, and keeps what was recorded."""
 
     @abstractmethod
-    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+    def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Record a report and decide about the trial that made it, and perhaps about others."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class RungRule(ABC):
         """Take back what `state_dict` returned."""
 
 
-class HalvingScheduler(DirectedScheduler):
+class HalvingScheduler(MetricScheduler):
     """Draws trials into brackets and hands their reports to a rule for rungs.
 
     Args:
@@ -145,9 +145,9 @@ class HalvingScheduler(DirectedScheduler):
         self._time_attr = time_attr
         self._reduction_factor = reduction_factor
         self._bracket_sizes = bracket_sizes(self.levels, self._num_brackets)
-        self._verdicts: dict[str, Reason] = {}
+        self._stop_reasons: dict[str, Reason] = {}
         self._num_stopped = 0
-        self._readings = Readings()
+        self._metrics = MetricReader()
 
     @property
     @abstractmethod
@@ -155,7 +155,7 @@ class HalvingScheduler(DirectedScheduler):
         """How trials are dealt with that have reached a rung."""
 
     @abstractmethod
-    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         """Read a result."""
 
     def _remark_on_brackets(self, brackets: int) -> str:
@@ -178,10 +178,10 @@ class HalvingScheduler(DirectedScheduler):
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Judge the trial if it has reached a level; repeat an earlier stop."""
-        told = self._verdicts.get(trial.trial_id)
+        told = self._stop_reasons.get(trial.trial_id)
         if told is not None:
             return (self._stop(trial.trial_id, told),)
-        time = self._readings.amount(result, self._time_attr)
+        time = self._metrics.amount(result, self._time_attr)
         if time is None:
             return ()
         report = self._report(trial, time, result)
@@ -200,14 +200,14 @@ class HalvingScheduler(DirectedScheduler):
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Say again what was said to those who are to stop, and ask the rule about the others."""
-        stopping = [trial.trial_id for trial in trials if trial.trial_id in self._verdicts]
-        others = [trial for trial in trials if trial.trial_id not in self._verdicts]
-        stops = [self._stop(trial_id, self._verdicts[trial_id]) for trial_id in stopping]
+        stopping = [trial.trial_id for trial in trials if trial.trial_id in self._stop_reasons]
+        others = [trial for trial in trials if trial.trial_id not in self._stop_reasons]
+        stops = [self._stop(trial_id, self._stop_reasons[trial_id]) for trial_id in stopping]
         decided = self._rule.on_idle(others, num_free_slots, self.experiment) if others else ()
         return (*stops, *self._remembered(decided))
 
     def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
-        is_own_end = self._verdicts.pop(trial_id, None) is None
+        is_own_end = self._stop_reasons.pop(trial_id, None) is None
         bracket = self._bracket_of(trial_id)
         return self._remembered(
             self._rule.leave(
@@ -217,7 +217,7 @@ class HalvingScheduler(DirectedScheduler):
 
     def _remembered(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         stops = [decision for decision in decisions if isinstance(decision, Stop)]
-        self._verdicts.update({stop.trial_id: stop.reason for stop in stops})
+        self._stop_reasons.update({stop.trial_id: stop.reason for stop in stops})
         self._num_stopped += len(stops)
         return decisions
 
@@ -228,8 +228,8 @@ class HalvingScheduler(DirectedScheduler):
         """Return the trial's bracket, which depends on seed and trial id alone."""
         if len(self._bracket_sizes) == 1:
             return 0
-        chance = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
-        return chance.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
+        rng = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
+        return rng.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded and decided, as JSON values."""
@@ -239,10 +239,10 @@ class HalvingScheduler(DirectedScheduler):
             **self._rule.state_dict(),
             "verdicts": {
                 name: {"rule": why.rule, "numbers": dict(why.numbers)}
-                for name, why in self._verdicts.items()
+                for name, why in self._stop_reasons.items()
             },
             "num_stopped": self._num_stopped,
-            "without_number": sorted(self._readings.lacking),
+            "without_number": sorted(self._metrics.missing),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -255,11 +255,11 @@ class HalvingScheduler(DirectedScheduler):
         self._check_settings(state)
         self._seed = state["seed"]
         self._rule.load_state_dict(state)
-        self._verdicts = {
+        self._stop_reasons = {
             name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
         }
         self._num_stopped = state["num_stopped"]
-        self._readings = Readings(state["without_number"])
+        self._metrics = MetricReader(state["without_number"])
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -278,7 +278,7 @@ class HalvingScheduler(DirectedScheduler):
             f"bracket {index}: {' | '.join(map(str, rungs))}"
             for index, rungs in enumerate(self._rule.summaries())
         ]
-        parts += [str(self._readings)] if self._readings.lacking else []
+        parts += [str(self._metrics)] if self._metrics.missing else []
         return "; ".join(parts)
 
 

@@ -24,7 +24,7 @@ from typing import Any, final, overload
 
 from schedulers.arguments import check_names, plain_number
 from schedulers.decisions import Decision, Number, Pause, Reason, Resume, Stop
-from schedulers.metric import DirectedScheduler, Readings, require_direction, strict
+from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
 from schedulers.scheduler import TrialView
 
 _FULL = "hyperband.max_t"
@@ -33,19 +33,19 @@ _OVER = ("TERMINATED", "ERROR")
 
 
 @final
-class HyperBandScheduler(DirectedScheduler):
+class HyperBandScheduler(MetricScheduler):
     """HyperBand: pauses a bracket's trials at each level and continues the best of them.
 
     When all trials of the bracket have reached a level, the best ``1 / reduction_factor`` continue.
 
     A bracket hedges one way of spending the same budget. The first starts many trials and halves
     them often, beginning after a short training; each of the next starts fewer, and first compares
-    them later; the last trains a few to the end and compares nobody. Trials join the brackets in
+    them later; the last trains a few to the end and compares none. Trials join the brackets in
     the order in which they are added. When all brackets of a *band* are full, the next band begins.
 
     **Who goes on.** Of the `n` trials that were compared on a rung, the best ``floor(n /
     reduction_factor)``, one at least; the others are stopped. Ties are broken by the order in which
-    trials joined. A trial that fails or ends leaves its bracket, and nobody waits for it: those
+    trials joined. A trial that fails or ends leaves its bracket, and no other waits for it: those
     that are left are compared. If the result that completes a rung comes from one that goes on,
     that trial is not paused at all.
 
@@ -63,8 +63,8 @@ class HyperBandScheduler(DirectedScheduler):
     was missing. A metric that is there but None, NaN or infinite is worst, and does not go on,
     except from the lowest level of a bracket in which no trial has a number there.
 
-    **Repeated results**, after a crash or a restore, do not count again; the trial is told once
-    more what it was told before.
+    **Repeated results**, after a crash or a restore, do not count again; the trial is given its
+    decision once more what it was told before.
 
     Trials must save checkpoints, or be able to when they are asked to.
 
@@ -110,7 +110,7 @@ class HyperBandScheduler(DirectedScheduler):
         the paper and as in Ray Tune's ``HyperBandForBOHB``; the number that goes on is rounded
         down, not up; levels are not rounded, and none is lost to rounding; a trial that completes a
         rung and goes on is not paused; a missing metric does not raise, NaN does not survive as
-        long as a number is there; nobody waits for a trial that has failed; all of that survives a
+        long as a number is there; no trial waits for one that has failed; all of that survives a
         restore.
     """
 
@@ -145,7 +145,7 @@ class HyperBandScheduler(DirectedScheduler):
         self._stop_last_trials = stop_last_trials
         self._brackets: list[Bracket] = []
         self._home: dict[str, Bracket] = {}
-        self._readings = Readings()
+        self._metrics = MetricReader()
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Let the trial join the last bracket, or the first trial of a new one."""
@@ -157,15 +157,15 @@ class HyperBandScheduler(DirectedScheduler):
         trial_id = trial.trial_id
         bracket = self._bracket_of(trial_id)
         member = bracket.members[trial_id]
-        if member.standing is Standing.STOPPED:
+        if member.standing is MemberStatus.STOPPED:
             return self._stop(member)
-        time = self._readings.amount(result, self._time_attr)
+        time = self._metrics.amount(result, self._time_attr)
         if time is None:
             return ()
         if time >= self._max_t:
             return self._complete(bracket, member, time, result)
         bracket.stand(
-            trial_id, Standing.IN
+            trial_id, MemberStatus.IN
         )  # one that had failed may have been brought back by a restore
         was_waiting = bracket.is_waiting(trial_id)
         self._record(bracket, trial_id, time, result)
@@ -184,17 +184,17 @@ class HyperBandScheduler(DirectedScheduler):
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
         """Let the trial leave its bracket, and decide about those that waited for it."""
-        return self._let_go(trial.trial_id, Standing.ENDED)
+        return self._let_go(trial.trial_id, MemberStatus.ENDED)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
         """Let the trial leave its bracket, and decide about those that waited for it."""
-        return self._let_go(trial.trial_id, Standing.FAILED)
+        return self._let_go(trial.trial_id, MemberStatus.FAILED)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Judge brackets that will not be filled, and resume trials that need not wait."""
         decisions: list[Decision] = []
         for bracket in self._brackets:
-            self._miss_nobody(bracket)
+            self._remove_ended(bracket)
             decisions += self._judge(bracket)
         decided = {decision.trial_id for decision in decisions}
         for trial in trials:
@@ -208,7 +208,7 @@ class HyperBandScheduler(DirectedScheduler):
         if bracket is None:
             return (Resume(trial_id, Reason("hyperband.resume")),)
         member = bracket.members[trial_id]
-        if member.standing is Standing.STOPPED:
+        if member.standing is MemberStatus.STOPPED:
             return self._stop(member)
         return () if bracket.is_waiting(trial_id) else (self._resume(member),)
 
@@ -223,26 +223,24 @@ class HyperBandScheduler(DirectedScheduler):
     def _open(self) -> Bracket:
         number = len(self._brackets)
         plan = self.band[number % len(self.band)]
-        self._brackets.append(
-            Bracket(number, plan, self._reduction_factor, require_direction(self))
-        )
+        self._brackets.append(Bracket(number, plan, self._reduction_factor, require_mode(self)))
         return self._brackets[-1]
 
     def _record(
         self, bracket: Bracket, trial_id: str, time: float, result: Mapping[str, Any]
     ) -> None:
-        value = self._readings.finite(result, str(self.metric))
+        value = self._metrics.finite(result, str(self.metric))
         if value is not None:
             bracket.record(trial_id, time, value)
 
     def _complete(
-        self, bracket: Bracket, member: Member, time: float, result: Mapping[str, Any]
+        self, bracket: Bracket, member: BracketMember, time: float, result: Mapping[str, Any]
     ) -> Sequence[Decision]:
-        bracket.stand(member.trial_id, Standing.ENDED)
+        bracket.stand(member.trial_id, MemberStatus.ENDED)
         decisions = self._judge(bracket)
         if not self._stop_last_trials:
             return decisions
-        value = self._readings.finite(result, str(self.metric))
+        value = self._metrics.finite(result, str(self.metric))
         told = {} if value is None else {"value": strict(value)}
         numbers = {
             "bracket": bracket.number,
@@ -253,40 +251,40 @@ class HyperBandScheduler(DirectedScheduler):
         }
         return [Stop(member.trial_id, Reason(_FULL, numbers), is_complete=True), *decisions]
 
-    def _let_go(self, trial_id: str, standing: Standing) -> Sequence[Decision]:
+    def _let_go(self, trial_id: str, standing: MemberStatus) -> Sequence[Decision]:
         bracket = self._home.get(trial_id)
         if bracket is None:
             return ()
-        if bracket.members[trial_id].standing is Standing.IN:
+        if bracket.members[trial_id].standing is MemberStatus.IN:
             bracket.stand(trial_id, standing)
         return self._judge(bracket)
 
     def _judge(self, bracket: Bracket, reporter: str | None = None) -> list[Decision]:
         decisions: list[Decision] = []
         for member in bracket.judge(is_closed=self.experiment.no_more_trials):
-            if member.standing is Standing.STOPPED:
+            if member.standing is MemberStatus.STOPPED:
                 decisions += self._stop(member)
             elif member.trial_id != reporter and not bracket.is_waiting(member.trial_id):
                 decisions.append(self._resume(member))
         return decisions
 
-    def _miss_nobody(self, bracket: Bracket) -> None:
-        """Let those leave that are over, whatever was heard of it: nothing may wait for them."""
+    def _remove_ended(self, bracket: Bracket) -> None:
+        """Remove trials that are over, even if their end was not reported."""
         for member in bracket.climbing:
             trial = self.experiment.trials.get(member.trial_id)
             if trial is not None and trial.status in _OVER:
-                bracket.stand(member.trial_id, Standing.FAILED)
+                bracket.stand(member.trial_id, MemberStatus.FAILED)
 
     @staticmethod
-    def _stop(member: Member) -> list[Decision]:
+    def _stop(member: BracketMember) -> list[Decision]:
         return [Stop(member.trial_id, member.verdict or Reason("hyperband.rung"))]
 
     @staticmethod
-    def _resume(member: Member) -> Decision:
+    def _resume(member: BracketMember) -> Decision:
         return Resume(member.trial_id, member.verdict or Reason("hyperband.resume"))
 
     @staticmethod
-    def _why_wait(bracket: Bracket, member: Member) -> Reason:
+    def _why_wait(bracket: Bracket, member: BracketMember) -> Reason:
         numbers = {
             "bracket": bracket.number,
             "s": bracket.plan.s,
@@ -303,7 +301,7 @@ class HyperBandScheduler(DirectedScheduler):
         return {
             "settings": self._settings(),
             "brackets": [bracket.state_dict() for bracket in self._brackets],
-            "without_number": sorted(self._readings.lacking),
+            "without_number": sorted(self._metrics.missing),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -320,7 +318,7 @@ class HyperBandScheduler(DirectedScheduler):
         self._home = {
             trial_id: bracket for bracket in self._brackets for trial_id in bracket.members
         }
-        self._readings = Readings(state["without_number"])
+        self._metrics = MetricReader(state["without_number"])
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -334,13 +332,13 @@ class HyperBandScheduler(DirectedScheduler):
     def debug_string(self) -> str:
         """Return the number of stopped trials, the progress of brackets, and missing entries."""
         num_stopped = sum(
-            member.standing is Standing.STOPPED
+            member.standing is MemberStatus.STOPPED
             for bracket in self._brackets
             for member in bracket.members.values()
         )
         parts = [f"{type(self).__name__}: {num_stopped} stopped"]
         parts += [str(bracket) for bracket in self._brackets if not bracket.is_over]
-        parts += [str(self._readings)] if self._readings.lacking else []
+        parts += [str(self._metrics)] if self._metrics.missing else []
         return "; ".join(parts)
 
 
@@ -444,7 +442,7 @@ def _quotient(dividend: Number, divisor: Number) -> Number:
     return int(quotient) if quotient.denominator == 1 else float(quotient)
 
 
-class Standing(StrEnum):
+class MemberStatus(StrEnum):
     """How a trial stands in its bracket."""
 
     IN = "in"
@@ -456,7 +454,7 @@ class Standing(StrEnum):
 
 
 @dataclass(slots=True)
-class Member:
+class BracketMember:
     """A trial of a bracket.
 
     Attributes:
@@ -471,12 +469,12 @@ class Member:
     trial_id: str
     values: list[float] = field(default_factory=list)
     rung: int = 0
-    standing: Standing = Standing.IN
+    standing: MemberStatus = MemberStatus.IN
     verdict: Reason | None = None
 
     def was_judged_at(self, rung: int) -> bool:
         """Return whether it has been compared there."""
-        return self.rung > rung or (self.rung == rung and self.standing is Standing.STOPPED)
+        return self.rung > rung or (self.rung == rung and self.standing is MemberStatus.STOPPED)
 
 
 @final
@@ -510,8 +508,8 @@ class Bracket:
     def __init__(self, number: int, plan: BracketPlan, reduction_factor: Number, mode: str) -> None:
         self.number = number
         self.plan = plan
-        self.members: dict[str, Member] = {}
-        self._climbing: dict[str, Member] = {}
+        self.members: dict[str, BracketMember] = {}
+        self._climbing: dict[str, BracketMember] = {}
         self._reduction_factor = reduction_factor
         self._mode = mode
 
@@ -522,7 +520,7 @@ class Bracket:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is to be compared in it any more."""
+        """Whether no trial is left to be compared in it."""
         return self.is_full and not self._climbing
 
     @property
@@ -532,14 +530,14 @@ class Bracket:
 
     def join(self, trial_id: str) -> None:
         """Take in a trial."""
-        self.members[trial_id] = Member(trial_id)
-        self.stand(trial_id, Standing.IN)
+        self.members[trial_id] = BracketMember(trial_id)
+        self.stand(trial_id, MemberStatus.IN)
 
-    def stand(self, trial_id: str, standing: Standing) -> None:
+    def stand(self, trial_id: str, standing: MemberStatus) -> None:
         """Let a trial leave the bracket, or come back to where it was."""
         member = self.members[trial_id]
         member.standing = standing
-        if standing is Standing.IN and member.rung < self.num_rungs:
+        if standing is MemberStatus.IN and member.rung < self.num_rungs:
             self._climbing[trial_id] = member
         else:
             self._climbing.pop(trial_id, None)
@@ -553,14 +551,14 @@ class Bracket:
     def is_waiting(self, trial_id: str) -> bool:
         """Return whether the trial has reached its next rung and was not judged there yet."""
         member = self.members[trial_id]
-        return member.standing is Standing.IN and member.rung < len(member.values)
+        return member.standing is MemberStatus.IN and member.rung < len(member.values)
 
     def level_of(self, trial_id: str) -> Number:
         """Return the level that the trial is to be trained up to, or waits at."""
         return self.plan.levels[self.members[trial_id].rung]
 
     @property
-    def climbing(self) -> Sequence[Member]:
+    def climbing(self) -> Sequence[BracketMember]:
         """Those that are in the bracket and have a rung ahead."""
         return tuple(self._climbing.values())
 
@@ -568,7 +566,7 @@ class Bracket:
         """Return how many trials wait at a rung."""
         return sum(member.rung == rung and len(member.values) > rung for member in self.climbing)
 
-    def judge(self, *, is_closed: bool) -> list[Member]:
+    def judge(self, *, is_closed: bool) -> list[BracketMember]:
         """Judge those who wait at rungs that are complete.
 
         Args:
@@ -577,25 +575,25 @@ class Bracket:
         Returns:
             Those that were judged, each once, with its last verdict; the best first.
         """
-        judged: dict[str, Member] = {}
+        judged: dict[str, BracketMember] = {}
         while (self.is_full or is_closed) and (waiting := self._complete()):
             judged |= {member.trial_id: member for member in self._judge(waiting)}
         return list(judged.values())
 
-    def _complete(self) -> list[Member]:
+    def _complete(self) -> list[BracketMember]:
         """Return the trials at the lowest rung if all of them wait; no other can be complete."""
         lowest = min((member.rung for member in self.climbing), default=0)
         there = [member for member in self.climbing if member.rung == lowest]
         return there if all(len(member.values) > lowest for member in there) else []
 
-    def _judge(self, waiting: Sequence[Member]) -> list[Member]:
+    def _judge(self, waiting: Sequence[BracketMember]) -> list[BracketMember]:
         rung = waiting[0].rung
         names = {member.trial_id for member in waiting}
         compared = [
             member
             for member in self.members.values()
             if member.trial_id in names
-            or (member.standing is not Standing.FAILED and member.was_judged_at(rung))
+            or (member.standing is not MemberStatus.FAILED and member.was_judged_at(rung))
         ]
         compared.sort(key=lambda member: self._worth(member.values[rung]))
         places = num_places(len(compared), self._reduction_factor)
@@ -605,7 +603,7 @@ class Bracket:
             for rank, member in enumerate(compared, start=1)
             if member.trial_id in names
         ]
-        # Where all that went on earlier have failed, somebody has to take their place.
+        # If all trials that continued earlier have failed, another has to take their place.
         is_deserted = not any(member.rung > rung for member in compared)
         is_undefined = rung == 0 and math.isnan(compared[0].values[rung])
         for place, (rank, member) in enumerate(ranked):
@@ -624,14 +622,14 @@ class Bracket:
         return [member for _, member in ranked]
 
     def _pass_verdict(
-        self, member: Member, numbers: Mapping[str, Number | str], *, goes_on: bool
+        self, member: BracketMember, numbers: Mapping[str, Number | str], *, goes_on: bool
     ) -> None:
         where = {"bracket": self.number, "s": self.plan.s, "level": self.plan.levels[member.rung]}
         member.verdict = Reason(
             "hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers}
         )
         member.rung += goes_on
-        self.stand(member.trial_id, Standing.IN if goes_on else Standing.STOPPED)
+        self.stand(member.trial_id, MemberStatus.IN if goes_on else MemberStatus.STOPPED)
 
     def _worth(self, value: float) -> tuple[bool, float]:
         """Return what orders values, the best first."""
@@ -671,9 +669,11 @@ class Bracket:
             self.stand(member.trial_id, member.standing)
 
 
-def _member(saved: Mapping[str, Any]) -> Member:
+def _member(saved: Mapping[str, Any]) -> BracketMember:
     verdict = saved["verdict"] and Reason(
         saved["verdict"]["rule"], dict(saved["verdict"]["numbers"])
     )
     values = [float(value) for value in saved["values"]]
-    return Member(saved["trial_id"], values, saved["rung"], Standing(saved["standing"]), verdict)
+    return BracketMember(
+        saved["trial_id"], values, saved["rung"], MemberStatus(saved["standing"]), verdict
+    )

@@ -16,7 +16,7 @@ from schedulers.decisions import Decision, Number, Reason, Resume, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import MODES, ExperimentView, TrialView
 
-from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule, full_training
+from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule, full_training
 
 
 @final
@@ -100,7 +100,7 @@ class MOASHAScheduler(HalvingScheduler):
             brackets=brackets,
         )
         self._objectives = _paired(metrics, modes)
-        plan = Plan(
+        plan = RungPlan(
             self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials
         )
         self._fronts = _ParetoStopping(plan, self._objectives)
@@ -117,16 +117,16 @@ class MOASHAScheduler(HalvingScheduler):
     def check_ready(self) -> None:
         """Accept any metric and mode: the scheduler compares its own metrics."""
 
-    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
         if time < self.levels[bracket]:
-            return Report(trial.trial_id, bracket, time, None)
-        values = [self._readings.finite(result, metric) for metric in self._objectives]
+            return RungReport(trial.trial_id, bracket, time, None)
+        values = [self._metrics.finite(result, metric) for metric in self._objectives]
         signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
         point = tuple(
             sign * value for sign, value in zip(signs, values, strict=True) if value is not None
         )
-        return Report(
+        return RungReport(
             trial.trial_id, bracket, time, None, values=point if len(point) == len(values) else None
         )
 
@@ -140,7 +140,7 @@ class MOASHAScheduler(HalvingScheduler):
 class _ParetoStopping(RungRule):
     """Stops a trial at a rung unless it is among the best there in all metrics together."""
 
-    def __init__(self, plan: Plan, objectives: Mapping[str, str]) -> None:
+    def __init__(self, plan: RungPlan, objectives: Mapping[str, str]) -> None:
         self._plan = plan
         self._objectives = objectives
         self._brackets = tuple(
@@ -154,10 +154,10 @@ class _ParetoStopping(RungRule):
     def leave(
         self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
     ) -> Sequence[Decision]:
-        """Do nothing: who is over is compared with all the same."""
+        """Do nothing: values of trials that have ended are still compared with."""
         return ()
 
-    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+    def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial where too many of its age are better, or at the last level."""
         rungs = self._brackets[report.bracket]
         level = rungs.reached(report.time)
@@ -187,7 +187,7 @@ class _ParetoStopping(RungRule):
         )
 
     def _numbers_of(
-        self, report: Report, standing: FrontStanding | None
+        self, report: RungReport, standing: FrontStanding | None
     ) -> dict[str, Number | str]:
         of_report: dict[str, Number | str] = {
             "time": strict(report.time),
@@ -214,7 +214,7 @@ class _ParetoStopping(RungRule):
     def on_idle(
         self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
     ) -> Sequence[Decision]:
-        """Let paused trials go on: whoever paused them, nothing here waits for anything."""
+        """Resume paused trials, however they were paused: this rule pauses none."""
         return [
             Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
             for trial in trials[:num_free_slots]
@@ -326,7 +326,7 @@ class FrontStanding:
     Attributes:
         level: The rung's level.
         values: What it has reached; empty where a metric was not a finite number.
-        front: Number of its front; 1 for the trials that nobody dominates. The last one for what
+        front: Number of its front; 1 for the trials that no other dominates. The last one for what
             was not a finite number.
         num_better: How many trials stand in better fronts.
         num_recorded: How many trials the rung held, this one included.
@@ -373,8 +373,8 @@ class _Rung:
         self.points.append(point)
         place = number = self._front_for(point)
         moving = [len(self.points) - 1]
-        # Whoever is pushed down lands in the next front; of that, only those can have to move that
-        # the arrivals dominate.
+        # Points that are pushed down move to the next front; of
+        # its points, only those that an arrival dominates have to move on.
         while moving:
             if number == len(self.fronts):
                 self.fronts.append([])
@@ -440,7 +440,7 @@ class FrontSummary:
         level: The rung's level.
         num_recorded: How many trials were compared on it.
         num_skipped: How many trials jumped over it by reporting too rarely.
-        num_best: How many trials nobody dominates.
+        num_best: How many trials no other dominates.
     """
 
     level: Number

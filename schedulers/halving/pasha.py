@@ -11,9 +11,9 @@ from schedulers.arguments import plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.scheduler import TrialView
 
-from .halving_scheduler import HalvingScheduler, Plan, Report, RungRule
-from .promotion_rule import Promoter
-from .rungs import KnownGood
+from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
+from .promotion_rule import PromotionRule
+from .rungs import RushThresholds
 
 _FIRST_CEILING = 1
 """Index of the first ceiling: the second level, since rankings are compared between levels."""
@@ -24,7 +24,7 @@ class PASHAScheduler(HalvingScheduler):
     """Promotes trials like ASHA, up to a ceiling that rises while the ranking there changes.
 
     Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are
-    promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but nobody above the
+    promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but none above the
     *ceiling*. Each time a trial reaches the ceiling, the trials there are ranked, and compared with
     how the same trials ranked one level lower. If one stands at a place that it did not hold there,
     nor held within `epsilon`, the ceiling rises by a level. So training goes only as far as it
@@ -74,8 +74,8 @@ class PASHAScheduler(HalvingScheduler):
     Departures:
         The ranking is looked at when a trial reaches the ceiling instead of at each report: nothing
             that it depends on changes in between.
-        Curves count from their beginning. Whoever can never be promoted is stopped early, as with
-        ASHA.
+        Curves count from their beginning. Trials that can never be promoted are stopped early, as
+        with ASHA.
     """
 
     prefix = "pasha"
@@ -103,10 +103,12 @@ class PASHAScheduler(HalvingScheduler):
             raise ValueError(
                 f"epsilon must be at least 0 and finite, got {epsilon}; None measures it"
             )
-        self._promoter = Promoter(
-            Plan(self.prefix, self.levels, self._reduction_factor), self._direction, KnownGood(0)
+        self._promotion = PromotionRule(
+            RungPlan(self.prefix, self.levels, self._reduction_factor),
+            self._direction,
+            RushThresholds(0),
         )
-        self._promoter.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
+        self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)
         self._curves: dict[str, dict[float, float]] = {}
         self._over: set[str] = set()
@@ -115,29 +117,29 @@ class PASHAScheduler(HalvingScheduler):
 
     @property
     def _rule(self) -> RungRule:
-        return self._promoter
+        return self._promotion
 
     @property
     def ceiling(self) -> Number:
-        """The level above which nobody is promoted now."""
-        return self.levels[self._promoter.ceiling]
+        """The level above which no trial is promoted at present."""
+        return self.levels[self._promotion.ceiling]
 
     @property
     def epsilon(self) -> float:
         """Up to which difference values count as equal now."""
         return self._epsilon
 
-    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
-        value = self._readings.finite(result, str(self.metric))
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
+        value = self._metrics.finite(result, str(self.metric))
         if value is not None and not math.isnan(value):
             self._curves.setdefault(trial.trial_id, {}).setdefault(time, value)
             self._over.discard(trial.trial_id)
-        return Report(trial.trial_id, 0, time, value)
+        return RungReport(trial.trial_id, 0, time, value)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pause the trial at a level; raise the ceiling if the ranking has changed."""
         decisions = super().on_trial_result(trial, result)
-        ranking = self._promoter.recorded_at(self._promoter.ceiling)
+        ranking = self._promotion.recorded_at(self._promotion.ceiling)
         if trial.trial_id in ranking and trial.trial_id not in self._at_ceiling:
             self._measure_noise(trial.trial_id)
             if not self._is_settled(list(ranking)):
@@ -156,13 +158,13 @@ class PASHAScheduler(HalvingScheduler):
             self._epsilon = percentile(self._distances, 90)
 
     def _is_settled(self, ranking: Sequence[str]) -> bool:
-        below = self._promoter.ceiling - 1
-        return below < 0 or is_settled(self._promoter.recorded_at(below), ranking, self._epsilon)
+        below = self._promotion.ceiling - 1
+        return below < 0 or is_settled(self._promotion.recorded_at(below), ranking, self._epsilon)
 
     def _raise_ceiling(self) -> None:
-        if self._promoter.ceiling == len(self.levels) - 1:
+        if self._promotion.ceiling == len(self.levels) - 1:
             return
-        self._promoter.ceiling += 1
+        self._promotion.ceiling += 1
         self._at_ceiling, self._distances = [], []
         for trial_id in self._over:
             self._curves.pop(trial_id, None)
@@ -219,8 +221,8 @@ class PASHAScheduler(HalvingScheduler):
 def is_settled(lower: Mapping[str, float], upper: Sequence[str], epsilon: float) -> bool:
     """Return whether trials rank the same on two rungs, except for noise.
 
-    Whoever stands at a place of the upper ranking must have been, on the lower rung, within
-    `epsilon` of whoever stood at that place there, among those that are on both.
+    Among the trials on both rungs, the trial at each place of the upper ranking must
+    have been, on the lower rung, within `epsilon` of the trial at the same place there.
 
     Args:
         lower: Values on the lower rung by trial, the best first.

@@ -27,14 +27,14 @@ from schedulers.decisions import Decision, Number, Pause, Reason, Resume, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .halving_scheduler import Plan, Report, RungRule, full_training
-from .rungs import KnownGood, RungSummary
+from .halving_scheduler import RungPlan, RungReport, RungRule, full_training
+from .rungs import RungSummary, RushThresholds
 
 _UNDERWAY = ("PENDING", "RUNNING")
 
 
 @final
-class Promoter(RungRule):
+class PromotionRule(RungRule):
     """Pauses trials at each rung and resumes the best of them, highest rung first.
 
     Args:
@@ -43,18 +43,20 @@ class Promoter(RungRule):
         known_good: Trials that set a bar for the others.
 
     Attributes:
-        ceiling: Number of the level in bracket 0 above which nobody is promoted; the last one,
-            unless somebody lowers it.
+        ceiling: Number of the level in bracket 0 above which no trial is promoted;
+            the last one, unless it is lowered.
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
-        >>> rule = Promoter(Plan("asha", (1, 3, 9), 3), lambda: "min", KnownGood(0))
+        >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
         >>> rule.join("a", 0)
-        >>> [type(decision).__name__ for decision in rule.judge(Report("a", 0, time=1, value=0.1), NoExperiment())]
+        >>> [type(decision).__name__ for decision in rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())]
         ['Pause']
     """
 
-    def __init__(self, plan: Plan, direction: Callable[[], str], known_good: KnownGood) -> None:
+    def __init__(
+        self, plan: RungPlan, direction: Callable[[], str], known_good: RushThresholds
+    ) -> None:
         self.ceiling = len(plan.levels) - 1
         self._plan = plan
         self._direction = direction
@@ -78,7 +80,7 @@ class Promoter(RungRule):
         rungs.leave(trial_id)
         return self._release(bracket, experiment)
 
-    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+    def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Pause the trial at a rung, or stop it; stop waiting trials without a chance."""
         rungs = self._rungs_of(report.bracket)
         is_recorded = self._record(report, rungs)
@@ -87,7 +89,7 @@ class Promoter(RungRule):
         is_released = any(stop.trial_id == report.trial_id for stop in released)
         return (*released, *(() if is_released else own))
 
-    def _record(self, report: Report, rungs: PromotionRungs) -> bool:
+    def _record(self, report: RungReport, rungs: PromotionRungs) -> bool:
         level = rungs.reached(report.time)
         if (
             level is None
@@ -100,7 +102,7 @@ class Promoter(RungRule):
         self._known_good.record(report.trial_id, level, report.value, self._direction())
         return True
 
-    def _judge_own(self, report: Report, rungs: PromotionRungs) -> Sequence[Decision]:
+    def _judge_own(self, report: RungReport, rungs: PromotionRungs) -> Sequence[Decision]:
         max_t = self._plan.levels[-1]
         place = rungs.place(report.trial_id) if rungs.has_place(report.trial_id) else None
         numbers = {**self._numbers(report.bracket, place), "time": strict(report.time)}
@@ -152,27 +154,27 @@ class Promoter(RungRule):
                 chosen.append(self._promote(bracket, place, "promotion"))
         return chosen
 
-    def _promote(self, bracket: int, place: Place, rule: str) -> Resume:
+    def _promote(self, bracket: int, place: PromotionStanding, rule: str) -> Resume:
         self._brackets[bracket].promote(place.trial_id)
         return Resume(
             place.trial_id, Reason(f"{self._plan.prefix}.{rule}", self._numbers(bracket, place))
         )
 
-    def _numbers(self, bracket: int, place: Place | None) -> dict[str, Number | str]:
+    def _numbers(self, bracket: int, place: PromotionStanding | None) -> dict[str, Number | str]:
         numbers: dict[str, Number | str] = {"bracket": bracket}
         if self.ceiling < len(self._plan.levels) - 1:
             numbers["ceiling"] = self._plan.levels[self.ceiling]
         return numbers if place is None else {**place.numbers, **numbers}
 
-    def _promotable(self) -> list[tuple[int, Place]]:
+    def _promotable(self) -> list[tuple[int, PromotionStanding]]:
         """Return the promotable trials: highest level first, then by bracket, the best first."""
-        found: list[tuple[int, Place]] = []
+        found: list[tuple[int, PromotionStanding]] = []
         for bracket, rungs in enumerate(self._brackets):
             places = rungs.promotable(max(0, self.ceiling - bracket))
             found += [(bracket, place) for place in places if self._is_admitted(place)]
         return sorted(found, key=lambda found: -found[1].level)
 
-    def _is_admitted(self, place: Place) -> bool:
+    def _is_admitted(self, place: PromotionStanding) -> bool:
         return self._known_good.admits(place.trial_id, place.level, place.value, self._direction())
 
     def _wind_up(self, paused: set[str], experiment: ExperimentView) -> Sequence[Decision]:
@@ -201,14 +203,16 @@ class Promoter(RungRule):
             for _, bracket, trial_id in ending
         ]
 
-    def _is_last_resort(self, place: Place) -> bool:
+    def _is_last_resort(self, place: PromotionStanding) -> bool:
         is_ceiling_reached = any(
             rungs.is_reached(max(0, self.ceiling - bracket))
             for bracket, rungs in enumerate(self._brackets)
         )
         return not is_ceiling_reached and self._trained_to < place.level
 
-    def _give_up(self, bracket: int, place: Place, rule: str, **numbers: Number | str) -> Stop:
+    def _give_up(
+        self, bracket: int, place: PromotionStanding, rule: str, **numbers: Number | str
+    ) -> Stop:
         self._brackets[bracket].leave(place.trial_id)
         return Stop(
             place.trial_id,
@@ -229,7 +233,7 @@ class Promoter(RungRule):
             released.append(self._give_up(bracket, place, "known_good", threshold=threshold))
         return released
 
-    def _below_the_bar(self, rungs: PromotionRungs) -> list[Place]:
+    def _below_the_bar(self, rungs: PromotionRungs) -> list[PromotionStanding]:
         if not self._known_good.sets_bars:
             return []
         places = [rungs.place(trial_id) for _, trial_id in rungs.waiting()]
@@ -273,7 +277,7 @@ class Promoter(RungRule):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PromotionStanding:
     """How a trial stands on a rung now.
 
     Attributes:
@@ -492,7 +496,7 @@ class PromotionRungs:
         """Return whether the trial has been at any level."""
         return trial_id in self._highest
 
-    def place(self, trial_id: str) -> Place:
+    def place(self, trial_id: str) -> PromotionStanding:
         """Return how the trial stands on the highest rung it has been at."""
         index = self._highest[trial_id]
         return self._place(index, self._rungs[index].entries[trial_id])
@@ -510,11 +514,11 @@ class PromotionRungs:
         """Return whether any trial has been recorded at the level with this number."""
         return bool(self._rungs[index].entries)
 
-    def promotable(self, top: int | None = None) -> Iterator[Place]:
+    def promotable(self, top: int | None = None) -> Iterator[PromotionStanding]:
         """Yield the waiting trials that may be promoted, highest rung and best first.
 
         Args:
-            top: Number of the level above which nobody is promoted; None for the last one.
+            top: Index of the level above which no trial is promoted; None for the last one.
         """
         for index in reversed(range(len(self.levels) - 1 if top is None else top)):
             num_promotable = self._num_promotable(index)
@@ -529,10 +533,10 @@ class PromotionRungs:
         for level, rung in zip(reversed(self.levels), reversed(self._rungs), strict=True):
             yield from ((level, entry.trial_id) for entry in rung.waiting)
 
-    def hopeless(self, num_future: int) -> Iterator[tuple[Place, int]]:
+    def hopeless(self, num_future: int) -> Iterator[tuple[PromotionStanding, int]]:
         """Yield the waiting trials that can never be promoted, whatever others report.
 
-        The best of a rung is never among them, and where cost decides nobody is.
+        The best of a rung is never among them; if cost decides, there are none.
 
         Args:
             num_future: How many trials may still join.
@@ -566,11 +570,13 @@ class PromotionRungs:
             return rung.num_affordable(self._reduction_factor)
         return math.floor(len(rung.entries) / self._reduction_factor)
 
-    def _place(self, index: int, entry: _Entry, num_promotable: int | None = None) -> Place:
+    def _place(
+        self, index: int, entry: _Entry, num_promotable: int | None = None
+    ) -> PromotionStanding:
         rung = self._rungs[index]
         room = self._num_promotable(index) if num_promotable is None else num_promotable
         cutoff = rung.ranking[room - 1].value if room else math.nan
-        return Place(
+        return PromotionStanding(
             entry.trial_id,
             self.levels[index],
             entry.value,

@@ -80,7 +80,7 @@ def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RungStanding:
     """How a trial stood on a rung at the moment it was recorded there.
 
     Attributes:
@@ -191,7 +191,7 @@ class Rungs:
         >>> rungs.record("a", level=1, value=0.5).survives
         True
         >>> rungs.record("b", level=1, value=0.7)
-        Standing(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5, is_first=True)
+        RungStanding(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5, is_first=True)
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
@@ -208,7 +208,7 @@ class Rungs:
 
     def record(
         self, trial_id: str, level: Number, value: float, lowest: Number = 0
-    ) -> Standing | None:
+    ) -> RungStanding | None:
         """Record a trial's value at a level; count levels that it jumped over as skipped.
 
         Args:
@@ -243,10 +243,10 @@ class Rungs:
             )
         return index
 
-    def _standing(self, index: int, value: float, *, is_first: bool) -> Standing:
+    def _standing(self, index: int, value: float, *, is_first: bool) -> RungStanding:
         rung = self._rungs[index]
         num_kept = self._num_kept(rung)
-        return Standing(
+        return RungStanding(
             level=self.levels[index],
             value=value,
             rank=rung.rank(value, self._mode),
@@ -280,14 +280,14 @@ class Rungs:
 
 
 @final
-class KnownGood:
+class RushThresholds:
     """The first trials of an experiment and the best values they had at each level.
 
     Args:
         num_trials: How many of the first trials are known to be good; 0 sets no bar.
 
     Example:
-        >>> known_good = KnownGood(1)
+        >>> known_good = RushThresholds(1)
         >>> known_good.join("a"), known_good.join("b")
         (None, None)
         >>> known_good.record("a", level=1, value=0.5, mode="min")

@@ -1,4 +1,4 @@
-"""Stopping rule of successive halving: stop a trial at a rung unless it is among the best there."""
+"""StoppingRule rule of successive halving: stop a trial at a rung unless it is among the best there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from schedulers.decisions import Decision, Number, Reason, Resume, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .halving_scheduler import Plan, Report, RungRule, full_training
-from .rungs import KnownGood, Rungs, Standing
+from .halving_scheduler import RungPlan, RungReport, RungRule, full_training
+from .rungs import Rungs, RungStanding, RushThresholds
 
 
 @final
-class Stopping(RungRule):
+class StoppingRule(RungRule):
     """Stops trials that are not among the best ``ceil(n / reduction_factor)`` of a rung.
 
     Args:
@@ -24,14 +24,16 @@ class Stopping(RungRule):
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
-        >>> rule = Stopping(Plan("asha", (1, 3, 9), 3), lambda: "min", KnownGood(0))
-        >>> rule.judge(Report("a", 0, time=1, value=0.1), NoExperiment())
+        >>> rule = StoppingRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
+        >>> rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())
         ()
-        >>> [stop.reason.rule for stop in rule.judge(Report("b", 0, time=1, value=0.2), NoExperiment())]
+        >>> [stop.reason.rule for stop in rule.judge(RungReport("b", 0, time=1, value=0.2), NoExperiment())]
         ['asha.rung']
     """
 
-    def __init__(self, plan: Plan, direction: Callable[[], str], known_good: KnownGood) -> None:
+    def __init__(
+        self, plan: RungPlan, direction: Callable[[], str], known_good: RushThresholds
+    ) -> None:
         self._plan = plan
         self._direction = direction
         self._known_good = known_good
@@ -44,10 +46,10 @@ class Stopping(RungRule):
     def leave(
         self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
     ) -> Sequence[Decision]:
-        """Do nothing: who is over is compared with all the same."""
+        """Do nothing: values of trials that have ended are still compared with."""
         return ()
 
-    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+    def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial where it is not good enough for its age, or has reached the last level."""
         standing = self._record(report)
         max_t = self._plan.levels[-1]
@@ -82,13 +84,13 @@ class Stopping(RungRule):
     def on_idle(
         self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
     ) -> Sequence[Decision]:
-        """Let paused trials go on: whoever paused them, nothing here waits for anything."""
+        """Resume paused trials, however they were paused: this rule pauses none."""
         return [
             Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
             for trial in trials[:num_free_slots]
         ]
 
-    def _record(self, report: Report) -> Standing | None:
+    def _record(self, report: RungReport) -> RungStanding | None:
         rungs = self._rungs_of(report.bracket)
         level = rungs.reached(report.time)
         if level is None or report.value is None:
@@ -126,7 +128,7 @@ class Stopping(RungRule):
         self._known_good.load_state_dict(state["known_good"])
 
 
-def _numbers_of(report: Report, standing: Standing | None) -> dict[str, Number | str]:
+def _numbers_of(report: RungReport, standing: RungStanding | None) -> dict[str, Number | str]:
     of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
     if standing is None:
         return of_report

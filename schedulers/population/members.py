@@ -33,7 +33,7 @@ _MAX_LAG = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """One result of a member.
 
     Attributes:
@@ -48,21 +48,21 @@ class Point:
 
 
 @final
-class Curve:
+class ScoreCurve:
     """Scores over time, never changed but at its end.
 
     Args:
         points: In ascending order of time.
 
     Example:
-        >>> curve = Curve([Point(2, 0.5), Point(4, 0.75)])
+        >>> curve = ScoreCurve([CurvePoint(2, 0.5), CurvePoint(4, 0.75)])
         >>> curve.at(3), curve.at(100), curve.at(0)
         (0.625, 0.75, 0.5)
     """
 
     __slots__ = ("points",)
 
-    def __init__(self, points: Iterable[Point] = ()) -> None:
+    def __init__(self, points: Iterable[CurvePoint] = ()) -> None:
         self.points = list(points)
 
     @property
@@ -75,7 +75,7 @@ class Curve:
         """The last score, NaN without one."""
         return self.points[-1].score if self.points else math.nan
 
-    def add(self, point: Point) -> bool:
+    def add(self, point: CurvePoint) -> bool:
         """Append a point; return False, and leave it out, if it is not later than the last one."""
         if self.points and point.time <= self.time:
             return False
@@ -100,11 +100,11 @@ class Curve:
             right.time - left.time
         )
 
-    def until(self, iteration: int | None) -> Curve:
+    def until(self, iteration: int | None) -> ScoreCurve:
         """Return the part of the curve up to a training iteration, all of it for None."""
         if iteration is None:
-            return Curve(self.points)
-        return Curve(
+            return ScoreCurve(self.points)
+        return ScoreCurve(
             point
             for point in self.points
             if point.iteration is None or point.iteration <= iteration
@@ -118,15 +118,15 @@ class Curve:
         ]
 
     @staticmethod
-    def from_state(state: Iterable[Sequence[Any]]) -> Curve:
+    def from_state(state: Iterable[Sequence[Any]]) -> ScoreCurve:
         """Return the curve whose `state_dict` this is."""
-        return Curve(
-            Point(time, math.nan if score is None else score, iteration)
+        return ScoreCurve(
+            CurvePoint(time, math.nan if score is None else score, iteration)
             for time, score, iteration in state
         )
 
 
-def _time_of(point: Point) -> float:
+def _time_of(point: CurvePoint) -> float:
     return point.time
 
 
@@ -149,13 +149,14 @@ class Member:
             none.
         paused_at: Time at which it was told to pause, None while it is to train.
         is_waiting: Whether it is paused for the others of its generation.
-        awaited_donor: Who has yet to save before it can go on as a clone; None if nobody.
+        awaited_donor: The donor that has to save before the member can continue as a clone; None if
+            there is none.
         former: What it was before it was told to wait for such a donor.
     """
 
     trial_id: str
     number: int
-    curve: Curve = field(default_factory=Curve)
+    curve: ScoreCurve = field(default_factory=ScoreCurve)
     turn_time: float = 0.0
     stride: float = 0.0
     num_turns: int = 0
@@ -165,7 +166,7 @@ class Member:
     paused_at: float | None = None
     is_waiting: bool = False
     awaited_donor: str | None = None
-    former: tuple[Curve, float, float, int] | None = None
+    former: tuple[ScoreCurve, float, float, int] | None = None
 
     @property
     def time(self) -> float:
@@ -186,7 +187,7 @@ class Member:
         """Whether it has reported anything that it has not inherited."""
         return bool(self.curve.points) and self.time > self.born
 
-    def record(self, point: Point) -> bool:
+    def record(self, point: CurvePoint) -> bool:
         """Take in a result; return False if it repeats an earlier one."""
         if not self.curve.add(point):
             return False
@@ -254,7 +255,7 @@ class Member:
     def from_state(number: int, state: Mapping[str, Any]) -> Member:
         """Return the member whose `state_dict` this is."""
         former = state["former"] and (
-            Curve.from_state(state["former"][0]),
+            ScoreCurve.from_state(state["former"][0]),
             state["former"][1],
             _born(state["former"][2]),
             state["former"][3],
@@ -265,13 +266,13 @@ class Member:
                 **state,
                 **times,
                 "number": number,
-                "curve": Curve.from_state(state["curve"]),
+                "curve": ScoreCurve.from_state(state["curve"]),
                 "former": former,
             }
         )
 
 
-def _former_state(curve: Curve, turn_time: float, born: float, distrusted: int) -> list[Any]:
+def _former_state(curve: ScoreCurve, turn_time: float, born: float, distrusted: int) -> list[Any]:
     return [curve.state_dict(), turn_time, _finite_or_none(born), distrusted]
 
 
@@ -320,13 +321,14 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
         member: Whose turn it is; it has a result.
         others: Those it may be compared with, in any order.
         mode: ``"min"`` or ``"max"``: whether smaller or larger scores are better.
-        key: Seed of the chance that orders equal scores.
+        key: Seed of the random order of equal scores.
 
     Returns:
         How they stand; None if the member itself is left out.
 
     Example:
-        >>> early, late = Member("a", 0, Curve([Point(1, 0.3)])), Member("b", 1, Curve([Point(1, 0.2), Point(2, 0.4)]), stride=1)
+        >>> early = Member("a", 0, ScoreCurve([CurvePoint(1, 0.3)]))
+        >>> late = Member("b", 1, ScoreCurve([CurvePoint(1, 0.2), CurvePoint(2, 0.4)]), stride=1)
         >>> comparison = compare(late, [early], "max", key="0")
         >>> comparison.step, comparison.scores, comparison.rank(late)
         (1, (0.3, 0.2), 2)

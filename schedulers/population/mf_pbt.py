@@ -10,7 +10,7 @@ from schedulers.decisions import Number
 
 from .explore import CustomExplore, Explorer, named_generator
 from .members import Comparison, Member, compare
-from .population_scheduler import Plan, PopulationScheduler, comparison_numbers
+from .population_scheduler import ClonePlan, PopulationScheduler, comparison_numbers
 
 _QUARTERS = 4
 
@@ -137,7 +137,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
         is_due = member.num_turns % self.frequencies[self._sub_population(member)] == 0
         return is_due and super()._has_evolution(member)
 
-    def _plan(self, member: Member, event: str) -> Plan | None:
+    def _plan(self, member: Member, event: str) -> ClonePlan | None:
         own, key = self._sub_population(member), f"{self._seed}/{event}"
         peers = [other for other in self._peers(member) if self._sub_population(other) == own]
         comparison = compare(member, peers, str(self.mode), key)
@@ -153,7 +153,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
 
     def _internal(
         self, member: Member, comparison: Comparison, place: int, event: str
-    ) -> Plan | None:
+    ) -> ClonePlan | None:
         """Clone the member at this place of the first quarter, counted from 1."""
         donor = comparison.members[place - 1]
         if not self._can_donate(donor):
@@ -162,9 +162,9 @@ class MFPopulationBasedTraining(PopulationScheduler):
             **comparison_numbers(comparison, member, donor),
             "sub_population": self._sub_population(member),
         }
-        return Plan(member, donor, self._new_config(member, donor, event), "exploit", numbers)
+        return ClonePlan(member, donor, self._new_config(member, donor, event), "exploit", numbers)
 
-    def _migration(self, member: Member, best: Member, place: int, key: str) -> Plan | None:
+    def _migration(self, member: Member, best: Member, place: int, key: str) -> ClonePlan | None:
         """Clone the external member with this rank, counted from 1, if it is better."""
         own = self._sub_population(member)
         external = [
@@ -184,7 +184,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
             "donor_sub_population": theirs,
             "config_from": model.trial_id,
         }
-        return Plan(member, donor, dict(self._config_of(model)), "migrate", numbers)
+        return ClonePlan(member, donor, dict(self._config_of(model)), "migrate", numbers)
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
         return self._explorer(

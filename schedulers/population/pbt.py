@@ -69,12 +69,12 @@ class PopulationBasedTraining(PopulationScheduler):
     Departures:
         From the paper, as Ray Tune: who has just been cloned is judged again only by results of its
             own. From Ray Tune: scores are taken at
-        one step for all, where Ray takes everyone's latest, so that whoever reports last looks
-        best; ties are drawn, rather than going to the oldest; hyperparameters never leave their
-        domains (`Explorer` tells all about that); trials that have ended stay donors; those that
-        fail keep nobody waiting; a donor without a checkpoint is told to save; members pause only
-        where not all fit in at once; a result without the metric is passed over rather than fatal,
-        whatever `require_attrs`; all chance comes from the seed.
+        one step for all, where Ray takes everyone's latest, so that the last to report looks best;
+        ties are drawn, rather than going to the oldest; hyperparameters never leave their domains
+        (`Explorer` tells all about that); trials that have ended stay donors; those that fail keep
+        no other waiting; a donor without a checkpoint is told to save; members pause only where not
+        all fit in at once; a result without the metric is passed over rather than fatal, whatever
+        `require_attrs`; all random numbers come from the seed.
     """
 
     prefix: ClassVar[str] = "pbt"

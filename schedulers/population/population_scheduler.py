@@ -11,19 +11,17 @@ from typing import Any, ClassVar
 
 from schedulers.arguments import check_names, plain_number
 from schedulers.decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
-from schedulers.metric import DirectedScheduler, Readings, require_direction, strict
+from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .members import Comparison, Member, Point, compare
+from .members import Comparison, CurvePoint, Member, compare
 
-_NO_CHECKPOINTS = "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
-_ALONE = (
-    "a population of one has nobody to learn from; set num_samples to the size of the population"
-)
+_NO_CHECKPOINTS = "no trial can be paused or cloned, since none has saved a checkpoint so far; save one at every perturbation_interval"
+_ALONE = "a population of one has no donor; set num_samples to the size of the population"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClonePlan:
     """Who shall take over whose weights, with which hyperparameters.
 
     Attributes:
@@ -41,7 +39,7 @@ class Plan:
     numbers: Mapping[str, Number | str]
 
 
-class PopulationScheduler(DirectedScheduler):
+class PopulationScheduler(MetricScheduler):
     """Gives each member of a population a turn after every interval.
 
     In its turn, a subclass decides whether it becomes a clone of another member.
@@ -52,7 +50,7 @@ class PopulationScheduler(DirectedScheduler):
 
     **Slots that are shared.** If not all trials that are there or still to come fit in at once, a
     member pauses at each turn while another one waits. New members come first; then the one that
-    has trained least goes on, the oldest of equals. So nobody who waits is left behind: meanwhile
+    has trained least goes on, the oldest of equals. So no waiting member is left behind: meanwhile
     every other one trains at most one interval, and one result more, beyond where it or the waiting
     one stood when the wait began, whichever is more. (A member that takes over later weights jumps,
     of course.)
@@ -63,10 +61,10 @@ class PopulationScheduler(DirectedScheduler):
 
     **Donors** are compared as `population` says, and need a checkpoint of the weights they have
     now. Members that have ended well stay in the comparison as long as they have one; those that
-    failed do not. A donor that has none, but is running and saves on demand, is told to, and waited
-    for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A donor's
-    checkpoint may be older than what is given up for it: a clone becomes one again only after it
-    has been trained for longer than that.
+    failed do not. A donor that has none, but is running and saves on demand, is asked to save, and
+    waited for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A
+    donor's checkpoint may be older than what is given up for it: a clone becomes one again only
+    after it has been trained for longer than that.
 
     **When something is missing.** A result without ``time_attr`` or the metric decides nothing;
     `debug_string` tells which was missing, and `remarks` as well with `require_attrs`. A metric
@@ -126,14 +124,14 @@ class PopulationScheduler(DirectedScheduler):
         self._members: dict[str, Member] = {}
         self._num_generations: dict[str, int] = {}
         self._num_clones = 0
-        self._readings = Readings()
+        self._metrics = MetricReader()
         self._told: set[str] = set()
 
     @abstractmethod
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
         """Return the hyperparameters of a clone; `event` seeds the random numbers."""
 
-    def _plan(self, member: Member, event: str) -> Plan | None:
+    def _plan(self, member: Member, event: str) -> ClonePlan | None:
         """Choose a donor by truncation selection: for the worst, a random one of the best."""
         comparison = compare(member, self._peers(member), str(self.mode), f"{self._seed}/{event}")
         if comparison is None:
@@ -146,7 +144,7 @@ class PopulationScheduler(DirectedScheduler):
             return None
         donor = Random(f"{self._seed}/{event}/{member.trial_id}/donor").choice(donors)  # noqa: S311  (not a secret)
         config = self._new_config(member, donor, event)
-        return Plan(
+        return ClonePlan(
             member,
             donor,
             config,
@@ -169,7 +167,7 @@ class PopulationScheduler(DirectedScheduler):
         """Take the trial into the population.
 
         Raises:
-            ValueError: If nobody can tell how large the population will be.
+            ValueError: If the size of the population is unknown.
         """
         if self.experiment.max_trials is None:
             raise ValueError(
@@ -186,7 +184,7 @@ class PopulationScheduler(DirectedScheduler):
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Give the member its turn if its interval is over."""
-        require_direction(self)
+        require_mode(self)
         member = self._member(trial)
         point = self._read(result)
         if point is None:
@@ -279,7 +277,7 @@ class PopulationScheduler(DirectedScheduler):
         )
 
     def _complete_generations(self) -> Iterator[list[Member]]:
-        """Yield the members of each generation that nobody is missing in."""
+        """Yield the members of each complete generation."""
         groups: dict[str, list[TrialView]] = {}
         for trial in self.experiment.trials.values():
             if trial.status in LIVE:
@@ -308,13 +306,13 @@ class PopulationScheduler(DirectedScheduler):
         )
         return [*cloned, *(self._resume(member) for member in ready)]
 
-    def _plans(self, generation: Sequence[Member]) -> list[Plan]:
+    def _plans(self, generation: Sequence[Member]) -> list[ClonePlan]:
         group = self._group(generation[0])
         self._num_generations[group] = self._num_generations.get(group, 0) + 1
         event = f"{group}/generation {self._num_generations[group]}"
         return [plan for member in generation if (plan := self._plan(member, event)) is not None]
 
-    def _carry_out(self, plan: Plan) -> Sequence[Decision]:
+    def _carry_out(self, plan: ClonePlan) -> Sequence[Decision]:
         target, donor = plan.target, self.experiment.trials[plan.donor.trial_id]
         is_saved = _has_own_checkpoint(donor, plan.donor)
         view = self.experiment.trials.get(target.trial_id)
@@ -385,11 +383,11 @@ class PopulationScheduler(DirectedScheduler):
                 member.stay_itself()
         return ()
 
-    def _read(self, result: Mapping[str, Any]) -> Point | None:
-        lacking = set(self._readings.lacking)
-        time = self._readings.amount(result, self._time_attr)
-        score = self._readings.finite(result, str(self.metric))
-        for name in sorted(self._readings.lacking - lacking) if self._require_attrs else ():
+    def _read(self, result: Mapping[str, Any]) -> CurvePoint | None:
+        missing = set(self._metrics.missing)
+        time = self._metrics.amount(result, self._time_attr)
+        score = self._metrics.finite(result, str(self.metric))
+        for name in sorted(self._metrics.missing - missing) if self._require_attrs else ():
             self._say(
                 f"results must have a number under {name!r} for trials to be compared, got one "
                 "without; report it every time"
@@ -397,7 +395,7 @@ class PopulationScheduler(DirectedScheduler):
         if time is None or not math.isfinite(time) or score is None:
             return None
         iteration = result.get("training_iteration")
-        return Point(time, score, iteration if isinstance(iteration, int) else None)
+        return CurvePoint(time, score, iteration if isinstance(iteration, int) else None)
 
     def _say(self, remark: str) -> None:
         if remark not in self._told:
@@ -412,7 +410,7 @@ class PopulationScheduler(DirectedScheduler):
             "members": [member.state_dict() for member in self._members.values()],
             "num_generations": dict(self._num_generations),
             "num_clones": self._num_clones,
-            "lacking": sorted(self._readings.lacking),
+            "missing": sorted(self._metrics.missing),
             "told": sorted(self._told),
         }
 
@@ -431,7 +429,7 @@ class PopulationScheduler(DirectedScheduler):
         }
         self._num_generations = dict(state["num_generations"])
         self._num_clones = state["num_clones"]
-        self._readings = Readings(state["lacking"])
+        self._metrics = MetricReader(state["missing"])
         self._told = set(state["told"])
 
     def _settings(self) -> dict[str, Any]:
@@ -446,7 +444,7 @@ class PopulationScheduler(DirectedScheduler):
                 f"{num_waiting} told to wait"
             )
         ]
-        return "; ".join([*parts, *([str(self._readings)] if self._readings.lacking else [])])
+        return "; ".join([*parts, *([str(self._metrics)] if self._metrics.missing else [])])
 
 
 def _seniority(member: Member) -> tuple[float, int]:

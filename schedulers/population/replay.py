@@ -99,7 +99,8 @@ class PopulationBasedTrainingReplay(Scheduler):
             self.remarks = [
                 *self.remarks,
                 (
-                    "the trial does not begin with the configuration that is replayed; set param_space "
+                    "the trial does not begin with the configuration that is replayed; set "
+                    "param_space "
                     "to replay.config"
                 ),
             ]

@@ -116,7 +116,7 @@ def propose(
         now: ``[time, score]`` from which the next interval begins.
         busy: Rows that are being tried at the moment: nothing is known of their gain, but less is
             to be learnt beside them.
-        rng: Source of chance.
+        rng: Random number generator.
 
     Returns:
         Each hyperparameter, between 0 and 1.

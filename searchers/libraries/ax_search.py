@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, final
 from searchers.searcher import FailedTrials
 from searchers.space.domains import Categorical, Domain, Float, Integer
 
-from .library_search import LiveSearch, Values, own_chance
+from .library_search import IncrementalSearch, Values, seeded_global_rngs
 
 _OBJECTIVE: Final = "objective"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -52,7 +52,7 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
 
 
 @final
-class AxSearch(LiveSearch):
+class AxSearch(IncrementalSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
     A trial that a scheduler or stopper ended counts with its last value, one that failed with the
@@ -77,7 +77,7 @@ class AxSearch(LiveSearch):
         method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or
             ``"random_search"`` for no model.
         initialization_budget: How many quasi-random configurations come first; None leaves it to
-            Ax, which goes by the space.
+            Ax, which takes it from the space.
         ax_client: None; Ray Tune takes a client here.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
@@ -198,7 +198,7 @@ class AxSearch(LiveSearch):
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         self._check_parameters(self._varied)
-        with own_chance(self._seed % 2**32), _quiet(self):
+        with seeded_global_rngs(self._seed % 2**32), _quiet(self):
             self._opened = self._client()
         return True
 
@@ -232,7 +232,7 @@ class AxSearch(LiveSearch):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back a history, see `LiveSearch.set_state`."""
+        """Take back a history, see `IncrementalSearch.set_state`."""
         super().set_state(state)
         self._outcomes = {place: dict(outcomes) for place, outcomes in state["outcomes"]}
 

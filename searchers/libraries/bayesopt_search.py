@@ -12,7 +12,7 @@ from searchers.seeding import generator
 from searchers.space import flat_name, is_word, leaves, nest
 from searchers.space.domains import Domain, Float, Integer
 
-from .library_search import HistorySearch, Observation, Values
+from .library_search import LibrarySearch, Observation, Values
 
 DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 _KINDS: Final = ("ucb", "ei", "poi")
@@ -20,7 +20,7 @@ _WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
 
 
 @final
-class BayesOptSearch(HistorySearch):
+class BayesOptSearch(LibrarySearch):
     """Searches numeric spaces with a Gaussian process by the library bayesian-optimization.
 
     Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are

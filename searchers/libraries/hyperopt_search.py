@@ -10,11 +10,11 @@ from typing import Any, ClassVar, final
 from searchers.searcher import FailedTrials
 from searchers.space.domains import Categorical, Domain, Float, Integer, Normal
 
-from .library_search import HistorySearch, Observation, Values
+from .library_search import LibrarySearch, Observation, Values
 
 
 @final
-class HyperOptSearch(HistorySearch):
+class HyperOptSearch(LibrarySearch):
     """Searches with Hyperopt's tree-structured Parzen estimator (TPE).
 
     A trial that a scheduler or stopper ended counts with its last value; one that runs or failed

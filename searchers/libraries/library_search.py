@@ -54,10 +54,10 @@ class Observation:
         return self.is_over and self.value is None and not self.is_discarded
 
 
-class HistorySearch(Searcher, ABC):
+class LibrarySearch(Searcher, ABC):
     """Base class of searchers that compute each proposal from the history and the seed.
 
-    A subclass asks its library in `_propose`, with chance from the seed that it is given there.
+    A subclass asks its library in `_propose`, with random numbers from the seed that it is given there.
     Points to evaluate come first, those with a reward are not run. A trial that a scheduler or
     stopper ended counts with its last value; one that failed, or whose last value is missing, NaN
     or infinite, as failed. One that was stopped before it reported a value tells nothing.
@@ -175,7 +175,7 @@ class HistorySearch(Searcher, ABC):
             values = self._encoded({**sampled, **self._queue[number]})
         else:
             seed = int(rng.integers(2**32))
-            with own_chance(seed):
+            with seeded_global_rngs(seed):
                 proposed = self._propose(seed)
             if proposed is None:
                 return self.FINISHED
@@ -273,7 +273,7 @@ class HistorySearch(Searcher, ABC):
             return known
         try:
             # Some draw a number while they are imported, or use what others have deprecated.
-            with own_chance(0), _looking_absent(cls.hidden), warnings.catch_warnings():
+            with seeded_global_rngs(0), _looking_absent(cls.hidden), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return importlib.import_module(cls.library + name)
         except ImportError as error:
@@ -392,17 +392,17 @@ def _finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-class LiveSearch(HistorySearch, ABC):
-    """A `HistorySearch` whose library keeps an optimiser that is told only what is new.
+class IncrementalSearch(LibrarySearch, ABC):
+    """A `LibrarySearch` whose library keeps an optimiser that is told only what is new.
 
     What has become of the library's search is not put into words, so that a restore lives through
     all suggestions and results again.
 
-    A subclass says in `_attach` and `_finish` how the library hears of a configuration and of its
-    value; in `_propose` it calls `_tell` before it asks, and `_take_note` of what it gets.
+    A subclass says in `_attach` and `_finish` how a configuration is reported to the library and of
+    its value; in `_propose` it calls `_tell` before it asks, and `_take_note` of what it gets.
 
     Args:
-        space: See `HistorySearch`, as for the others.
+        space: See `LibrarySearch`, as for the others.
         metric: See there.
         mode: See there.
         points_to_evaluate: See there.
@@ -499,7 +499,7 @@ class LiveSearch(HistorySearch, ABC):
 
 
 @contextmanager
-def own_chance(seed: int) -> Iterator[None]:
+def seeded_global_rngs(seed: int) -> Iterator[None]:
     """Seed the global generators for the duration, and restore their states afterwards.
 
     Args:
@@ -508,7 +508,7 @@ def own_chance(seed: int) -> Iterator[None]:
     Example:
         >>> import numpy as np
         >>> before = np.random.get_state()[1].copy()
-        >>> with own_chance(3):
+        >>> with seeded_global_rngs(3):
         ...     drawn = np.random.uniform()
         >>> bool((np.random.get_state()[1] == before).all())
         True

@@ -13,14 +13,14 @@ import numpy as np
 from searchers.searcher import FailedTrials
 from searchers.space.domains import Categorical, Domain, Float, Integer
 
-from .library_search import LiveSearch, Values, own_chance
+from .library_search import IncrementalSearch, Values, seeded_global_rngs
 
 DEFAULT_OPTIMIZER: Final = "NGOpt"
 DEFAULT_NUM_WORKERS: Final = 4
 
 
 @final
-class NevergradSearch(LiveSearch):
+class NevergradSearch(IncrementalSearch):
     """Searches with one of Nevergrad's gradient-free optimizers, e.g. evolution strategies.
 
     Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space
@@ -155,7 +155,7 @@ class NevergradSearch(LiveSearch):
         return optimizer
 
     def _make(self, settings: Mapping[str, Any]) -> Any:
-        """Return the optimizer for the space, all of whose chance comes from the seed."""
+        """Return the optimizer for the space, whose random numbers come from the seed."""
         if self._kind.no_parallelization and settings["num_workers"] > 1:
             raise ValueError(
                 f"optimizer {self._optimizer!r} takes one trial at a time, got "
@@ -164,7 +164,7 @@ class NevergradSearch(LiveSearch):
                 "optimizer"
             )
         words = self._module().p
-        with own_chance(self._seed % 2**32), _quiet():
+        with seeded_global_rngs(self._seed % 2**32), _quiet():
             parametrization = words.Dict(
                 **{name: _described(words, domain) for name, domain in self._parameters.items()}
             )

@@ -46,7 +46,7 @@ class BOHBSearch(ModelSearch):
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
-        seed: Seed of all chance; None to take the experiment's.
+        seed: Seed of all random numbers; None to take the experiment's.
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space
             words.
         failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
@@ -190,7 +190,7 @@ class Density:
         """Return points drawn from the density.
 
         Args:
-            rng: Source of chance.
+            rng: Random number generator.
             encoding: The space.
             num_points: How many.
             factor: By how much the kernels are widened.

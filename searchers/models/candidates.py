@@ -29,7 +29,7 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
     """Return a Latin hypercube sample: of several designs the one with the widest gaps.
 
     Args:
-        rng: Source of chance.
+        rng: Random number generator.
         num_points: How many points, and slices of each side.
         num_columns: How many dimensions.
         num_tries: From how many designs the one is taken whose nearest two points are farthest
@@ -58,7 +58,7 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
     Args:
         table: What is known of trials, one at least.
         encoding: The space.
-        rng: Source of chance.
+        rng: Random number generator.
     """
     # Of equal trials those come first that have shown their worth at higher levels.
     best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
@@ -102,7 +102,7 @@ def mutants(
     """Return one changed vector for each parent.
 
     Args:
-        rng: Source of chance.
+        rng: Random number generator.
         encoding: The space.
         parents: Vectors, one per row; entries that do not exist there are drawn at random where
             they come to exist.

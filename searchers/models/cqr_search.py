@@ -54,7 +54,7 @@ class CQRSearch(ModelSearch):
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
-        seed: Seed of all chance; None to take the experiment's.
+        seed: Seed of all random numbers; None to take the experiment's.
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space
             words.
         failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
@@ -125,7 +125,7 @@ class CQRSearch(ModelSearch):
         )
         quantiles = fitted.quantiles(pool)
         drawn = quantiles[rng.integers(NUM_QUANTILES, size=len(pool)), np.arange(len(pool))]
-        # Trees give many candidates the same value; chance decides among them.
+        # Trees give many candidates the same value; ties are broken at random.
         order = np.lexsort((rng.random(len(pool)), drawn))
         return spread_out(pool[order], self.observations.vectors(), encoding)
 
@@ -271,7 +271,7 @@ def boost(
         targets: The value of each row.
         num_categories: For each column the number of its categories, 0 for numbers.
         quantiles: Which quantiles to predict, each between 0 and 1.
-        rng: Source of chance.
+        rng: Random number generator.
 
     Example:
         >>> import numpy as np

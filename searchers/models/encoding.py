@@ -71,7 +71,7 @@ class Encoding:
             and not self._space.dependents
         )
         self.size = self._space.num_configurations()
-        self._existence = Existence(self._space.parameters, self.columns)
+        self._active = ActiveParameters(self._space.parameters, self.columns)
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
         """Return the values of a configuration, which may be partial, by steps.
@@ -125,7 +125,7 @@ class Encoding:
 
         Args:
             vector: An entry for each column.
-            rng: Source of chance for what functions compute; None will do where there are none.
+            rng: Random number generator for what functions compute; None will do where there are none.
             fixed: Values by steps that are taken as they are.
         """
         return self._space.resolve({**self.decoded(vector), **(fixed or {})}, rng)
@@ -140,7 +140,7 @@ class Encoding:
 
     def from_cube(self, cube: Array) -> Array:
         """Return a vector for each point of the unit cube, equally distributed."""
-        return self._existence.masked(self.entries_from_cube(cube))
+        return self._active.masked(self.entries_from_cube(cube))
 
     def entries_from_cube(self, cube: Array) -> Array:
         """Return what `from_cube` does, with entries for inactive parameters as well."""
@@ -152,7 +152,7 @@ class Encoding:
 
     def snapped(self, vectors: Array) -> Array:
         """Return the vectors with entries rounded to valid values, NaN if inactive."""
-        return self._existence.masked(self._placed(vectors))
+        return self._active.masked(self._placed(vectors))
 
     def _placed(self, vectors: Array) -> Array:
         snapped = np.array(vectors, dtype=float)
@@ -232,7 +232,7 @@ def key(vector: Sequence[float]) -> tuple[float | None, ...]:
 
 
 @final
-class Existence:
+class ActiveParameters:
     """Knows for many vectors at once what exists in them.
 
     Args:

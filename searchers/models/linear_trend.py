@@ -19,7 +19,7 @@ CAUTION = 0.5
 
 
 @final
-class Trend:
+class LinearTrend:
     """Ridge regression on simple features of each parameter, without interactions.
 
     Trees predict means of what they have seen, so they learn slowly what is true everywhere; and
@@ -34,7 +34,7 @@ class Trend:
     Example:
         >>> import numpy as np
         >>> rows = np.linspace(0, 1, 50)[:, None]
-        >>> trend = Trend(rows, 3 * rows[:, 0], (0,))
+        >>> trend = LinearTrend(rows, 3 * rows[:, 0], (0,))
         >>> bool(abs(trend.of(np.array([[0.5]]), trend.weights)[0] - 1.5) < 0.1)
         True
 

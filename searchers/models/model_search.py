@@ -58,7 +58,7 @@ class ModelSearch(Searcher):
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
-        seed: Seed of all chance; None to take the experiment's.
+        seed: Seed of all random numbers; None to take the experiment's.
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space
             words.
         failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
@@ -112,7 +112,7 @@ class ModelSearch(Searcher):
 
         Args:
             encoding: The space.
-            rng: Source of chance.
+            rng: Random number generator.
             num_points: How many.
             table: What is known of trials.
         """
@@ -233,7 +233,7 @@ class ModelSearch(Searcher):
             value: The metric's value, in its own direction.
             error: Whether the run failed, so that it counts as worst.
             pruned: Whether it was stopped before it was done. That by itself changes nothing: how
-                far it came is told by its intermediate values.
+                far it came follows from its intermediate values.
             intermediate_values: What it reported on the way, from the first training iteration on,
                 the last of which stands for `value`. None where it was trained in full, or nobody
                 knows: its value is then compared with those of the highest level.

@@ -13,9 +13,9 @@ from searchers.searcher import FailedTrials
 
 from .candidates import around_best, spread_out
 from .encoding import Encoding
-from .linear_trend import Trend
+from .linear_trend import LinearTrend
 from .model_search import ModelSearch
-from .observations import Table, forecast, normal_scores
+from .observations import Table, extrapolate_final_scores, normal_scores
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -41,8 +41,8 @@ class TreeSearch(ModelSearch):
     """Suggests candidates by Thompson sampling from randomised trees on final scores.
 
     Only the order of values counts, so that the search is the same for any increasing function of
-    the metric. From the values at all levels of training it is forecast in which order all trials
-    would stand at the highest one (`forecast` says how): those that are stopped early, and those
+    the metric. From the values at all levels of training it is extrapolate_final_scores in which order all trials
+    would stand at the highest one (`extrapolate_final_scores` says how): those that are stopped early, and those
     that learn slowly, count for what they would come to. To the places in this order, as normal
     scores, a simple trend and extremely randomised trees on what it leaves are fitted anew for each
     suggestion, which takes some milliseconds; each tree has a trend of its own, drawn from those
@@ -63,7 +63,7 @@ class TreeSearch(ModelSearch):
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
-        seed: Seed of all chance; None to take the experiment's.
+        seed: Seed of all random numbers; None to take the experiment's.
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space
             words.
         failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
@@ -93,7 +93,7 @@ class TreeSearch(ModelSearch):
         25, 1933.
 
     Departures:
-        From SMAC: forecast ranks in place of values, a trend below the trees, and a draw tempered
+        From SMAC: extrapolate_final_scores ranks in place of values, a trend below the trees, and a draw tempered
             by a mean for want of
         expected improvement.
     """
@@ -127,7 +127,7 @@ class TreeSearch(ModelSearch):
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, the best first by one random tree and the mean of some others."""
-        table = forecast(self.observations.table(), encoding.num_categories)
+        table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
         pool = np.concatenate(
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
         )
@@ -150,7 +150,7 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
 
 def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator) -> Array:
     """Return what each tree, with its trend, says of each candidate."""
-    trend = Trend(rows, scores, encoding.num_categories)
+    trend = LinearTrend(rows, scores, encoding.num_categories)
     weights = trend.drawn(rng, 1 + NUM_AVERAGED)
     left = scores - trend.of(rows, weights)
     min_leaf = min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF)
@@ -245,7 +245,7 @@ def grow(
             own.
         num_categories: For each column the number of its categories, 0 for numbers.
         num_trees: How many trees to grow.
-        rng: Source of chance.
+        rng: Random number generator.
         min_leaf: How many rows each side of a cut has at least.
     """
     codes = tuple(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from .conditions import Branching, OnlyIf, holds_words, is_word, unwrapped
 from .domains import Categorical
-from .parameters import Inventory, are_met
+from .parameters import ParameterTable, are_met
 from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     )  # for annotations only, so that importing the space words stays cheap
 
 
-def arranged(
+def build_configuration(
     space: Mapping[str, Any],
-    inventory: Inventory,
+    inventory: ParameterTable,
     assignments: Mapping[Path, Any],
     rng: Generator | None,
 ) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def arranged(
         space: The space.
         inventory: What it consists of.
         assignments: Values by the steps to their parameters, the numbers of options among them.
-        rng: Source of chance.
+        rng: Random number generator.
 
     Raises:
         ValueError: If a grid axis has no value, a parameter has one that does not exist beside the
@@ -80,9 +80,9 @@ class _Builder:
     """
 
     def __init__(
-        self, inventory: Inventory, values: Mapping[str, Any], assignments: Mapping[Path, Any]
+        self, inventory: ParameterTable, values: Mapping[str, Any], assignments: Mapping[Path, Any]
     ) -> None:
-        self._inventory = inventory
+        self._table = inventory
         self._values = values
         self._assignments = assignments
         self.pending: dict[Path, SampleFrom] = {}
@@ -92,12 +92,12 @@ class _Builder:
         """Return a part of the configuration."""
         match node:
             case Branching():
-                number = self._values[self._inventory.names[steps]]
+                number = self._values[self._table.names[steps]]
                 return self.built(node.options[number], path, (*steps, number))
             case SampleFrom():
                 return self._dependent(node, path, steps)
             case _ if is_word(node):
-                return self._values[self._inventory.names[steps]]
+                return self._values[self._table.names[steps]]
             case dict() | list() | tuple() if type(node) in (dict, list, tuple) or holds_words(
                 node
             ):
@@ -129,11 +129,11 @@ class _Builder:
         return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
 
     def _is_there(self, node: Any, steps: Path) -> bool:
-        return type(node) is not OnlyIf or are_met(self._inventory.conditions[steps], self._values)
+        return type(node) is not OnlyIf or are_met(self._table.conditions[steps], self._values)
 
 
 def known_constants(
-    space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]
+    space: Mapping[str, Any], inventory: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the constants of the space that exist beside some parameter values.
 
@@ -148,7 +148,7 @@ def known_constants(
 
 
 def _constants(
-    node: Mapping[str, Any], steps: Path, inventory: Inventory, values: Mapping[str, Any]
+    node: Mapping[str, Any], steps: Path, inventory: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, child in node.items():
@@ -172,8 +172,8 @@ def _constants(
     return kept
 
 
-def fitted(
-    space: Mapping[str, Any], inventory: Inventory, config: Mapping[str, Any]
+def parse_configuration(
+    space: Mapping[str, Any], inventory: ParameterTable, config: Mapping[str, Any]
 ) -> dict[Path, Any]:
     """Return the values of a configuration, which may be partial, by steps.
 
@@ -190,7 +190,7 @@ def fitted(
             constant, what is not there beside the other values, or what fits no option of a choice
             or, being incomplete, several.
     """
-    fitting = _Fitting(inventory)
+    fitting = _Parser(inventory)
     fit = fitting.of(dict(space), (), (), config, {})
     for steps in fit.guarded:
         fitting.require_met(steps, fit.known)
@@ -199,7 +199,7 @@ def fitted(
 
 @final
 @dataclass(slots=True)
-class _Fit:
+class _Parsed:
     """What a part of a configuration gives.
 
     Attributes:
@@ -219,7 +219,7 @@ class _Fit:
     is_complete: bool = True
     is_exact: bool = True
 
-    def take(self, other: _Fit) -> None:
+    def take(self, other: _Parsed) -> None:
         """Take over what a choice that is decided gives."""
         self.known = other.known
         self.assignments |= other.assignments
@@ -229,17 +229,19 @@ class _Fit:
 
 
 @final
-class _Fitting:
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
+class _Parser:
+    def __init__(self, inventory: ParameterTable) -> None:
+        self._table = inventory
 
-    def of(self, node: Any, path: Path, steps: Path, given: Any, known: Mapping[str, Any]) -> _Fit:
+    def of(
+        self, node: Any, path: Path, steps: Path, given: Any, known: Mapping[str, Any]
+    ) -> _Parsed:
         """Return what a part of a configuration gives.
 
         Raises:
             ValueError: If it does not fit.
         """
-        fit = _Fit(dict(known))
+        fit = _Parsed(dict(known))
         self._collect(node, path, steps, given, fit)
         # After all else that is given beside them: conditions inside may ask for it.
         while fit.undecided:
@@ -248,7 +250,7 @@ class _Fitting:
 
     def require_met(self, steps: Path, known: Mapping[str, Any]) -> None:
         """Check that an entry which is given may be there."""
-        for condition in self._inventory.conditions[steps]:
+        for condition in self._table.conditions[steps]:
             if condition.name not in known:
                 raise ValueError(
                     f"{flat_name(steps)!r} must come with {condition.name!r}, which decides "
@@ -261,10 +263,10 @@ class _Fitting:
                     f"it is there only if {condition}"
                 )
 
-    def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
+    def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Parsed) -> None:
         if (
             type(node) is Branching
-        ):  # here and below: a final class is told from others far faster by its type
+        ):  # here and below: for a final class, comparing types is far faster than isinstance
             fit.undecided.append((node, path, steps, given))
         elif is_word(node):
             self._put(steps, given, fit)
@@ -281,18 +283,16 @@ class _Fitting:
                 "space to change a constant"
             )
 
-    def _put(self, steps: Path, given: Any, fit: _Fit) -> None:
-        if steps in self._inventory.dependents:
+    def _put(self, steps: Path, given: Any, fit: _Parsed) -> None:
+        if steps in self._table.dependents:
             fit.assignments[steps] = given
             return
-        name = self._inventory.names[steps]
-        fit.known[name] = fit.assignments[steps] = value = self._inventory.by_name[name].checked(
-            given
-        )
+        name = self._table.names[steps]
+        fit.known[name] = fit.assignments[steps] = value = self._table.by_name[name].checked(given)
         fit.is_exact &= type(value) is type(given)
 
     def _collect_children(
-        self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Fit
+        self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Parsed
     ) -> None:
         entries = list(node.items() if isinstance(node, dict) else enumerate(node))
         entries.sort(
@@ -312,7 +312,7 @@ class _Fitting:
 
     def _is_there(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
         """Return whether a conditional entry must exist; None while undecided."""
-        conditions = self._inventory.conditions[steps]
+        conditions = self._table.conditions[steps]
         held = [
             condition.holds(known[condition.name])
             for condition in conditions
@@ -320,8 +320,8 @@ class _Fitting:
         ]
         return False if not all(held) else True if len(held) == len(conditions) else None
 
-    def _decide(self, choice: Branching, path: Path, steps: Path, given: Any, fit: _Fit) -> None:
-        name, fits, refusals = self._inventory.names[steps], dict[int, _Fit](), list[str]()
+    def _decide(self, choice: Branching, path: Path, steps: Path, given: Any, fit: _Parsed) -> None:
+        name, fits, refusals = self._table.names[steps], dict[int, _Parsed](), list[str]()
         for number, option in enumerate(choice.options):
             try:
                 fits[number] = self.of(
@@ -430,7 +430,7 @@ def record(space: Any, config: Any, name: Naming | None = None) -> Any:
     return {_OBJECT: _described(config) if name is None else name(config)}
 
 
-def recalled(space: Any, recorded: Any) -> Any:
+def decode_configuration(space: Any, recorded: Any) -> Any:
     """Return the configuration that was recorded, its containers new.
 
     Raises:
@@ -438,7 +438,7 @@ def recalled(space: Any, recorded: Any) -> Any:
 
     Example:
         >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}
-        >>> recalled(space, {"dict": {"size": {"category": 1}, "loss": {"constant": True}, "lr": 0.1}})
+        >>> decode_configuration(space, {"dict": {"size": {"category": 1}, "loss": {"constant": True}, "lr": 0.1}})
         {'size': (16, 16), 'loss': <built-in function abs>, 'lr': 0.1}
     """
     match recorded:
@@ -447,11 +447,17 @@ def recalled(space: Any, recorded: Any) -> Any:
             if categories is not None and index < len(categories.categories):
                 return categories.categories[index]
         case {"dict": dict(items)}:
-            return {key: recalled(_child(space, key), item) for key, item in items.items()}
+            return {
+                key: decode_configuration(_child(space, key), item) for key, item in items.items()
+            }
         case {"list": list(items)}:
-            return [recalled(_child(space, place), item) for place, item in enumerate(items)]
+            return [
+                decode_configuration(_child(space, place), item) for place, item in enumerate(items)
+            ]
         case {"tuple": list(items)}:
-            values = [recalled(_child(space, place), item) for place, item in enumerate(items)]
+            values = [
+                decode_configuration(_child(space, place), item) for place, item in enumerate(items)
+            ]
             return type(space)(*values) if hasattr(space, "_fields") else tuple(values)
         case {"constant": _} if not is_word(space):
             return space

@@ -59,9 +59,9 @@ class Domain(ABC):
         """Draw a value, or a list of values.
 
         Args:
-            rng: Source of chance.
+            rng: Random number generator.
             size: How many values to draw.
-            random_state: Source of chance in Ray Tune's word: a generator, or the seed of a new
+            random_state: Ray Tune's name for `rng`: a generator, or the seed of a new
                 one. With neither this nor `rng`, a new generator is seeded by the operating system,
                 so that each call draws other values; numpy's global generator is not used.
 
@@ -138,7 +138,7 @@ class Domain(ABC):
 
         Args:
             value: Where to start; clipped first.
-            rng: Source of chance.
+            rng: Random number generator.
             factor: How far to move: 1.2 goes up by 0.2 of the unit interval, 0.8 down by 0.2. None
                 draws one of these two.
         """

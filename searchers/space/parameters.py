@@ -112,7 +112,7 @@ def are_met(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 
 
 @final
-class Inventory:
+class ParameterTable:
     """What a space consists of.
 
     Attributes:

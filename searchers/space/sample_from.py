@@ -153,7 +153,7 @@ def resolve_dependents(
     Args:
         config: The configuration, with a `SampleFrom` at each path of `pending`.
         pending: What is to be computed.
-        rng: Source of chance for returned domains, None where there are none.
+        rng: Random number generator for returned domains, None where there are none.
 
     Raises:
         ValueError: If functions read each other's values in a circle, or are not done after

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, final
 
 from .conditions import holds_words, is_word
-from .configurations import arranged, fitted, known_constants
+from .configurations import build_configuration, known_constants, parse_configuration
 from .domains import Categorical, Domain
 from .functions import plain_values
-from .parameters import Inventory, Parameter, num_assignments
+from .parameters import Parameter, ParameterTable, num_assignments
 from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import (
     DELIMITER,
@@ -89,7 +89,7 @@ class SearchSpace:
             if is_grid(word)
         }
         if self.is_conditional:
-            self.dependents = self._inventory.dependents
+            self.dependents = self._table.dependents
 
     @property
     def domains(self) -> dict[Path, Domain]:
@@ -115,7 +115,7 @@ class SearchSpace:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, each after those it depends on, without computed ones."""
-        return self._inventory.parameters
+        return self._table.parameters
 
     def active(self, values: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """Return the active parameters, in the order of `parameters`.
@@ -141,7 +141,7 @@ class SearchSpace:
                 choice or, being incomplete, several.
         """
         found = self.assignments(config)
-        steps = self._inventory.steps
+        steps = self._table.steps
         return {
             parameter.name: found[steps[parameter.name]]
             for parameter in self.parameters
@@ -153,13 +153,13 @@ class SearchSpace:
 
         Args:
             values: Values by name, with one for each grid axis.
-            rng: Source of chance; None will do where nothing is drawn.
+            rng: Random number generator; None will do where nothing is drawn.
 
         Raises:
             ValueError: If a name is unknown, a value lies outside its domain or does not exist
                 beside the others, or a grid axis has none.
         """
-        steps = self._inventory.steps
+        steps = self._table.steps
         if strangers := sorted(name for name in values if name not in steps):
             raise ValueError(
                 f"values must be those of parameters, got {strangers[0]!r}; there are "
@@ -167,7 +167,7 @@ class SearchSpace:
             )
         return self.resolve(
             {
-                steps[name]: self._inventory.by_name[name].checked(value)
+                steps[name]: self._table.by_name[name].checked(value)
                 for name, value in values.items()
             },
             rng,
@@ -189,7 +189,7 @@ class SearchSpace:
                 constant; see `values_of`.
         """
         if self.is_conditional:
-            return fitted(self.space, self._inventory, point)
+            return parse_configuration(self.space, self._table, point)
         return {
             path: self._checked(path, value) for path, value in match(self.space, point, is_word)
         }
@@ -199,14 +199,14 @@ class SearchSpace:
 
         Args:
             assignments: Values by path, as from `assignments`, with one for each grid axis.
-            rng: Source of chance; None will do where every domain is assigned.
+            rng: Random number generator; None will do where every domain is assigned.
 
         Raises:
             ValueError: If a grid axis has no value, a value is given for what does not exist, or
                 functions wait for each other in a circle.
         """
         if self.is_conditional:
-            return arranged(self.space, self._inventory, assignments, rng)
+            return build_configuration(self.space, self._table, assignments, rng)
         for path in self.grid_axes:
             if path not in assignments:
                 raise ValueError(
@@ -252,13 +252,13 @@ class SearchSpace:
         """
         if not self.is_conditional:
             return merge(self._constants, suggestion)
-        names = self._inventory.names
+        names = self._table.names
         values = {
             names[steps]: value
             for steps, value in self.recognised(suggestion).items()
             if steps in names
         }
-        return merge(known_constants(self.space, self._inventory, values), suggestion)
+        return merge(known_constants(self.space, self._table, values), suggestion)
 
     def num_configurations(self) -> int | None:
         """Return the number of configurations, grid included; None if infinite or unknown.
@@ -275,8 +275,8 @@ class SearchSpace:
         return None if self.dependents else num_assignments(self.parameters)
 
     @cached_property
-    def _inventory(self) -> Inventory:
-        return Inventory(self.space)
+    def _table(self) -> ParameterTable:
+        return ParameterTable(self.space)
 
     @cached_property
     def _constants(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from searchers.searcher import Searcher, SearcherWrapper, tell_end
+from searchers.searcher import Searcher, SearcherWrapper, report_end
 
 
 @final
@@ -34,7 +34,7 @@ class ConcurrencyLimiter(SearcherWrapper):
         {'epochs': 5}
 
     Departures:
-        In Ray Tune a batch is told in the order in which its trials end, which makes the search
+        In Ray Tune a batch is reported in the order in which its trials end, which makes the search
         depend on their speed.
     """
 
@@ -77,7 +77,7 @@ class ConcurrencyLimiter(SearcherWrapper):
     ) -> None:
         """Pass the end on: at once, or with the rest of the batch."""
         if trial_id not in self._open:
-            tell_end(self.searcher, trial_id, result, error=error, stopped=stopped)
+            report_end(self.searcher, trial_id, result, error=error, stopped=stopped)
             return
         self._open[trial_id] = {
             "result": None if result is None else dict(result),
@@ -117,7 +117,7 @@ class ConcurrencyLimiter(SearcherWrapper):
 
     def _tell(self, trial_id: str) -> None:
         if ending := self._open.pop(trial_id):
-            tell_end(self.searcher, trial_id, **ending)
+            report_end(self.searcher, trial_id, **ending)
         else:
             self.searcher.on_trial_discard(trial_id)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, final
 
-from searchers.searcher import Searcher, SearcherWrapper, tell_end
+from searchers.searcher import Searcher, SearcherWrapper, report_end
 from searchers.space import SearchSpace
 from searchers.space.configurations import key_of
 from searchers.space.domains import Categorical
@@ -30,12 +30,12 @@ class DuplicateGuard(SearcherWrapper):
     Where one is proposed again, ``"repeat"`` lets it run. ``"skip"`` tells the searcher that the
     suggestion came to nothing and asks for another. ``"reuse"`` tells it what the earlier trial
     reported, every result and the end, as if the configuration had been run again, and asks for
-    another; where the earlier trial is still running, the searcher hears its results for both as
+    another; where the earlier trial is still running, the searcher gets its results for both as
     they come. What is left out this way does not count towards ``num_samples``.
 
     After `max_tries` duplicates in a row the next one is let through, unless every configuration of
     a finite space has been proposed: then the search has finished. A searcher that proposes the
-    best it knows until it hears of something better (`BayesOptSearch`) needs ``"reuse"``.
+    best it knows until a better result is reported (`BayesOptSearch`) needs ``"reuse"``.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
@@ -171,7 +171,7 @@ class DuplicateGuard(SearcherWrapper):
     ) -> None:
         """Pass the end on, also for duplicates of the trial."""
         name, key = self._open.pop(trial_id, (trial_id, ""))
-        tell_end(self.searcher, name, result, error=error, stopped=stopped)
+        report_end(self.searcher, name, result, error=error, stopped=stopped)
         known = self._known.get(key)
         if known is None or known.trial_id != trial_id:
             return
@@ -183,7 +183,7 @@ class DuplicateGuard(SearcherWrapper):
                 "stopped": stopped,
             }
         for follower in known.followers:
-            tell_end(self.searcher, follower, result, error=error, stopped=stopped)
+            report_end(self.searcher, follower, result, error=error, stopped=stopped)
         known.followers.clear()
 
     def on_trial_discard(self, trial_id: str) -> None:
@@ -251,7 +251,7 @@ class DuplicateGuard(SearcherWrapper):
         if known.ending is None:
             known.followers.append(name)
         else:
-            tell_end(self.searcher, name, **known.ending)
+            report_end(self.searcher, name, **known.ending)
 
     def _has_seen_all(self) -> bool:
         return self._num_points is not None and len(self._known) >= self._num_points
@@ -273,7 +273,7 @@ class _Known:
         trial_id: The trial that runs it; empty once that is over.
         results: What it has reported, where that is to be used again.
         ending: How it ended, likewise.
-        followers: Names of duplicates for which the searcher hears the same.
+        followers: Names of duplicates for which the searcher gets the same results.
     """
 
     trial_id: str

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
-from searchers.searcher import Searcher, SearcherWrapper, tell_end
-from searchers.space.configurations import recalled, record
+from searchers.searcher import Searcher, SearcherWrapper, report_end
+from searchers.space.configurations import decode_configuration, record
 from searchers.space.tree import copied
 
 TRIAL_INDEX: Final = "__trial_index__"
@@ -19,7 +19,7 @@ TRIAL_INDEX: Final = "__trial_index__"
 class Repeater(SearcherWrapper):
     """Runs each configuration of a searcher several times and tells it the mean of what came out.
 
-    ``num_samples`` counts trials, repeats included. The searcher hears nothing before all repeats
+    ``num_samples`` counts trials, repeats included. The searcher gets no results before all repeats
     of a configuration are over, and then one end: every number of their last results as its mean,
     NaN and missing values left out. Repeats that failed do not count, and the configuration has
     failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all
@@ -152,7 +152,7 @@ class Repeater(SearcherWrapper):
                 nowhere in the space.
         """
         self._groups = {
-            name: _Group(recalled(self._space, config), list(endings))
+            name: _Group(decode_configuration(self._space, config), list(endings))
             for name, config, endings in state["groups"]
         }
         self._filling = state["filling"]
@@ -171,12 +171,12 @@ class Repeater(SearcherWrapper):
             return
         del self._groups[name]
         if counting := [each for each in endings if each]:
-            tell_end(self.searcher, name, **_summary(counting))
+            report_end(self.searcher, name, **_summary(counting))
         else:
             self.searcher.on_trial_discard(name)
 
     def _recorded(self, name: str) -> Any:
-        # Once all repeats have been given out, nobody asks for the configuration any more.
+        # Once all repeats have been given out, the configuration is not needed any more.
         return record(self._space, self._groups[name].config) if name == self._filling else None
 
     def _num_groups(self, num_samples: int) -> int:

@@ -60,7 +60,8 @@ class View:
 class Engine:
     """Plays rounds; in each, every running member whose turn it is trains one step and reports.
 
-    `step(state, config, trial)` returns the new state and the metrics. `decided` lists ``(trial_id, time, decision)``.
+    `step(state, config, trial)` returns the new state and the metrics. `decided` lists ``(trial_id,
+    time, decision)``.
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class Stage:
 class Play:
     """Plays trials, one report of each running one per round, and writes down what the scheduler decides.
 
-    `told` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level, in order.
+    `told` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level,
+    in order.
     """
 
     def __init__(

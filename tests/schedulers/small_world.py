@@ -50,9 +50,10 @@ class Fate:
 class World:
     """Plays trials of random fates to a scheduler, one result at a time.
 
-    Results may jump by several iterations, be NaN or lack the metric. Trials end, fail for good, are lost once and repeat what they have
-    reported since their last checkpoint, and may take a few more results before they obey a pause. A searcher may allow only so many
-    trials at a time, paused ones included.
+    Results may jump by several iterations, be NaN or lack the metric. Trials end, fail for good,
+    are lost once and repeat what they have reported since their last checkpoint, and may take a few
+    more results before they obey a pause. A searcher may allow only so many trials at a time,
+    paused ones included.
     """
 
     def __init__(

@@ -295,7 +295,10 @@ def test_a_metric_of_its_own_is_not_overruled():
         (
             None,
             "min",
-            r"metric must be the name of a metric, got None; give it to TuneConfig or to AsyncHyperBandScheduler",
+            (
+                r"metric must be the name of a metric, got None; give it to TuneConfig or to "
+                r"AsyncHyperBandScheduler"
+            ),
         ),
         ("loss", None, r"mode must be 'min' or 'max', got None; give it to TuneConfig"),
         ("loss", "lowest", r"mode must be 'min' or 'max', got 'lowest'"),
@@ -469,7 +472,8 @@ def test_the_debug_string_is_one_line_about_every_rung():
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6), ("a", 3, 0.25))
     assert scheduler.debug_string() == (
-        "AsyncHyperBandScheduler: 1 stopped; bracket 0: level 1: 2 recorded, 0 skipped, cutoff 0.5 | "
+        "AsyncHyperBandScheduler: 1 stopped; bracket 0: level 1: 2 recorded, 0 skipped, cutoff 0.5 "
+        "| "
         "level 3: 1 recorded, 0 skipped, cutoff 0.25 | level 9: 0 recorded, 0 skipped, cutoff nan"
     )
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Pause, Reason, Resume, Stop
-from schedulers.median import Curve, MedianStoppingRule
+from schedulers.median import MedianStoppingRule, RunningAverages
 from tests.schedulers.small_world import Stub, StubExperiment, World
 
 NAN = math.nan
@@ -232,15 +232,15 @@ NUMBERS = st.floats(-1e9, 1e9)
 
 @given(st.lists(NUMBERS, min_size=1, max_size=30), st.integers(0, 40))
 def test_a_curve_knows_its_average_at_every_time(costs, time):
-    curve = Curve()
+    curve = RunningAverages()
     for number, cost in enumerate(costs):
         curve.add(number, cost, counts=True)
     assert curve.average_at(time) == pytest.approx(mean(costs[: time + 1]), rel=1e-6, abs=1e-6)
-    assert Curve().average_at(time) is None
+    assert RunningAverages().average_at(time) is None
 
 
 def test_an_average_of_huge_values_is_finite():
-    curve = Curve()
+    curve = RunningAverages()
     for time in range(4):
         curve.add(time, 1.5e308 * (-1) ** time, counts=True)
     assert curve.average_at(1) == pytest.approx(0)

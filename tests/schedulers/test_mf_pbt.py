@@ -69,7 +69,8 @@ def test_two_generations_go_as_worked_out_by_hand():
         type(decision) for decision in decided if decision.trial_id in ("t1", "t3", "t5", "t7")
     } == {Save}
     migration, clone = sorted(wake(scheduler), key=lambda exploit: exploit.trial_id)
-    # The fast sub-population: third of four takes all of the slower t3, the last becomes a varied clone of the first.
+    # The fast sub-population: third of four takes all of the slower t3, the last becomes a varied
+    # clone of the first.
     assert (migration.trial_id, migration.donor_id, migration.config) == (
         "t4",
         "t3",
@@ -86,7 +87,8 @@ def test_two_generations_go_as_worked_out_by_hand():
     later = {name: score + 0.5 for name, score in FIRST.items()} | {"t0": 1.6}
     report(scheduler, 4, later)
     exploits = {exploit.trial_id: exploit for exploit in wake(scheduler)}
-    # The slow one: t5, third, takes the weights of the faster t0 with the hyperparameters of its own best, t3; t7 is cloned from t3.
+    # The slow one: t5, third, takes the weights of the faster t0 with the hyperparameters of its
+    # own best, t3; t7 is cloned from t3.
     assert (exploits["t5"].donor_id, exploits["t5"].config) == ("t0", {"lr": 0.3, "name": 3})
     expected = {
         "donor": "t0",
@@ -163,7 +165,8 @@ def test_a_population_that_is_too_small_is_remarked_upon():
     population(scheduler, 7)
     (remark,) = scheduler.remarks
     assert remark.startswith(
-        "sub-populations at the frequencies (1, 2) need 8 members, 4 each, to be ranked in quarters, got 7; set"
+        "sub-populations at the frequencies (1, 2) need 8 members, 4 each, to be ranked in "
+        "quarters, got 7; set"
     )
     scheduler = mf_pbt()
     population(scheduler, 8)

@@ -96,7 +96,8 @@ def test_a_given_epsilon_is_not_measured(epsilon, ceiling):
 
 
 def test_epsilon_is_what_is_between_curves_that_cross_and_cross_back():
-    # At 1 b leads, at 2 a, at 3 b again: 0.25 between them at the ceiling counts as noise, and so does the change of c and d.
+    # At 1 b leads, at 2 a, at 3 b again: 0.25 between them at the ceiling counts as noise, and so
+    # does the change of c and d.
     scheduler = pasha()
     two_at_the_ceiling(scheduler, {"a": (0.5, 0.3, 0.5), "b": (0.45, 0.4, 0.25)})
     assert (scheduler.ceiling, scheduler.epsilon) == (3, 0.25)

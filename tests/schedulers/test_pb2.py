@@ -98,7 +98,8 @@ def test_an_interval_is_recorded_with_its_gain_and_no_more_than_so_many(monkeypa
     for time, score in ((1, 10.0), (2, 9.0), (4, 5.0), (7, 5.0), (8, None), (9, 1.0), (11, 3.0)):
         scheduler.on_trial_result(trial, {"training_iteration": time, "score": score})
     state = scheduler.state_dict()
-    # From 4 to 7 nothing was gained, and from 9 to 11 2 were lost; from 7 to 9 came 4 in 2, which is one interval.
+    # From 4 to 7 nothing was gained, and from 9 to 11 2 were lost; from 7 to 9 came 4 in 2, which
+    # is one interval.
     assert state["rows"] == [[3.5, 5.0, 0.25], [4.5, 1.0, 0.25]]
     assert state["gains"] == [4.0, -2.0]
 
@@ -193,7 +194,10 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
         (
             None,
             ValueError,
-            "hyperparam_bounds must name a hyperparameter, got None; give e.g. {'lr': [1e-4, 1e-1]}",
+            (
+                "hyperparam_bounds must name a hyperparameter, got None; give e.g. {'lr': [1e-4, "
+                "1e-1]}"
+            ),
         ),
         (
             {"lr": 0.1},

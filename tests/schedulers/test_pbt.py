@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Exploit, Pause, Reason, Resume, Save
-from schedulers.population.members import MAX_POINTS, Curve, Member, Point, compare
+from schedulers.population.members import MAX_POINTS, CurvePoint, Member, ScoreCurve, compare
 from schedulers.population.pbt import PopulationBasedTraining
 from searchers.space import loguniform, uniform
 from tests.schedulers.members import Engine, Toy, View
@@ -65,7 +65,8 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
     trials = population(scheduler, "a", "b", "c", "d")
     for name, score in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True):
         assert tell(scheduler, name, 1, score) == []  # no interval is over
-    # At 2, each is compared with the others at 1 until they have come to 2, too: a is the worst of four.
+    # At 2, each is compared with the others at 1 until they have come to 2, too: a is the worst of
+    # four.
     exploit, resume = tell(scheduler, "a", 2, 0.9)[1:]
     assert (exploit.trial_id, exploit.donor_id, exploit.checkpoint) == ("a", "d", None)
     assert exploit.reason == Reason(
@@ -193,7 +194,8 @@ def test_two_identical_members_in_a_fixed_order_exploit_each_other():
 
 @pytest.mark.parametrize("order", ["abcd", "dcba"])
 def test_who_reports_last_does_not_look_best(order):
-    # Everybody gets better all the time, a fastest; at their own latest steps the last to report would be best.
+    # Everybody gets better all the time, a fastest; at their own latest steps the last to report
+    # would be best.
     scheduler = pbt(quantile_fraction=0.25)
     trials = population(scheduler, *order)
     slopes = dict(zip("abcd", (1.0, 0.99, 0.98, 0.97), strict=True))
@@ -213,9 +215,9 @@ def test_who_reports_last_does_not_look_best(order):
 def test_slow_members_are_compared_where_they_are():
     fast, slow = Member("fast", 0), Member("slow", 1)
     for time in range(1, 101):
-        fast.record(Point(time, float(time)))
+        fast.record(CurvePoint(time, float(time)))
     for time in (1, 2):
-        slow.record(Point(time, 10.0 * time))
+        slow.record(CurvePoint(time, 10.0 * time))
     slow.stride = fast.stride = 1
     assert compare(slow, [fast], "max", "").members == (slow, fast)
     assert compare(slow, [fast], "max", "").step == 2
@@ -223,7 +225,9 @@ def test_slow_members_are_compared_where_they_are():
 
 
 def test_equal_scores_are_ordered_by_the_seed():
-    members = [Member(name, number, Curve([Point(1, 0.5)])) for number, name in enumerate("abcd")]
+    members = [
+        Member(name, number, ScoreCurve([CurvePoint(1, 0.5)])) for number, name in enumerate("abcd")
+    ]
     firsts = Counter(
         compare(members[0], members[1:], "min", str(seed)).members[0].trial_id
         for seed in range(400)
@@ -234,8 +238,8 @@ def test_equal_scores_are_ordered_by_the_seed():
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_what_has_diverged_is_worst_whatever_it_was_before(mode):
     good, bad = (
-        Member("good", 0, Curve([Point(1, 1.0), Point(2, 1.0)])),
-        Member("bad", 1, Curve([Point(1, 1.0), Point(2, NAN)])),
+        Member("good", 0, ScoreCurve([CurvePoint(1, 1.0), CurvePoint(2, 1.0)])),
+        Member("bad", 1, ScoreCurve([CurvePoint(1, 1.0), CurvePoint(2, NAN)])),
     )
     assert compare(good, [bad], mode, "").members == (good, bad)
     assert compare(bad, [good], mode, "").members == (good, bad)
@@ -254,7 +258,8 @@ def test_nobody_clones_what_has_diverged():
 )
 def test_the_best_and_the_worst_never_overlap(num, fraction, size):
     members = [
-        Member(str(number), number, Curve([Point(1, float(number))])) for number in range(num)
+        Member(str(number), number, ScoreCurve([CurvePoint(1, float(number))]))
+        for number in range(num)
     ]
     assert compare(members[0], members[1:], "min", "").quantile_size(fraction) == size
 
@@ -316,7 +321,10 @@ def test_a_donor_without_a_checkpoint_is_passed_over_where_nobody_saves_on_deman
         assert tell(scheduler, name, 1, score) == []
     assert tell(scheduler, "c", 2, 0.2) == []
     assert scheduler.remarks == [
-        "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
+        (
+            "no trial can be paused or cloned, since none has saved a checkpoint so far; save one at "
+            "every perturbation_interval"
+        )
     ]
     saved(trials["a"], 1)
     assert kinds(tell(scheduler, "c", 4, 0.2)) == [("Exploit", "c"), ("Resume", "c")]
@@ -438,7 +446,7 @@ def test_a_population_of_one_is_remarked_upon():
     scheduler = pbt()
     population(scheduler, "a")
     assert scheduler.remarks == [
-        "a population of one has nobody to learn from; set num_samples to the size of the population"
+        ("a population of one has no donor; set num_samples to the size of the population")
     ]
 
 
@@ -628,18 +636,18 @@ def test_every_population_ends_and_donors_are_there(
     st.floats(-10, 110),
 )
 def test_a_curve_lies_between_its_neighbours(times, step):
-    curve = Curve(Point(time, time * 2 + 1) for time in times)
+    curve = ScoreCurve(CurvePoint(time, time * 2 + 1) for time in times)
     expected = 2 * min(max(step, times[0]), times[-1]) + 1
     assert curve.at(step) == pytest.approx(expected)
 
 
 def test_a_curve_stays_short_and_keeps_its_ends():
-    curve = Curve()
+    curve = ScoreCurve()
     for time in range(1, 1000):
-        assert curve.add(Point(time, float(time), time))
-    assert not curve.add(Point(999, 0.0))
+        assert curve.add(CurvePoint(time, float(time), time))
+    assert not curve.add(CurvePoint(999, 0.0))
     assert len(curve.points) <= MAX_POINTS
     assert curve.points[0].time == 1
     assert curve.at(500.5) == pytest.approx(500.5)
     assert curve.until(980).time == 980
-    assert Curve.from_state(json.loads(json.dumps(curve.state_dict()))).points == curve.points
+    assert ScoreCurve.from_state(json.loads(json.dumps(curve.state_dict()))).points == curve.points

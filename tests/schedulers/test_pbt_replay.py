@@ -129,7 +129,10 @@ def test_another_first_configuration_is_remarked_upon():
     scheduler = replay()
     trial_of(scheduler, B)
     assert scheduler.remarks == [
-        "the trial does not begin with the configuration that is replayed; set param_space to replay.config"
+        (
+            "the trial does not begin with the configuration that is replayed; set param_space to "
+            "replay.config"
+        )
     ]
 
 

@@ -56,7 +56,8 @@ def moves(stage_play):
 
 
 def test_one_slot_goes_as_worked_out_by_hand():
-    # Of n at a level, floor(n / 3) may go on: nobody of two, one of three to five, two of six to eight, three of nine.
+    # Of n at a level, floor(n / 3) may go on: nobody of two, one of three to five, two of six to
+    # eight, three of nine.
     assert moves(play(LOSSES))[:23] == [
         ("=", "a", 1),  # 1: a
         ("=", "b", 1),  # 1: b a
@@ -260,7 +261,8 @@ def test_the_last_resort_needs_no_known_number_of_trials():
 
 
 def test_the_last_resort_is_not_needed_where_a_trial_comes_to_its_own_end():
-    # All end after five, between the levels three and nine; the best one has done so, and no other is resumed for it.
+    # All end after five, between the levels three and nine; the best one has done so, and no other
+    # is resumed for it.
     ends = play(LOSSES, last_time=5, max_trials=9)
     assert Counter(time for time, _ in ends.stopped().values())[5] == 2
     assert not [told for told in ends.told if told[2] == "asha.last_resort"]
@@ -382,7 +384,8 @@ def test_results_that_lack_something_decide_nothing():
 
 
 def test_slow_trials_take_no_more_than_their_share_of_the_cost():
-    # The best two of six have cost 2 + 8 = 10 of 33, no more than a third: both go on. Had b cost 10, it would be 12 of 35, which is more.
+    # The best two of six have cost 2 + 8 = 10 of 33, no more than a third: both go on. Had b cost
+    # 10, it would be 12 of 35, which is more.
     costs = {"a": 2, "b": 8, "c": 5, "d": 6, "e": 6, "f": 6}
     for slower, promoted in ((0, ["a", "b"]), (2, ["a"])):
         scheduler, stage = staged(cost_attr="time_total_s")
@@ -458,7 +461,10 @@ def test_auto_promotes_where_trials_have_checkpoints(
         (
             {"cost_attr": ""},
             ValueError,
-            "cost_attr must be the name of an entry of each result, got ''; None lets cost not count",
+            (
+                "cost_attr must be the name of an entry of each result, got ''; None lets cost not "
+                "count"
+            ),
         ),
         (
             {"num_threshold_candidates": -1},
@@ -484,7 +490,8 @@ def test_the_state_of_another_type_is_refused():
 
 
 def test_a_rung_promotes_more_than_its_share_by_those_that_are_overtaken():
-    # As in the paper: of four at level 1 only one may go on, but c was the best of three before d came.
+    # As in the paper: of four at level 1 only one may go on, but c was the best of three before d
+    # came.
     done = play({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, max_trials=None)
     assert [said.trial_id for said in done.decisions if said.reason.rule == "asha.promotion"] == [
         "c",

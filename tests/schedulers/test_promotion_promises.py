@@ -45,7 +45,8 @@ def of(rows):
     ],
 )
 def test_the_rungs_of_the_paper_hold_its_numbers_of_trials(max_t, factor, sizes):
-    # Table 1 of the ASHA paper is that of successive halving: n = max_t trials at level 1, a factor less at each further one.
+    # Table 1 of the ASHA paper is that of successive halving: n = max_t trials at level 1, a factor
+    # less at each further one.
     scheduler = asha(max_t=max_t, reduction_factor=factor)
     assert scheduler.levels == tuple(factor**k for k in range(len(sizes)))
     number = sizes[0]

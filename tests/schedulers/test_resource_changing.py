@@ -296,7 +296,10 @@ def test_a_wish_that_goes_too_far_is_ignored_and_the_user_is_told_once(resources
     assert tell(scheduler, "a") is None
     assert tell(scheduler, "b") is None
     assert scheduler.remarks == [
-        f"resources_allocation_function wanted {resources} for trial a, which is ignored: {complaint}"
+        (
+            f"resources_allocation_function wanted {resources} for trial a, which is ignored: "
+            f"{complaint}"
+        )
     ]
     assert scheduler.base_scheduler.remarks is scheduler.remarks
     scheduler.remarks = ()
@@ -413,7 +416,10 @@ def test_a_failed_trial_that_is_brought_back_has_its_request_still():
         (
             {"increase_by": {"cpu": 0}},
             ValueError,
-            "increase_by must name an amount of something, got {'cpu': 0}; None takes 1 CPU and 1 GPU",
+            (
+                "increase_by must name an amount of something, got {'cpu': 0}; None takes 1 CPU and 1 "
+                "GPU"
+            ),
         ),
         (
             {"increase_by": 2},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedulers.halving.rungs import Rungs, Standing, bracket_sizes, rung_levels
+from schedulers.halving.rungs import Rungs, RungStanding, bracket_sizes, rung_levels
 
 NAN = math.nan
 VALUES = st.floats(allow_nan=True, allow_infinity=True) | st.integers(0, 5).map(float)
@@ -14,7 +14,7 @@ FACTORS = st.sampled_from([1.5, 2, 3, 4, 10])
 MODES = st.sampled_from(["min", "max"])
 
 
-def one_rung(values: Iterable[float], factor: float = 2, mode: str = "min") -> list[Standing]:
+def one_rung(values: Iterable[float], factor: float = 2, mode: str = "min") -> list[RungStanding]:
     rungs = Rungs([1], factor, mode)
     return [rungs.record(f"t{index}", 1, value) for index, value in enumerate(values)]
 

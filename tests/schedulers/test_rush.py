@@ -3,7 +3,7 @@ import math
 import pytest
 
 from schedulers.halving.asha import ASHAScheduler
-from schedulers.halving.rungs import KnownGood
+from schedulers.halving.rungs import RushThresholds
 from tests.schedulers.play import Actor, Play, Stage
 
 
@@ -115,7 +115,7 @@ def test_known_good_trials_save_training_where_they_are_good(kind):
 
 
 def test_nan_sets_no_bar_and_clears_none():
-    known_good = KnownGood(1)
+    known_good = RushThresholds(1)
     for name in ("a", "b"):
         known_good.join(name)
     known_good.record("a", 1, math.nan, "min")
@@ -127,7 +127,7 @@ def test_nan_sets_no_bar_and_clears_none():
 
 
 def test_the_state_goes_on_where_it_was():
-    known_good, restored = KnownGood(2), KnownGood(2)
+    known_good, restored = RushThresholds(2), RushThresholds(2)
     for name in ("a", "b", "c"):
         known_good.join(name)
     known_good.record("b", 3, 0.5, "max")

@@ -43,7 +43,8 @@ def test_only_the_first_trials_wait_at_the_lowest_level():
         for decision in told.decisions
         if decision.reason.rule == "asha.rung"
     ]
-    # Whoever comes later is compared at 3 for the first time, with the scout that was promoted there.
+    # Whoever comes later is compared at 3 for the first time, with the scout that was promoted
+    # there.
     assert pauses == [("a", 1, 1), ("b", 1, 2), ("c", 1, 3), ("b", 3, 1), ("d", 3, 2), ("e", 3, 3)]
     assert told.stage.trials["e"].time == 9
 

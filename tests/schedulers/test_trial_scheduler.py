@@ -256,28 +256,46 @@ class Mixes(Scheduler):
     [
         (
             UsesSearcher,
-            "UsesSearcher.choose_trial_to_run uses controller.search_alg; a tune_controller has only get_live_trials, ",
+            (
+                "UsesSearcher.choose_trial_to_run uses controller.search_alg; a tune_controller has "
+                "only get_live_trials, "
+            ),
         ),
         (
             SetsStatus,
-            "SetsStatus.on_trial_add changes trial.status, which only the engine does; write it as ",
+            (
+                "SetsStatus.on_trial_add changes trial.status, which only the engine does; write it as "
+                ""
+            ),
         ),
         (
             ChangesConfig,
-            "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial has been suggested; write it as a ",
+            (
+                "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial has been "
+                "suggested; write it as a "
+            ),
         ),
         (Helps, "Helps.judge uses tune_controller.resume; "),
         (
             Halves,
-            "Halves derives from AsyncHyperBandScheduler, whose on_trial_result takes (trial, result) and no tune_controller; write ",
+            (
+                "Halves derives from AsyncHyperBandScheduler, whose on_trial_result takes (trial, "
+                "result) and no tune_controller; write "
+            ),
         ),
         (
             AsksBase,
-            "AsksBase.on_trial_result calls super().on_trial_result with a tune_controller; derive it from schedulers.",
+            (
+                "AsksBase.on_trial_result calls super().on_trial_result with a tune_controller; derive "
+                "it from schedulers."
+            ),
         ),
         (
             Mixes,
-            "Mixes.on_trial_add must take (self, tune_controller, trial), as on_trial_result has Ray Tune's signature; write it as",
+            (
+                "Mixes.on_trial_add must take (self, tune_controller, trial), as on_trial_result has "
+                "Ray Tune's signature; write it as"
+            ),
         ),
     ],
 )

@@ -18,7 +18,7 @@ from searchers import (
     Searcher,
     TreeSearch,
 )
-from searchers.searcher import tell_end, tell_properties
+from searchers.searcher import pass_search_properties, report_end
 from searchers.space import loguniform, uniform
 
 SPACE = {"x": uniform(0, 1), "deep": {"lr": loguniform(1e-4, 1)}, "epochs": 3}
@@ -67,7 +67,9 @@ def test_a_searcher_goes_on_from_what_it_has_saved(make, tmp_path):
     for searcher in (first, second):
         searcher.on_trial_complete("5", {"loss": 0.5, "training_iteration": 1})
     later = play(second, "678")
-    if make in MAKERS[:-1]:  # Ax is told the history at once, and goes on with other chance
+    if (
+        make in MAKERS[:-1]
+    ):  # Ax is told the history at once, and continues with other random numbers
         assert later == play(first, "678")
     assert not [config for config in later if config in [*known, open_one]]
 
@@ -147,9 +149,9 @@ def test_metric_and_mode_of_a_searcher_of_ones_own():
 
 def test_a_searcher_that_knows_no_stopped_hears_of_ends_all_the_same():
     searcher = OfRayTune({})
-    assert tell_properties(searcher, "loss", "min", {}, {"seed": 1})
+    assert pass_search_properties(searcher, "loss", "min", {}, {"seed": 1})
     assert searcher.metric == "loss"
-    tell_end(searcher, "a", {"loss": 1}, stopped=True)
+    report_end(searcher, "a", {"loss": 1}, stopped=True)
     for wrapper in (
         ConcurrencyLimiter(searcher, 2),
         DuplicateGuard(searcher, "reuse"),

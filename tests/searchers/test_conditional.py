@@ -453,7 +453,10 @@ def test_options_share_no_containers_with_the_space_or_each_other():
         ),
         (
             {"a": only_if({"a": 1}, randint(0, 3))},
-            "conditions must not go in a circle, got 'a' -> 'a'; let one of them be there in any case",
+            (
+                "conditions must not go in a circle, got 'a' -> 'a'; let one of them be there in any "
+                "case"
+            ),
         ),
         (
             {
@@ -530,11 +533,17 @@ def test_partial_configurations_give_what_they_tell():
     [
         (
             {"opt": "rmsprop"},
-            "'opt' must fit an option of its choice, got 'rmsprop'; option 0: 'opt' must be .*; option 2: 'opt' must be 'none'",
+            (
+                "'opt' must fit an option of its choice, got 'rmsprop'; option 0: 'opt' must be .*; "
+                "option 2: 'opt' must be 'none'"
+            ),
         ),
         (
             {"opt": {}},
-            r"'opt' must fit one option of its choice, got {}, which could be one of \[0, 1\]; add what tells them apart",
+            (
+                r"'opt' must fit one option of its choice, got {}, which could be one of \[0, 1\]; add "
+                r"what tells them apart"
+            ),
         ),
         ({"opt": {"name": "sgd", "beta": 0.9}}, "'opt' must fit an option of its choice"),
         ({"opt": {"momentum": 2}}, "option 0: 'opt/0/momentum' must lie in Float.*, got 2; widen"),

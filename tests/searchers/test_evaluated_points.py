@@ -78,7 +78,8 @@ def test_a_point_is_compared_at_the_levels_it_reported_at():
             intermediate_values=curve,
         )
     table = searcher.observations.table()
-    # At the first level the last one is best and the third worst; the two that went on divide their places by their ends.
+    # At the first level the last one is best and the third worst; the two that went on divide their
+    # places by their ends.
     assert table.quantiles.tolist() == [0.375, 0.625, 0.875, 0.125]
     assert table.heights.tolist() == [1, 1, 0, 0]
 

@@ -63,7 +63,8 @@ def test_many_reports_make_one_row_and_few_slots():
 
 
 def test_trials_are_compared_where_a_scheduler_holds_them():
-    # All rest at 5; the one that went on had the worst value there, and a better one before and after.
+    # All rest at 5; the one that went on had the worst value there, and a better one before and
+    # after.
     curves = {f"rests {number}": {4: 1.0, 5: 0.5 + number} for number in range(4)} | {
         "goes on": {4: 0.0, 5: 9.0, 6: 0.0}
     }

@@ -144,7 +144,10 @@ def test_a_restored_search_goes_on_as_if_uninterrupted():
     [
         (
             randn(),
-            "'opt/0/x' must be a range of floats or integers or a choice for OptunaSearch, got randn",
+            (
+                "'opt/0/x' must be a range of floats or integers or a choice for OptunaSearch, got "
+                "randn"
+            ),
         ),
         (
             sample_from(int),

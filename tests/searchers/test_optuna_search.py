@@ -443,7 +443,10 @@ def test_a_storage_may_be_a_url(tmp_path):
     [
         (
             grid_search([1]),
-            "'model/x' must be a range of floats or integers or a choice for OptunaSearch, got grid_search; use choice",
+            (
+                "'model/x' must be a range of floats or integers or a choice for OptunaSearch, got "
+                "grid_search; use choice"
+            ),
         ),
         (
             sample_from(int),
@@ -463,7 +466,10 @@ def test_what_optuna_cannot_search_is_refused_with_the_space(word, message):
         (
             None,
             "min",
-            r"metric must be the name of one metric for OptunaSearch, got None; set TuneConfig\(metric",
+            (
+                r"metric must be the name of one metric for OptunaSearch, got None; set "
+                r"TuneConfig\(metric"
+            ),
         ),
         (
             ["loss", "size"],

@@ -1,6 +1,7 @@
 """Models have to find more than chance does: on toys with known minima, in the conversations that experiments are made of.
 
-Everything is seeded, so that the figures are the same each time; the margins are those of several seeds, far from what they measure.
+Everything is seeded, so that the figures are the same each time; the margins are those of several
+seeds, far from what they measure.
 """
 
 import math

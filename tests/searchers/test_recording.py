@@ -14,7 +14,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
-from searchers.space.configurations import key_of, recalled, record
+from searchers.space.configurations import decode_configuration, key_of, record
 
 
 class Shape(NamedTuple):
@@ -42,7 +42,7 @@ def no_name(value):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_recorded_configuration_comes_back_as_it_was(seed):
     config = SearchSpace(SPACE).resolve({("grid",): len}, generator(seed, 0))
-    again = recalled(SPACE, json.loads(json.dumps(record(SPACE, config))))
+    again = decode_configuration(SPACE, json.loads(json.dumps(record(SPACE, config))))
     assert again["array"] is SPACE["array"]
     assert again["object"] is config["object"]
     assert type(again["shape"]) is Shape
@@ -59,13 +59,13 @@ def test_an_object_from_nowhere_does_not_come_back():
         ValueError,
         match=r"must be found in the space, got {'object': 'builtins.object'}; the space has changed since",
     ):
-        recalled(space, recorded)
+        decode_configuration(space, recorded)
 
 
 def test_a_category_that_is_gone_does_not_come_back():
     recorded = record({"f": choice([abs, len])}, {"f": len})
     with pytest.raises(ValueError, match="the space has changed since"):
-        recalled({"f": choice([abs])}, recorded)
+        decode_configuration({"f": choice([abs])}, recorded)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 import tuner as tune
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, Repeater, Searcher
-from searchers.searcher import tell_properties
+from searchers.searcher import pass_search_properties
 
 SPACE = {"x": tune.uniform(0, 1), "depth": tune.grid_search([1, 2, 3])}
 
@@ -33,7 +33,7 @@ class WithAttribute(Ones):
 
 
 def told(searcher, num_samples):
-    assert tell_properties(
+    assert pass_search_properties(
         searcher, "loss", "min", SPACE, {"seed": 0, "num_samples": num_samples, "experiment": "e"}
     )
     return searcher

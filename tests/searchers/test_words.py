@@ -254,7 +254,10 @@ def test_sample_from_takes_functions_only():
     [
         (
             lambda: uniform(0, 1, prior=2),
-            r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen the domain",
+            (
+                r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen "
+                r"the domain"
+            ),
         ),
         (lambda: uniform(0, 1, prior="x"), "prior must lie in .*, got 'x'"),
         (lambda: quniform(0, 1, 0.25, prior=0.3), "prior must lie in .*q=0.25.*, got 0.3"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from searchers.searcher import Searcher, tell_end
+from searchers.searcher import Searcher, report_end
 from searchers.space import SearchSpace, experiment_tag
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
@@ -163,10 +163,14 @@ class SearchAdapter:
             case TrialEnded(trial):
                 is_stopped = trial.ending is not TerminationReason.COMPLETED
                 call = partial(
-                    tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped
+                    report_end,
+                    self._searcher,
+                    trial.trial_id,
+                    _last_flat(trial),
+                    stopped=is_stopped,
                 )
             case AttemptFailed(trial, _, False):
-                call = partial(tell_end, self._searcher, trial.trial_id, error=True)
+                call = partial(report_end, self._searcher, trial.trial_id, error=True)
             case _:
                 pass
         return call

@@ -13,7 +13,7 @@ from typing import Any, Final
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
-from searchers.searcher import Searcher, SearcherWrapper, tell_properties
+from searchers.searcher import Searcher, SearcherWrapper, pass_search_properties
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
 from searchers.space.search_space import check_words
 from tuner.core.resources import ResourcePool
@@ -157,7 +157,7 @@ class Plan:
             "num_samples": self.tune.num_samples,
             "experiment": self.experiment_id,
         }
-        if not tell_properties(self.searcher, metric, mode, self.space, spec):
+        if not pass_search_properties(self.searcher, metric, mode, self.space, spec):
             raise _refusal(self.searcher, self)
         for part in _lasting_parts(self):
             setattr(part, _USED_BY, self.run_id)

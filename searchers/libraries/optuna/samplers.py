@@ -40,10 +40,10 @@ class SamplerSource:
 
     @property
     def is_portable(self) -> bool:
-        """Whether all that the sampler has come to know can be put down as JSON, in the study.
+        """Whether all that the sampler has learnt can be saved as JSON, in the study.
 
-        CMA-ES keeps a pickle there, which must not be read back from a file that anybody may have
-        written.
+        CMA-ES keeps a pickle there, which must not be loaded
+        from a file of unknown origin.
         """
         return self._given is None or (
             is_built_in(self._given) and not _contains(self._given, "CmaEsSampler")

@@ -46,10 +46,10 @@ class OptunaSearch(Searcher):
     """Searches with any of Optuna's samplers, for one or several metrics and constraints.
 
     The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early
-    are told as PRUNED with their intermediate values, so that the sampler does not take their last
-    value for a final one. A paused trial, which may yet go on, is shown as PRUNED at its rung until
-    it reports again: Optuna has no state for it, and takes what it was told for final, so it is the
-    searcher's own study that shows the trial otherwise than it is.
+    are reported as PRUNED with their intermediate values, so that the sampler does not take their
+    last value for a final one. A paused trial, which may yet go on, is shown as PRUNED at its rung
+    until it reports again: Optuna has no state for it, and takes what it was told for final, so it
+    is the searcher's own study that shows the trial otherwise than it is.
 
     Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers
     leave such trials out, and would propose again and again what fails. So to the sampler these
@@ -409,8 +409,8 @@ class OptunaSearch(Searcher):
         """Restore a `state_dict` with its study; metric, mode and space must be known.
 
         Raises:
-            ValueError: If there is a state although the sampler has none that can be put down; it
-                must be somebody else's.
+            ValueError: If there is a state although the sampler has
+                none that can be saved; it must be another searcher's.
         """
         if not state:
             return
@@ -445,7 +445,7 @@ class OptunaSearch(Searcher):
     def _open(self) -> OpenedStudy:
         if self._opened is None:
             self._opened = self._opened_study()
-            # Another search in the same study goes on with other chance.
+            # Another search in the same study continues with other random numbers.
             self._num_suggested = self._opened.fill(self._known, self._rewards)
         return self._opened
 
@@ -480,7 +480,7 @@ class OptunaSearch(Searcher):
         opened.write(number)
 
     def _report(self, number: int, result: Mapping[str, Any]) -> bool:
-        """Put down an intermediate value and return True, if the result has one."""
+        """Record an intermediate value and return True, if the result has one."""
         objective, step = self._known.objective, result.get(TIME_ATTR)
         value = objective.value(result) if objective.is_single else None
         if value is None or not isinstance(step, int) or step < 0:

@@ -60,7 +60,7 @@ class StudyView(optuna.Study):
         return self._view.standing(number)
 
     def note(self, number: int, trial_id: str) -> None:
-        """Put down which of the tuner's trials it is."""
+        """Record which trial of the experiment it is."""
         self._view.set_trial_user_attr(number, TRIAL_ID, trial_id)
 
     def report(self, number: int, step: int, value: float) -> None:
@@ -82,7 +82,7 @@ class StudyView(optuna.Study):
         """Tell how a trial ended.
 
         Raises:
-            Exception: Whatever the sampler raises that hears of it; the trial has ended all the
+            Exception: What the sampler raises when it is notified; the trial has ended all the
                 same.
         """
         self._view.shown.pop(number, None)
@@ -92,7 +92,7 @@ class StudyView(optuna.Study):
             self.tell(number, values, state=state)
 
     def mark_failed(self, number: int) -> None:
-        """Put down that a trial, which is about to end, is to count as one of the worst."""
+        """Mark a trial, which is about to end, to count as one of the worst."""
         self._view.set_trial_system_attr(number, _FAILED, True)
 
     @contextmanager
@@ -157,11 +157,11 @@ class StudyView(optuna.Study):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What samplers have put down about the study as a whole."""
+        """Attributes of the study that samplers have set."""
         return self._view.get_study_system_attrs(self._study_id)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Take over what samplers have put down about the study as a whole."""
+        """Restore attributes of the study that samplers have set."""
         for name, value in attributes.items():
             self._view.set_study_system_attr(self._study_id, name, value)
 
@@ -362,12 +362,12 @@ _SHARED = "qmc:"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a search found in the study when it began, so that it can be lived through again.
+    """What a search found in the study when it began, so that it can be replayed.
 
     Attributes:
         num_trials: How many trials there were.
         queued: Numbers and parameters of those that were waiting to be run.
-        attributes: What samplers had put down about the study.
+        attributes: Attributes of the study that samplers had set.
     """
 
     num_trials: int
@@ -476,7 +476,7 @@ class Mirror:
 
         Args:
             trial: The trial as it stands in the view.
-            attributes: What samplers have put down about the study.
+            attributes: Attributes of the study that samplers have set.
         """
         self._due[trial.number] = trial
         try:
@@ -536,7 +536,7 @@ class Mirror:
         )
 
     def _taken(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
-        """Run a trial that has been waiting in the storage, unless somebody else does."""
+        """Run a trial that has been waiting in the storage, unless another process does."""
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
             return None
