@@ -6,9 +6,26 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from searchers import BOHBSearch, CQRSearch, TreeSearch
-from searchers.space import choice, grid_search, loguniform, randint, randn, sample_from, uniform
+from searchers.models.bohb_search import Density
+from searchers.models.candidates import mutants
+from searchers.models.encoding import Encoding, key
+from searchers.models.prior_band import Belief, PriorBand
+from searchers.space import (
+    Categorical,
+    SearchSpace,
+    choice,
+    grid_search,
+    loguniform,
+    only_if,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 
 KINDS = [TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {
@@ -262,3 +279,302 @@ def test_without_a_space_nothing_is_suggested(kind):
         RuntimeError, match="metric, mode and space must be known before the first suggestion"
     ):
         kind().suggest("a")
+
+
+CONDITIONAL_SPACE = {
+    "lr": loguniform(1e-4, 1.0),
+    "opt": choice(
+        [
+            {"name": "sgd", "momentum": uniform(0.0, 0.9), "nesterov": choice([True, False])},
+            {
+                "name": "adam",
+                "beta": uniform(0.8, 0.999),
+                "eps": only_if({"beta": lambda beta: beta > 0.9}, loguniform(1e-8, 1e-2)),
+            },
+            "none",
+        ]
+    ),
+    "depth": randint(1, 5),
+    "skip": only_if(
+        {"depth": lambda depth: depth > 2},
+        choice([{"every": randint(1, 3)}, {"gain": uniform(0, 1)}]),
+    ),
+    "size": Categorical((16, 32, 64), is_ordered=True),
+    "pad": only_if({"size": [32, 64]}, randint(0, 3)),
+    "width": randint(0, 10_000),
+    "groups": only_if({"width": lambda width: width % 2 == 0}, choice([1, 2])),
+    "epochs": 5,
+}
+FINITE = {
+    "opt": choice(
+        [
+            {"name": "sgd", "nesterov": choice([True, False])},
+            {"name": "adam", "n": randint(0, 3)},
+            "none",
+        ]
+    ),
+    "depth": randint(1, 4),
+    "skip": only_if({"depth": 3}, choice(["add", "cat"])),
+}
+
+
+def chained(length):
+    """Return a space with one configuration more than parameters, which are too many to count."""
+    return {
+        f"p{number}": only_if({f"p{number + 1}": 1}, choice([1, 2])) for number in range(length)
+    } | {f"p{length}": choice([1, 2])}
+
+
+def conditional_loss(config):
+    """Return a loss that is best in the second option, with the larger ``beta``."""
+    opt = config["opt"]
+    if opt == "none" or opt["name"] == "sgd":
+        return 2.0 + abs(math.log10(config["lr"]) + 2)
+    return 5 * (0.98 - opt["beta"]) ** 2 + abs(math.log10(config["lr"]) + 2) + 0.1 * config["depth"]
+
+
+def prepared_conditional(kind, space=CONDITIONAL_SPACE, *, seed=0, **arguments):
+    searcher = kind(**arguments)
+    assert searcher.set_search_properties("loss", "min", space, seed=seed, num_samples=-1)
+    return searcher
+
+
+def played_conditional(searcher, num_trials, loss=conditional_loss, first=0):
+    configs = []
+    for number in range(first, num_trials):
+        config = searcher.suggest(f"t{number}")
+        if config == searcher.FINISHED:
+            break
+        configs.append(copy.deepcopy(config))
+        searcher.on_trial_complete(f"t{number}", {"loss": loss(config), "training_iteration": 1})
+    return configs
+
+
+def is_settled(encoding, rows):
+    """Return whether just those entries are NaN that do not exist, and all others stand for values."""
+    return all(
+        encoding.settled(row) == pytest.approx(row, abs=1e-4, nan_ok=True)
+        and is_whole(encoding, row)
+        for row in rows.tolist()
+    )
+
+
+def is_whole(encoding, row):
+    return not encoding.missing(encoding.decoded(row))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32))
+def test_vectors_hold_what_exists_and_nothing_else(seed):
+    encoding, space = Encoding(CONDITIONAL_SPACE, "TreeSearch"), SearchSpace(CONDITIONAL_SPACE)
+    rng = np.random.default_rng(seed)
+    for row in encoding.from_cube(rng.random((5, len(encoding.columns)))).tolist():
+        config = encoding.config(row, rng)
+        values = space.values_of(config)
+        assert [not math.isnan(entry) for entry in row] == [
+            column.name in values for column in encoding.columns
+        ]
+        assert space.config_of(values, None) == config
+        assert encoding.vector(config) == pytest.approx(row, abs=1e-4, nan_ok=True)
+
+
+def test_a_column_stands_for_each_parameter():
+    names = [column.name for column in Encoding(CONDITIONAL_SPACE, "TreeSearch").columns]
+    assert {
+        "opt",
+        "opt/0/momentum",
+        "opt/1/beta",
+        "opt/1/eps",
+        "skip",
+        "skip/0/every",
+        "skip/1/gain",
+        "groups",
+    } < set(names)
+    assert len(names) == len(set(names)) == 14
+
+
+def test_what_is_changed_or_drawn_has_all_that_came_alive():
+    encoding, rng = Encoding(CONDITIONAL_SPACE, "TreeSearch"), np.random.default_rng(0)
+    parents = encoding.from_cube(rng.random((400, len(encoding.columns))))
+    children = mutants(rng, encoding, parents, np.full(400, 0.2), 0.3)
+    assert (np.isnan(parents) & ~np.isnan(children)).any()
+    assert is_settled(encoding, children)
+    assert is_settled(encoding, Density(parents[:7], encoding).drawn(rng, encoding, 200, 3.0))
+    assert is_settled(
+        encoding, Belief(encoding, parents[0], ["low"] * len(encoding.columns)).drawn(rng, 200)
+    )
+    assert is_settled(encoding, PriorBand(encoding).expected(rng))
+
+
+def test_something_that_exists_is_changed_in_each_child():
+    encoding = Encoding(
+        {
+            "a": choice([1, {f"x{number}": uniform(0, 1) for number in range(20)}]),
+            "y": uniform(0, 1),
+        },
+        "me",
+    )
+    rng = np.random.default_rng(0)
+    parents = np.repeat([encoding.vector({"a": 1, "y": 0.5})], 200, axis=0)
+    children = mutants(rng, encoding, parents, np.full(200, 0.1), 0.0)
+    is_same = (children == parents) | (np.isnan(children) & np.isnan(parents))
+    # Every other one changes the choice, of which every other one draws what it was.
+    assert is_same.all(axis=1).mean() < 0.4
+
+
+def test_beliefs_do_not_judge_what_does_not_exist():
+    encoding = Encoding(
+        {"opt": choice([{"a": choice([1, 2, 3], prior=2)}, {"b": uniform(0, 1, prior=0.5)}])}, "me"
+    )
+    one, other = encoding.vector({"opt": {"a": 1}}), encoding.vector({"opt": {"b": 0.5}})
+    found = PriorBand(encoding).prior.densities(np.array([one, other]))
+    assert found[0] < 1 < found[1]
+
+
+@pytest.mark.parametrize("space", [FINITE, chained(110)])
+def test_each_configuration_of_a_finite_space_is_counted_once(space):
+    encoding = Encoding(space, "me")
+    found = [key(vector) for vector in encoding.each(np.random.default_rng(3))]
+    assert len(found) == len(set(found)) == (24 if space is FINITE else 112)
+    assert encoding.size == (24 if space is FINITE else None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conditional_space_is_searched_and_nothing_comes_twice(kind):
+    searcher, space = prepared_conditional(kind), SearchSpace(CONDITIONAL_SPACE)
+    configs = played_conditional(searcher, 60)
+    assert len({json.dumps(config) for config in configs}) == 60
+    for config, trial in zip(configs, searcher.observations.trials.values(), strict=True):
+        values = space.values_of(config)
+        assert space.config_of(values, None) == config
+        assert (
+            sum(not math.isnan(entry) for entry in trial.vector)
+            == len(values)
+            == len(space.active(values))
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_finds_the_best_option(kind):
+    configs = played_conditional(prepared_conditional(kind, random_fraction=0), 70)
+    late = [config["opt"] for config in configs[40:]]
+    assert np.mean([opt != "none" and opt["name"] == "adam" for opt in late]) > 0.6
+    assert (
+        np.median([conditional_loss(config) for config in configs[40:]])
+        < np.median([conditional_loss(config) for config in configs[:10]]) - 0.5
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_finite_conditional_space_is_gone_through_once(kind):
+    searcher = prepared_conditional(kind, FINITE)
+    configs = played_conditional(searcher, 40, loss=lambda config: float(config["depth"]))
+    assert len(configs) == len({json.dumps(config) for config in configs}) == 24
+    assert searcher.suggest("late") == searcher.FINISHED
+
+
+def test_so_is_one_whose_size_cannot_be_told():
+    searcher = prepared_conditional(TreeSearch, chained(110), random_fraction=1.0)
+    configs = played_conditional(searcher, 200, loss=len)
+    assert len(configs) == len({json.dumps(config) for config in configs}) == 112
+    assert [searcher.suggest("late"), searcher.suggest("later")] == [searcher.FINISHED] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_functions_make_a_conditional_space_endless(kind):
+    space = {
+        "a": choice(
+            [{"n": randint(0, 2), "m": sample_from(lambda config: config["a"]["n"] + 1)}, 3]
+        )
+    }
+    configs = played_conditional(prepared_conditional(kind, space), 8, loss=lambda _config: 1.0)
+    assert len(configs) == 8
+    assert all(config["a"] == 3 or config["a"]["m"] == config["a"]["n"] + 1 for config in configs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop", [3, 14, 23])
+def test_a_restored_search_of_a_conditional_space_goes_on(kind, stop):
+    original = prepared_conditional(kind)
+    played_conditional(original, stop)
+    restored = prepared_conditional(kind, seed=99)
+    restored.load_state_dict(json.loads(json.dumps(original.state_dict(), allow_nan=False)))
+    assert played_conditional(restored, 30, first=stop) == played_conditional(
+        original, 30, first=stop
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_points_to_evaluate_may_choose_a_branch(kind):
+    points = [
+        {"opt": {"momentum": 0.5}},
+        {"opt": "none", "depth": 4, "skip": {"every": 2}},
+        {"opt/name": "adam", "opt/beta": 0.95},
+    ]
+    configs = played_conditional(prepared_conditional(kind, points_to_evaluate=points), 4)
+    assert configs[0]["opt"]["momentum"] == 0.5
+    assert set(configs[0]["opt"]) == {"name", "momentum", "nesterov"}
+    assert (configs[1]["opt"], configs[1]["depth"], configs[1]["skip"]) == ("none", 4, {"every": 2})
+    assert configs[2]["opt"]["beta"] == 0.95
+    assert set(configs[2]["opt"]) == {"name", "beta", "eps"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluated_points_need_what_exists_beside_them_alone(kind):
+    point = {"lr": 0.1, "opt": "none", "depth": 1, "size": 16, "width": 7}
+    searcher = prepared_conditional(kind, points_to_evaluate=[point], evaluated_rewards=[0.5])
+    assert searcher.observations.num_observed == 1
+    with pytest.raises(ValueError, match=r"must be complete, got none of \['opt/0/nesterov'\]"):
+        prepared_conditional(
+            kind, points_to_evaluate=[{**point, "opt": {"momentum": 0.5}}], evaluated_rewards=[0.5]
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"opt": "rmsprop"}, "'opt' must fit an option of its choice"),
+        ({"depth": 1, "skip": {"every": 1}}, "'skip.*' must be left out where 'depth' is 1"),
+        ({"skip": {"every": 1}}, "must come with 'depth', which decides whether it is there"),
+    ],
+)
+def test_points_that_do_not_fit_are_refused_with_the_space(kind, point, message):
+    with pytest.raises(ValueError, match=message):
+        prepared_conditional(kind, points_to_evaluate=[point])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_priors_count_inside_branches(kind):
+    sgd = {
+        "momentum": uniform(0, 1, prior=0.9, prior_confidence="high"),
+        "nesterov": choice([True, False], prior=True),
+    }
+    space = {
+        "opt": choice([{"beta": uniform(0, 1)}, sgd, "none"], prior=1, prior_confidence="high"),
+        "lr": uniform(0, 1, prior=0.2),
+    }
+    searcher = prepared_conditional(kind, space)
+    assert searcher.suggest("first") == {
+        "opt": {"momentum": 0.9, "nesterov": True},
+        "lr": pytest.approx(0.2),
+    }
+    configs = played_conditional(
+        searcher,
+        30,
+        loss=lambda config: (
+            abs(config["opt"]["momentum"] - 0.9) if "momentum" in config["opt"] else 2.0
+        ),
+    )
+    assert np.mean(["momentum" in config["opt"] for config in configs]) > 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_grid_that_decides_what_exists_is_refused(kind):
+    with pytest.raises(
+        ValueError,
+        match=r"'n' must be a range of numbers or a choice for .*Search, got grid_search",
+    ):
+        prepared_conditional(
+            kind, {"n": grid_search([1, 2]), "a": only_if({"n": 1}, choice([1, 2]))}
+        )

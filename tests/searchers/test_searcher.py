@@ -1,8 +1,20 @@
+"""How many trials there will be is a number that a script can read, and a method that experiments call."""
+
 from types import SimpleNamespace
 
 import pytest
 
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
+import searchers
+import tuner as tune
+from searchers import (
+    BasicVariantGenerator,
+    ConcurrencyLimiter,
+    DuplicateGuard,
+    Repeater,
+    Searcher,
+    create_searcher,
+)
+from searchers.searcher import pass_search_properties
 from tuner.core.trial import Status, TerminationReason
 
 
@@ -68,3 +80,124 @@ def test_a_limit_tells_the_searcher_and_passes_points_on():
         [({"x": 1}, 0.5, False, False)],
     )
     assert not BasicVariantGenerator().set_max_concurrency(2)
+
+
+@pytest.mark.parametrize("name", ["variant_generator", "random"])
+def test_random_search_goes_by_two_names(name):
+    searcher = create_searcher(name, max_concurrent=3)
+    assert isinstance(searcher, BasicVariantGenerator)
+    assert searcher.max_concurrent == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("optuna", "OptunaSearch"),
+        ("hyperopt", "HyperOptSearch"),
+        ("bayesopt", "BayesOptSearch"),
+        ("ax", "AxSearch"),
+    ],
+)
+def test_searchers_with_a_library_go_by_its_name(name, kind):
+    assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_goes_by_its_name():
+    assert isinstance(create_searcher("nevergrad", optimizer="CMA"), searchers.NevergradSearch)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("optunna", "; did you mean 'optuna'?"), ("xyz", "'xyz'"), (None, "None")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
+    with pytest.raises(
+        ValueError, match=r"name must be one of 'variant_generator', 'random', 'tree'.* got "
+    ) as caught:
+        create_searcher(name)
+    assert str(caught.value).endswith(remedy)
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_one():
+    with pytest.raises(
+        TypeError,
+        match=r"BasicVariantGenerator takes the arguments .*, got 'max_concurent'; did you mean 'max_concurrent'\?",
+    ):
+        create_searcher("random", max_concurent=3)
+
+
+def test_a_bad_value_is_refused_by_the_searcher_itself():
+    with pytest.raises(ValueError, match="max_concurrent must be 0 or more, got -1"):
+        create_searcher("random", max_concurrent=-1)
+
+
+SPACE = {"x": tune.uniform(0, 1), "depth": tune.grid_search([1, 2, 3])}
+
+
+class Ones(Searcher):
+    def suggest(self, trial_id):
+        return {"x": 1.0}
+
+
+class AsInRay(Ones):
+    def set_search_properties(self, metric, mode, config):
+        return True
+
+
+class WithMethod(Ones):
+    """Has the method that experiments called in earlier releases."""
+
+    def total_samples(self, num_samples):
+        return num_samples + 1
+
+
+class WithAttribute(Ones):
+    def __init__(self, total_samples):
+        super().__init__()
+        self.total_samples = total_samples
+
+
+def told(searcher, num_samples):
+    assert pass_search_properties(
+        searcher, "loss", "min", SPACE, {"seed": 0, "num_samples": num_samples, "experiment": "e"}
+    )
+    return searcher
+
+
+@pytest.mark.parametrize(
+    ("make", "num_samples", "total"),
+    [
+        (BasicVariantGenerator, 4, 12),
+        (BasicVariantGenerator, -1, None),
+        (lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2), 4, 12),
+        (lambda: Repeater(BasicVariantGenerator(), repeat=2), 4, 12),
+        (lambda: DuplicateGuard(BasicVariantGenerator()), 4, 12),
+        (Ones, 4, 4),
+        (AsInRay, 4, 4),
+        (WithMethod, 4, 5),
+        (lambda: ConcurrencyLimiter(WithMethod(), 2), 4, 5),
+    ],
+)
+def test_it_is_a_number_once_an_experiment_has_the_searcher(make, num_samples, total):
+    searcher = make()
+    assert searcher.total_samples == 0
+    assert told(searcher, num_samples).total_samples == total
+    assert searcher.num_trials_for(num_samples) == total
+
+
+def test_an_attribute_of_that_name_is_the_searchers_own():
+    searcher = told(WithAttribute(7), 4)
+    assert (searcher.total_samples, searcher.num_trials_for(4)) == (7, 4)
+
+
+def test_a_script_can_read_it_after_the_experiment(tmp_path):
+    searcher = BasicVariantGenerator()
+    settings = tune.TuneConfig(num_samples=2, search_alg=searcher)
+    run = tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
+    results = tune.Tuner(
+        lambda config: {"loss": config["x"]},
+        param_space=SPACE,
+        tune_config=settings,
+        run_config=run,
+    ).fit()
+    assert searcher.total_samples == len(results) == 6

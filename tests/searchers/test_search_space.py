@@ -1,6 +1,12 @@
+"""`convert_search_space`, with which scripts for Ray Tune turn a space into what a searcher takes."""
+
+import importlib
+
 import numpy as np
 import pytest
 
+import searchers
+from searchers import AxSearch, BayesOptSearch, BOHBSearch, HyperOptSearch, OptunaSearch, TreeSearch
 from searchers.space import (
     ConfigView,
     SearchSpace,
@@ -16,6 +22,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
+from tuner import TuneConfig, Tuner
 
 rng = np.random.default_rng
 
@@ -342,3 +349,193 @@ def test_the_tag_names_functions_and_leaves_out_what_the_configuration_lacks():
 def test_two_parameters_never_share_a_flat_name():
     with pytest.raises(ValueError, match="'a/b' both as"):
         SearchSpace({"a/b": uniform(0, 1), "a": {"b": 2}})
+
+
+SPACE = {"a": uniform(0, 1), "n": {"b": uniform(1, 2)}, "constant": 3}
+
+
+def suggestion_of(searcher):
+    assert searcher.set_search_properties("loss", "min", {}, seed=0)
+    return searcher.suggest("t")
+
+
+def test_bounds_of_ranges():
+    pytest.importorskip("bayes_opt")
+    bounds = BayesOptSearch.convert_search_space(SPACE)
+    assert bounds == {"a": (0, 1), "n/b": (1, 2)}
+    suggestion = suggestion_of(BayesOptSearch(bounds))
+    assert 0 <= suggestion["a"] <= 1 <= suggestion["n"]["b"] <= 2
+
+
+@pytest.mark.parametrize("word", [loguniform(1e-3, 1), randint(0, 5), choice([1, 2])])
+def test_what_bounds_cannot_say_is_refused(word):
+    with pytest.raises(
+        ValueError,
+        match=r"convert_search_space must have uniform ranges for BayesOptSearch, got .* for 'a'",
+    ):
+        BayesOptSearch.convert_search_space({"a": word})
+
+
+def test_distributions_of_optuna():
+    optuna = pytest.importorskip("optuna")
+    converted = OptunaSearch.convert_search_space({**SPACE, "c": choice([1, 2])})
+    assert converted == {
+        "a": optuna.distributions.FloatDistribution(0.0, 1.0),
+        "n/b": optuna.distributions.FloatDistribution(1.0, 2.0),
+        "c": optuna.distributions.CategoricalDistribution([1, 2]),
+    }
+    suggestion = suggestion_of(OptunaSearch(converted))
+    assert 0 <= suggestion["a"] <= 1 <= suggestion["n"]["b"] <= 2
+    with pytest.raises(ValueError, match=r"categories that Optuna can store, got .* for 'c'"):
+        OptunaSearch.convert_search_space({"c": choice([[1], [2]])})
+
+
+@pytest.mark.parametrize("kind", [HyperOptSearch, AxSearch])
+def test_other_searchers_take_the_space_as_it_is(kind):
+    assert kind.convert_search_space(SPACE) == SPACE
+
+
+@pytest.mark.parametrize("config", [{"a": (0, 1)}, {"a": [0.5, 2], "b": "constant"}])
+def test_bounds_in_param_space_are_no_constants_for_bayesopt(config):
+    pytest.importorskip("bayes_opt")
+    with pytest.raises(
+        ValueError,
+        match=r"param_space must hold search-space words for BayesOptSearch, got .* for 'a'.* tune.uniform",
+    ):
+        BayesOptSearch().set_search_properties("loss", "min", config)
+    assert BayesOptSearch().set_search_properties("loss", "min", {**config, "c": uniform(0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("generation_strategy", "give method"), ("db_settings", "leave it out")]
+)
+def test_arguments_of_the_older_client_of_ax_are_refused_by_name(name, remedy):
+    with pytest.raises(
+        TypeError,
+        match=f"AxSearch takes no argument '{name}', which belongs to Ax's older AxClient; {remedy}",
+    ):
+        AxSearch(**{name: object()})
+
+
+def test_a_client_of_ax_and_two_seeds_are_refused():
+    with pytest.raises(ValueError, match="ax_client must be None"):
+        AxSearch(ax_client=object())
+    with pytest.raises(
+        ValueError, match="seed and random_seed must not both be given, got 1 and 2"
+    ):
+        AxSearch(seed=1, random_seed=2)
+
+
+def test_the_seed_of_the_older_client_is_recorded_by_its_name():
+    pytest.importorskip("ax.api.client")
+    assert AxSearch(random_seed=3).declared_arguments == {"random_seed": 3}
+
+
+@pytest.mark.parametrize(("module", "name"), [
+    ("optuna", "OptunaSearch"), ("hyperopt", "HyperOptSearch"), ("bayesopt", "BayesOptSearch"), ("ax", "AxSearch"), ("bohb", "BOHBSearch"),
+    ("nevergrad", "NevergradSearch"), ("basic_variant", "BasicVariantGenerator"), ("concurrency_limiter", "ConcurrencyLimiter"),
+    ("repeater", "Repeater"),
+])  # fmt: skip
+def test_import_paths_of_ray_tune(module, name):
+    assert getattr(importlib.import_module(f"tuner.search.{module}"), name) is getattr(
+        searchers, name
+    )
+
+
+def train(config):
+    raise AssertionError("nothing is run here")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"a": (0, 1), "b": [2.0, 3]},
+        {"a": (np.int64(0), np.int64(1)), "b": [np.float32(2.0), np.float32(3.0)]},
+    ],
+)
+def test_bounds_are_ranges_for_bayesopt(bounds):
+    pytest.importorskip("bayes_opt")
+    searcher = BayesOptSearch(bounds, "loss", "min")
+    for name in "123":
+        config = searcher.suggest(name)
+        assert 0 <= config["a"] <= 1
+        assert 2 <= config["b"] <= 3
+        assert isinstance(config["a"], float)
+
+
+def test_bounds_beside_words_are_refused():
+    pytest.importorskip("bayes_opt")
+    message = (
+        r"got both: 'a' is \(0, 1\); write tune.uniform\(0, 1\), and put constants into param_space"
+    )
+    with pytest.raises(ValueError, match=message):
+        BayesOptSearch({"a": (0, 1), "b": uniform(0, 1)})
+
+
+def test_ax_takes_its_list_of_dictionaries():
+    pytest.importorskip("ax")
+    space = [
+        {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
+        {
+            "name": "lr",
+            "type": "range",
+            "bounds": [1e-4, 1.0],
+            "value_type": "float",
+            "log_scale": True,
+        },
+        {"name": "n", "type": "range", "bounds": [1, 8]},
+        {"name": "kind", "type": "choice", "values": ["a", "b"]},
+        {"name": "fixed", "type": "fixed", "value": 7},
+    ]
+    config = AxSearch(space, "loss", "min", method="random_search").suggest("1")
+    assert {name: type(value).__name__ for name, value in config.items()} == {
+        "x": "float", "lr": "float", "n": "int", "kind": "str", "fixed": "int",
+    }  # fmt: skip
+    with pytest.raises(
+        ValueError,
+        match=r"'x' must be a range with bounds, .*; write the space with search-space words",
+    ):
+        AxSearch([{"name": "x", "type": "range", "bounds": [0, 1], "digits": 3}])
+
+
+def test_words_of_hyperopt_are_refused():
+    hp = pytest.importorskip("hyperopt").hp
+    space = {"deep": {"x": hp.uniform("x", 0, 1)}}
+    message = "got 'deep/x' in the words of hyperopt; write tune.uniform"
+    for make in (
+        HyperOptSearch,
+        lambda given: TreeSearch(space=given),
+        lambda given: BOHBSearch(space=given),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(space)
+    with pytest.raises(
+        ValueError, match=rf"param_space must hold constants and search-space words, {message}"
+    ):
+        Tuner(train, param_space=space)
+    with pytest.raises(
+        TypeError,
+        match="space must be a dictionary for HyperOptSearch, got a space of hyperopt; write HyperOptSearch",
+    ):
+        HyperOptSearch(hp.choice("kind", [{"x": hp.uniform("x", 0, 1)}, {}]))
+
+
+def test_distributions_of_optuna_are_for_optuna():
+    optuna = pytest.importorskip("optuna")
+    space = {"x": optuna.distributions.FloatDistribution(0, 1)}
+    assert 0 <= OptunaSearch(space, "loss", "min").suggest("1")["x"] <= 1
+    Tuner(
+        train,
+        param_space=space,
+        tune_config=TuneConfig(metric="loss", mode="min", search_alg=OptunaSearch()),
+    )
+    with pytest.raises(ValueError, match="got 'x' in the words of optuna"):
+        Tuner(train, param_space=space)
+
+
+@pytest.mark.parametrize("make", [lambda space: TreeSearch(space=space), HyperOptSearch])
+def test_what_is_no_dictionary_is_refused(make):
+    with pytest.raises(
+        TypeError, match=r"space must be a dictionary for \w+, got \[1\]; write \w+\(space="
+    ):
+        make([1])

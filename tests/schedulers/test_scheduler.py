@@ -1,3 +1,5 @@
+from dataclasses import dataclass, field
+
 import pytest
 
 from schedulers import AsyncHyperBandScheduler, FIFOScheduler, create_scheduler
@@ -47,3 +49,31 @@ def test_fifo_takes_no_arguments():
 def test_a_bad_value_is_refused_by_the_scheduler_itself():
     with pytest.raises(ValueError, match="grace_period must be between 1 and max_t=100, got 0"):
         create_scheduler("asha", grace_period=0)
+
+
+@dataclass
+class Stub:
+    trial_id: str
+    config: dict = field(default_factory=dict)
+    status: str = "RUNNING"
+    has_checkpoint: bool = False
+
+
+def test_nothing_is_ever_decided():
+    scheduler, trial = FIFOScheduler(), Stub("a")
+    decisions = [
+        *scheduler.on_trial_add(trial),
+        *scheduler.on_trial_result(trial, {"loss": 1.0, "training_iteration": 10**6}),
+        *scheduler.on_trial_complete(trial, None),
+        *scheduler.on_trial_error(trial),
+        *scheduler.on_idle([trial], 1),
+    ]
+    assert decisions == []
+
+
+def test_it_works_without_a_metric_and_takes_over_the_experiments():
+    assert FIFOScheduler().set_search_properties(None, None, seed=1)
+    scheduler = FIFOScheduler()
+    assert scheduler.set_search_properties("loss", "min", seed=1)
+    assert not scheduler.set_search_properties("accuracy", "max", seed=1)
+    assert (scheduler.metric, scheduler.mode) == ("loss", "min")
