@@ -176,9 +176,8 @@ class DistributeResources(ResourceAllocation):
 
     Departures:
         From Ray Tune: resources are plain amounts, so that new bundles and larger ones come to the
-            same; with ``add_bundles=True`` the step
-        is the original request. What further trials may still need is left to them (see
-        `ResourceChangingScheduler.available_to`).
+        same; with ``add_bundles=True`` the step is the original request. What further trials may
+        still need is left to them (see `ResourceChangingScheduler.available_to`).
     """
 
     def __call__(
@@ -387,7 +386,7 @@ class ResourceChangingScheduler(Scheduler):
     told so once.
 
     Args:
-        base_scheduler: Who decides about trials; None for `FIFOScheduler`.
+        base_scheduler: The scheduler that decides about trials; None for `FIFOScheduler`.
         resources_allocation_function: Says what a trial is to occupy. Called with the experiment
             (as `ExperimentView`), the trial, its flattened result and this scheduler, which can be
             asked for `original_request`, `available_to` and `num_live`; returns all that the trial
@@ -408,10 +407,9 @@ class ResourceChangingScheduler(Scheduler):
 
     Departures:
         From Ray Tune: the function gets a view of the experiment instead of the controller, and
-            resources are plain amounts by name; trials
-        are never given more than there is; resources that a trial yet to come could start with are
-        not handed out until it has been clear for a result that none comes; what was handed out
-        survives a restore.
+        resources are plain amounts by name; trials are never given more than there is; resources
+        that a trial yet to come could start with are not handed out until it has been clear for a
+        result that none comes; what was handed out survives a restore.
     """
 
     changes_trials: ClassVar[bool] = True
@@ -443,7 +441,7 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def base_scheduler(self) -> Scheduler:
-        """Who decides about trials."""
+        """The scheduler that decides about trials."""
         return self._base
 
     @property
@@ -485,7 +483,7 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def log_config(self) -> bool:
-        """Whether the engine shall log who takes over from whom."""
+        """Whether the engine logs which trial clones which."""
         return bool(getattr(self._base, "log_config", False))
 
     @property
@@ -656,7 +654,7 @@ class ResourceChangingScheduler(Scheduler):
         return not complaint
 
     def _excess(self, trial: TrialView, wanted: Resources) -> str:
-        """Return in what the wish goes too far; empty if it does not."""
+        """Return why the request is too large; empty if it is not."""
         left = self._left_by_others(trial)
         for name, amount in self.original_request(trial).items():
             if wanted.get(name, 0.0) < amount - ROUNDING:

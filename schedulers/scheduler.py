@@ -89,25 +89,25 @@ class Scheduler(Declared, ABC):
     """Judges results and decides which trials go on.
 
     A scheduler never holds the engine: it is given facts and returns decisions, and one callback
-    may decide about several trials. It reads no clock and draws random numbers only from the seed it is
-    given, so the same facts in the same order give the same decisions. Callbacks arrive in this
-    order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly
-    one of `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may
-    repeat results it has already reported; one that is interrupted together with the whole
-    experiment is not over, and goes on reporting when that is restored.
+    may decide about several trials. It reads no clock and draws random numbers only from the seed
+    it is given, so the same facts in the same order give the same decisions. Callbacks arrive in
+    this order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then
+    exactly one of `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again
+    may repeat results it has already reported; one that is interrupted together with the whole
+    experiment is not over, and reports again when the experiment is restored.
 
     Attributes:
         metric: Flattened name of the metric; None while it is unknown.
         mode: ``"min"`` or ``"max"``: its direction.
-        experiment: What can be seen of the experiment; the engine sets it before the first trial is
-            added.
+        experiment: View of the experiment; the engine
+            sets it before the first trial is added.
         changes_trials: Whether trials may go on with another configuration, or other resources,
-            than they began with: what becomes of them then cannot be told from recordings.
-        first_comparison: Name of the argument that tells at which ``time_attr`` trials are compared
+            than they began with; a what-if replay of recorded results is then impossible.
+        first_comparison: Name of the argument that says at which ``time_attr`` trials are compared
             for the first time; if no trial gets there, the user is warned at the end. None for a
             scheduler without such an argument.
-        remarks: Sentences for the user. The engine shows each once, and empties the list; append to
-            a list of your own making.
+        remarks: Sentences for the user. The engine shows each once and clears the list; assign
+            a new list rather than appending to the class's tuple.
     """
 
     metric: str | None = None
@@ -132,8 +132,8 @@ class Scheduler(Declared, ABC):
             **spec: ``seed`` (int), from which all of its random numbers must be drawn.
 
         Returns:
-            False where the scheduler already has a metric or mode of its own and another one is
-            given here. The same one is no other.
+            False if the scheduler already has another
+            metric or mode; the same one is accepted.
         """
         if (metric and self.metric not in (None, metric)) or (
             mode and self.mode not in (None, mode)
@@ -152,7 +152,7 @@ class Scheduler(Declared, ABC):
         return space
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Learn of a new trial, which is PENDING."""
+        """Handle a new trial, which is PENDING."""
         return ()
 
     @abstractmethod
@@ -165,7 +165,7 @@ class Scheduler(Declared, ABC):
                 adds.
 
         Returns:
-            Decisions about this trial or others; none means that all go on.
+            Decisions about this trial or others; trials without one continue.
         """
 
     def on_trial_complete(
@@ -175,16 +175,16 @@ class Scheduler(Declared, ABC):
         return ()
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Learn that a trial has failed for good."""
+        """Handle a trial that has failed for good."""
         return ()
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Say what to do with paused trials when nothing else is ready to run.
+        """Decide about paused trials when no other trial is ready to run.
 
         Called while trials are PAUSED, no trial is pending and a slot is free, before the searcher
-        is asked for another trial. It must end: once ``experiment.no_more_trials`` holds and
-        nothing can be resumed any more, what is still paused has to be stopped, or the engine stops
-        it with the reason ``"idle"``.
+        is asked for another trial. Once ``experiment.no_more_trials`` holds and no trial can be
+        resumed, paused trials have to be stopped; otherwise the engine stops them with the reason
+        ``"idle"``.
 
         Args:
             trials: The paused trials, in the order they were paused.
@@ -194,10 +194,10 @@ class Scheduler(Declared, ABC):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether `state_dict` tells all that the facts so far have led to.
+        """Whether `state_dict` returns the complete state.
 
-        False, unless it is overridden: the scheduler is then brought back by telling it all facts
-        again, from the beginning.
+        False unless it is overridden: the scheduler is then restored by replaying all facts from
+        the beginning.
         """
         return type(self).state_dict is not Scheduler.state_dict
 
@@ -209,7 +209,7 @@ class Scheduler(Declared, ABC):
         """Take back what `state_dict` returned."""
 
     def debug_string(self) -> str:
-        """Return one line about the scheduler's state for people who watch the experiment."""
+        """Return one line about the scheduler's state, to be printed."""
         return type(self).__name__
 
 

@@ -45,10 +45,10 @@ class TrialScheduler:
 
     Departures:
         From Ray Tune: new trials start by themselves, in the order in which they were suggested;
-            `choose_trial_to_run` is asked about
-        those that are paused, when a slot is free and no new trial is to come before one of them
-        goes on. Unless it is overridden they go on in their order. ``save`` and ``restore`` are
-        never called: a restored scheduler is given all facts again.
+        `choose_trial_to_run` is asked about those that are paused, when a slot is free and no new
+        trial is to come before one of them goes on. Unless it is overridden they go on in their
+        order. ``save`` and ``restore`` are never called: a restored scheduler is given all facts
+        again.
     """
 
     CONTINUE = "CONTINUE"
@@ -82,7 +82,7 @@ class TrialScheduler:
         """Learn that a running trial has ended or was stopped."""
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """Learn that a trial has failed for good."""
+        """Handle a trial that has failed for good."""
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
         """Learn that a paused trial was stopped."""

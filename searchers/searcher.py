@@ -23,10 +23,10 @@ FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
 class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
-    A searcher is asked by one thread only and draws all random numbers from the seed it is given. Per trial
-    it sees `suggest`, then any number of `on_trial_result` and `on_trial_pause`, then exactly one
-    `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not visible to it,
-    except that results may be repeated.
+    A searcher is asked by one thread only and draws all random numbers from the seed it is given.
+    Per trial it sees `suggest`, then any number of `on_trial_result` and `on_trial_pause`, then
+    exactly one `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not
+    visible to it, except that results may be repeated.
 
     A subclass written for Ray Tune works as it is: its `on_trial_complete` need not take
     ``stopped``, nor its `set_search_properties` further arguments, and ``self._metric`` and
@@ -77,7 +77,7 @@ class Searcher(Declared, ABC):
     # calling our methods.
     @property
     def metric(self) -> str | None:
-        """Name of the metric, flattened; None as long as it is not known."""
+        """Name of the metric, flattened; None while unknown."""
         return self._metric
 
     @metric.setter

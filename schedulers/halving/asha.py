@@ -22,35 +22,35 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     """ASHA: continues only the best trials of each of several geometrically spaced levels.
 
     **Type "stopping".** Each trial is judged once at each level it reaches, against all that
-    reached the level before it, its own value included: it goes on while it is among the best
-    ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise (`rungs` says
-    how ties and NaN count). No trial waits for another: a result is answered at once, and needs
-    no checkpoint.
+    reached the level before it, its own value included: it continues while it is among the best
+    ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise (see `rungs`
+    for ties and NaN). No trial waits for another: a result is answered at once, and needs no
+    checkpoint.
 
     **Type "promotion".** Each trial pauses at each level it reaches, with its checkpoint. When a
     slot is free, the best paused trial among the best ``floor(n / reduction_factor)`` of a level
-    goes on to the next one, the highest level that has one first; where no level has one, a new
-    trial starts (`promotion` says how ties and NaN count). So a first verdict can be revised when
-    more trials have come, and a bad trial never trains on since it was early; but trials have to
-    save and load. A paused trial that can never be among the best of its level, whatever the trials
-    to come will report, is stopped at once, so that its checkpoint can be deleted; that takes an
-    experiment whose number of trials is known. The best one of a level always keeps its checkpoint.
+    continues to the next one, highest level first; if there is none, a new trial starts (see
+    `promotion_rule` for ties and NaN). So a first decision can be revised when more trials have
+    reported, and a bad trial does not continue only because it was early; but trials have to save
+    and load. A paused trial that can never be among the best of its level, whatever the trials to
+    come will report, is stopped at once, so that its checkpoint can be deleted; this needs a known
+    number of trials. The best trial of a level always keeps its checkpoint.
 
-    **How a promotion ends.** When no trial comes any more, nothing runs and no trial may be
-    promoted, all that are paused are stopped. If until then no trial has reached `max_t`, or an end
-    of its own, above the best one of the highest level that has a paused one, that is promoted
-    first, as often as it takes: so two trials with a factor of three yield one full training, too.
-    Where the search does not end but waits for a trial to end, as with a limit on how many are
-    unfinished, the last one of the lowest level is stopped to make room.
+    **How a promotion ends.** When no new trial comes, none runs and none may be promoted, all
+    paused trials are stopped. If no trial has reached `max_t` by then, nor ended by itself above
+    the highest level with a paused trial, the best trial there is promoted first, as often as
+    necessary: so two trials with a factor of three still yield one full training. Where the search
+    does not end but waits for a trial to end, as with a limit on how many are unfinished, the last
+    one of the lowest level is stopped to make room.
 
     **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that
     reaches a level has a checkpoint by then, and "stopping" otherwise; `remarks` say so.
 
-    **When later trials are better.** A search that learns soon suggests nothing but good
-    configurations, and which of them is the best, their first results hardly tell: those who learn
-    fastest lead. With `later_grace_period`, only scouts are compared from `grace_period` on, so
-    that the search has something to learn from soon: those that begin before `num_scouts` trials
-    have got there. Those after them are first compared at `later_grace_period`.
+    **When later trials are better.** A search that learns soon suggests only good configurations,
+    and first results hardly show which of them is best: fast learners lead. With
+    `later_grace_period`, only scouts are compared from `grace_period` on, so that the search soon
+    has data to learn from. Scouts are the trials that begin before `num_scouts` trials have reached
+    `grace_period`; later trials are first compared at `later_grace_period`.
 
     **When trials report rarely.** A result is judged at the highest level at or below its
     ``time_attr``, if the trial has not been judged at that level or above. Levels that it jumped
@@ -59,15 +59,15 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     to the next one, so let all trials report equally often, best of all at the levels themselves.
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the
-    metric, decides nothing; `debug_string` tells which was missing. A metric that is there but
-    None, NaN or infinite, in whatever direction, counts as worst. A trial is promoted with none,
-    and survives stopping with one only where it is alone at its first level.
+    metric, decides nothing; `debug_string` shows which was missing. A metric that is None, NaN or
+    infinite counts as worst. A trial is never promoted with such a value, and survives stopping
+    with it only if it is alone at its first level.
 
-    **Repeated results**, after a crash or a restore, are not recorded again; a trial that was told
-    to stop or to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not recorded again; earlier decisions to
+    stop or pause are returned again.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+        time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
             and `grace_period` are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -85,8 +85,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
         num_threshold_candidates: How many of the first trials are known to be good, e.g. from
-            earlier tasks (RUSH). At each level the best value that one of them had there is a bar:
-            a trial that is not known and worse than it goes no further.
+            earlier tasks (RUSH). At each level, their best value is a threshold:
+            any other trial that is worse is not continued.
         cost_attr: Which entry of a result tells what the trial has cost so far, e.g.
             ``"time_total_s"``; only with ``type="promotion"``. Then of each level as many of the
             best may be promoted as have cost together at most ``1 / reduction_factor`` of what all
@@ -120,16 +120,15 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     Departures:
         From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than
-            paused; with "promotion" a short experiment
-        promotes its best trial to `max_t` in the end, trials that cannot be promoted are stopped
-        early, and a free slot goes to the highest level of all brackets instead of one drawn
-        bracket; the first trials may have a grace period of their own. From Ray Tune, which never
-        promotes: no level is lost to rounding, and `max_t` is one; a trial is ranked with its own
-        value, ties included, instead of against an interpolated percentile of earlier ones; late
-        values do not fill lower levels; NaN does not survive; brackets follow HyperBand's sizes and
-        the seed, and there are no more of them than levels; the value at a trial's end is not
-        recorded once more; what was recorded survives a restore; a missing metric or mode is
-        refused before the first trial.
+        paused; with "promotion" a short experiment promotes its best trial to `max_t` in the end,
+        trials that cannot be promoted are stopped early, and a free slot goes to the highest level
+        of all brackets instead of one drawn bracket; the first trials may have a grace period of
+        their own. From Ray Tune, which never promotes: no level is lost to rounding, and `max_t` is
+        one; a trial is ranked with its own value, ties included, instead of against an interpolated
+        percentile of earlier ones; late values do not fill lower levels; NaN does not survive;
+        brackets follow HyperBand's sizes and the seed, and there are no more of them than levels;
+        the value at a trial's end is not recorded once more; what was recorded survives a restore;
+        a missing metric or mode is refused before the first trial.
     """
 
     prefix = "asha"

@@ -42,16 +42,16 @@ class RungReport:
     """A result as a rule for rungs sees it.
 
     Attributes:
-        trial_id: Who reported.
+        trial_id: The trial that reported.
         bracket: The trial's bracket.
         time: How long it has trained.
-        value: What it has reached, NaN where that is not a finite number; None where the result
-            does not tell.
+        value: Its metric, NaN if that is not
+            a finite number; None if the result lacks it.
         cost: What it has cost so far; 0 where cost does not count.
-        values: What it has reached in several metrics, turned so that less is better; None where
-            there is one metric, or one is missing.
-        lowest: The level at which it is compared for the first time; it passes those below without
-            a stop.
+        values: Several metrics, negated where more is better; None
+            if there is one metric, or one is missing.
+        lowest: The level at which it is compared for
+            the first time; it is not recorded at those below.
     """
 
     trial_id: str
@@ -64,11 +64,11 @@ class RungReport:
 
 
 class RungRule(ABC):
-    """How trials are dealt with that have reached a rung; decides, and keeps what was recorded."""
+    """Decides about trials that reach a rung, and keeps the recorded values."""
 
     @abstractmethod
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
-        """Record a report and decide about the trial that made it, and perhaps about others."""
+        """Record a report and decide about its trial, and perhaps about others."""
 
     @abstractmethod
     def on_idle(
@@ -78,7 +78,7 @@ class RungRule(ABC):
 
     @abstractmethod
     def join(self, trial_id: str, bracket: int) -> None:
-        """Learn that a trial runs: a new one, or one that was over and has come back."""
+        """Add a running trial: a new one, or one that was over and is run again."""
 
     @abstractmethod
     def leave(
@@ -88,7 +88,7 @@ class RungRule(ABC):
 
     @abstractmethod
     def summaries(self) -> Sequence[Iterable[object]]:
-        """Return for each bracket the summaries of its rungs, which are worth printing."""
+        """Return for each bracket the printable summaries of its rungs."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class RungRule(ABC):
 
 
 class HalvingScheduler(MetricScheduler):
-    """Draws trials into brackets and hands their reports to a rule for rungs.
+    """Assigns trials to brackets at random and passes their reports to a rung rule.
 
     Args:
         time_attr: Which entry of a result tells how long the trial has trained.
@@ -199,7 +199,7 @@ class HalvingScheduler(MetricScheduler):
         return self._let_go(trial.trial_id, is_trained=False)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Say again what was said to those who are to stop, and ask the rule about the others."""
+        """Repeat the stops that were decided, and ask the rule about the other trials."""
         stopping = [trial.trial_id for trial in trials if trial.trial_id in self._stop_reasons]
         others = [trial for trial in trials if trial.trial_id not in self._stop_reasons]
         stops = [self._stop(trial_id, self._stop_reasons[trial_id]) for trial_id in stopping]

@@ -43,13 +43,13 @@ class HyperBandScheduler(MetricScheduler):
     them later; the last trains a few to the end and compares none. Trials join the brackets in
     the order in which they are added. When all brackets of a *band* are full, the next band begins.
 
-    **Who goes on.** Of the `n` trials that were compared on a rung, the best ``floor(n /
-    reduction_factor)``, one at least; the others are stopped. Ties are broken by the order in which
-    trials joined. A trial that fails or ends leaves its bracket, and no other waits for it: those
-    that are left are compared. If the result that completes a rung comes from one that goes on,
-    that trial is not paused at all.
+    **Survivors.** Of the `n` trials that were compared on a rung, the best ``floor(n /
+    reduction_factor)``, but at least one, continue; the others are stopped. Ties are broken by the
+    order in which trials joined. A trial that fails or ends leaves its bracket, and no other waits
+    for it: those that are left are compared. If the result that completes a rung comes from a
+    survivor, that trial is not paused at all.
 
-    **When a bracket is not full.** It is waited for further trials as long as any may come
+    **When a bracket is not full.** The bracket waits for further trials as long as any may come
     (``experiment.no_more_trials``). Where a searcher waits for results before it suggests more, as
     one with a limit of concurrent trials does, those that are there are compared among themselves;
     trials that join later are compared with all that were on that rung before.
@@ -63,8 +63,8 @@ class HyperBandScheduler(MetricScheduler):
     was missing. A metric that is there but None, NaN or infinite is worst, and does not go on,
     except from the lowest level of a bracket in which no trial has a number there.
 
-    **Repeated results**, after a crash or a restore, do not count again; the trial is given its
-    decision once more what it was told before.
+    **Repeated results**, after a crash or a restore, do not count again; the earlier decision
+    is returned again.
 
     Trials must save checkpoints, or be able to when they are asked to.
 
@@ -98,20 +98,18 @@ class HyperBandScheduler(MetricScheduler):
 
     Reference:
         Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel Bandit-Based Approach to
-            Hyperparameter Optimization.
-        JMLR 2018, arXiv 1603.06560, Algorithm 1. Brackets may run at the same time, as section 3.2
-        there allows.
+        Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560, Algorithm 1. Brackets may run at
+        the same time, as section 3.2 there allows.
 
     Departures:
         From the paper: at least one trial goes on from a rung, which matters only where a bracket
-            is short of trials. Sizes are those of
-        Algorithm 1; the paper's Table 1 rounds ``(s_max + 1) / (s + 1)`` down first, and has 27, 9
-        and 6 for 34, 15 and 8. From Ray Tune: the bracket with the most halvings comes first, as in
-        the paper and as in Ray Tune's ``HyperBandForBOHB``; the number that goes on is rounded
-        down, not up; levels are not rounded, and none is lost to rounding; a trial that completes a
-        rung and goes on is not paused; a missing metric does not raise, NaN does not survive as
-        long as a number is there; no trial waits for one that has failed; all of that survives a
-        restore.
+        is short of trials. Sizes are those of Algorithm 1; the paper's Table 1 rounds ``(s_max + 1)
+        / (s + 1)`` down first, and has 27, 9 and 6 for 34, 15 and 8. From Ray Tune: the bracket
+        with the most halvings comes first, as in the paper and as in Ray Tune's
+        ``HyperBandForBOHB``; the number that goes on is rounded down, not up; levels are not
+        rounded, and none is lost to rounding; a trial that completes a rung and goes on is not
+        paused; a missing metric does not raise, NaN does not survive as long as a number is there;
+        no trial waits for one that has failed; all of that survives a restore.
     """
 
     def __init__(  # noqa: PLR0917  (positions are given, too)
@@ -567,7 +565,7 @@ class Bracket:
         return sum(member.rung == rung and len(member.values) > rung for member in self.climbing)
 
     def judge(self, *, is_closed: bool) -> list[BracketMember]:
-        """Judge those who wait at rungs that are complete.
+        """Judge the trials that wait at complete rungs.
 
         Args:
             is_closed: Whether no further trial joins, although the bracket may not be full.

@@ -72,9 +72,8 @@ class MOASHAScheduler(HalvingScheduler):
 
     Departures:
         From Syne Tune: metrics are scaled to their range in the front before distances are taken,
-            so that their units do not matter; room
-        is rounded up and a missing or diverged metric dealt with as by `ASHAScheduler`; fronts are
-        kept from report to report.
+        so that their units do not matter; room is rounded up and a missing or diverged metric dealt
+        with as by `ASHAScheduler`; fronts are kept from report to report.
     """
 
     prefix = "moasha"
@@ -384,8 +383,8 @@ class _Rung:
         return place
 
     def _front_for(self, point: Point) -> int:
-        # Who is dominated from a front is dominated from all better ones, too; so the first front
-        # that does not is its own.
+        # A point dominated by a front is dominated by all better fronts,
+        # too; so it belongs to the first front that does not dominate it.
         low, high = 0, len(self.fronts)
         while low < high:
             middle = (low + high) // 2

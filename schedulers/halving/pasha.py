@@ -68,14 +68,13 @@ class PASHAScheduler(HalvingScheduler):
 
     Reference:
         Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with
-            Progressive Resource Allocation.
-        ICLR 2023, arXiv 2207.06940, algorithm 1; sections 4.1 and 4.2 for ranking and noise.
+        Progressive Resource Allocation. ICLR 2023, arXiv 2207.06940, algorithm 1; sections 4.1 and
+        4.2 for ranking and noise.
 
     Departures:
         The ranking is looked at when a trial reaches the ceiling instead of at each report: nothing
-            that it depends on changes in between.
-        Curves count from their beginning. Trials that can never be promoted are stopped early, as
-        with ASHA.
+        that it depends on changes in between. Curves count from their beginning. Trials that can
+        never be promoted are stopped early, as with ASHA.
     """
 
     prefix = "pasha"
@@ -237,8 +236,7 @@ def is_settled(lower: Mapping[str, float], upper: Sequence[str], epsilon: float)
 
     Reference:
         Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with
-            Progressive Resource Allocation.
-        ICLR 2023, arXiv 2207.06940, section 4.1 (soft ranking).
+        Progressive Resource Allocation. ICLR 2023, arXiv 2207.06940, section 4.1 (soft ranking).
     """
     now = [trial_id for trial_id in upper if trial_id in lower]
     on_both = set(now)

@@ -73,7 +73,7 @@ class PromotionRule(RungRule):
     def leave(
         self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
     ) -> Sequence[Decision]:
-        """Let go of the trial, and stop those who wait where it might have made room."""
+        """Remove the trial, and stop waiting trials that now can never be promoted."""
         rungs = self._rungs_of(bracket)
         if is_trained and rungs.has_place(trial_id):
             self._trained_to = max(self._trained_to, rungs.place(trial_id).level)

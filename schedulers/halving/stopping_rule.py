@@ -1,4 +1,4 @@
-"""StoppingRule rule of successive halving: stop a trial at a rung unless it is among the best there."""
+"""Stopping rule of successive halving: stop a trial at a rung unless it is among the best there."""
 
 from __future__ import annotations
 

@@ -139,19 +139,19 @@ class Member:
         trial_id: The trial.
         number: How many joined before it.
         curve: What its weights have reached.
-        turn_time: When its last turn was, or where it was cloned after that; its interval counts
-            from here.
-        stride: How long its last interval has really been, since it ends with a result.
+        turn_time: Time of its last turn, or of
+            its cloning after that; its interval begins here.
+        stride: Actual length of its last interval, which ends with a result.
         num_turns: How many turns it has had.
-        born: Time of the checkpoint from which it was cloned; minus infinity if it never was.
-        given_up: How far the weights had been trained that it gave up for that.
-        distrusted: Its own checkpoints up to this index are of weights that it has given up; -1 for
-            none.
+        cloned_at: Time of the checkpoint from which it was cloned; minus infinity if it never was.
+        abandoned_at: Time up to which the weights that it gave up for that had been trained.
+        last_abandoned_checkpoint: Index of the last of its checkpoints with weights that it gave
+            up; -1 for none.
         paused_at: Time at which it was told to pause, None while it is to train.
         is_waiting: Whether it is paused for the others of its generation.
         awaited_donor: The donor that has to save before the member can continue as a clone; None if
             there is none.
-        former: What it was before it was told to wait for such a donor.
+        former: Its state before it began to wait for such a donor.
     """
 
     trial_id: str
@@ -160,9 +160,9 @@ class Member:
     turn_time: float = 0.0
     stride: float = 0.0
     num_turns: int = 0
-    born: float = -math.inf
-    given_up: float = -math.inf
-    distrusted: int = -1
+    cloned_at: float = -math.inf
+    abandoned_at: float = -math.inf
+    last_abandoned_checkpoint: int = -1
     paused_at: float | None = None
     is_waiting: bool = False
     awaited_donor: str | None = None
@@ -177,18 +177,18 @@ class Member:
     def is_further(self) -> bool:
         """Whether it has been trained for longer than what it gave up when it was cloned.
 
-        Only then may it be thrown back again: where checkpoints are rare, members would else take
-        over each other's for ever.
+        Only then may it be cloned over again: with
+        rare checkpoints, members would otherwise take over each other's forever.
         """
-        return self.time > self.given_up
+        return self.time > self.abandoned_at
 
     @property
-    def has_news(self) -> bool:
-        """Whether it has reported anything that it has not inherited."""
-        return bool(self.curve.points) and self.time > self.born
+    def has_own_results(self) -> bool:
+        """Whether it has results of its own, not only inherited ones."""
+        return bool(self.curve.points) and self.time > self.cloned_at
 
     def record(self, point: CurvePoint) -> bool:
-        """Take in a result; return False if it repeats an earlier one."""
+        """Record a result; return False if it repeats an earlier one."""
         if not self.curve.add(point):
             return False
         self.awaited_donor = self.former = None
@@ -219,18 +219,18 @@ class Member:
         """
         if is_awaited:
             self.former, self.awaited_donor = (
-                (self.curve, self.turn_time, self.born, self.distrusted),
+                (self.curve, self.turn_time, self.cloned_at, self.last_abandoned_checkpoint),
                 donor.trial_id,
             )
-        self.given_up = self.time
+        self.abandoned_at = self.time
         self.curve = donor.curve.until(iteration)
-        self.born = self.turn_time = self.time
-        self.distrusted = -1 if own_checkpoint is None else own_checkpoint
+        self.cloned_at = self.turn_time = self.time
+        self.last_abandoned_checkpoint = -1 if own_checkpoint is None else own_checkpoint
 
     def stay_itself(self) -> None:
         """Take back `become_clone`, since the donor has ended without a checkpoint."""
         if self.former is not None:
-            self.curve, self.turn_time, self.born, self.distrusted = self.former
+            self.curve, self.turn_time, self.cloned_at, self.last_abandoned_checkpoint = self.former
         self.awaited_donor = self.former = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -242,9 +242,9 @@ class Member:
             "turn_time": self.turn_time,
             "stride": self.stride,
             "num_turns": self.num_turns,
-            "born": _finite_or_none(self.born),
-            "given_up": _finite_or_none(self.given_up),
-            "distrusted": self.distrusted,
+            "born": _finite_or_none(self.cloned_at),
+            "given_up": _finite_or_none(self.abandoned_at),
+            "distrusted": self.last_abandoned_checkpoint,
             "paused_at": self.paused_at,
             "is_waiting": self.is_waiting,
             "awaited_donor": self.awaited_donor,
@@ -257,30 +257,37 @@ class Member:
         former = state["former"] and (
             ScoreCurve.from_state(state["former"][0]),
             state["former"][1],
-            _born(state["former"][2]),
+            _minus_infinity_if_none(state["former"][2]),
             state["former"][3],
         )
-        times = {"born": _born(state["born"]), "given_up": _born(state["given_up"])}
         return Member(
-            **{
-                **state,
-                **times,
-                "number": number,
-                "curve": ScoreCurve.from_state(state["curve"]),
-                "former": former,
-            }
+            trial_id=state["trial_id"],
+            number=number,
+            curve=ScoreCurve.from_state(state["curve"]),
+            turn_time=state["turn_time"],
+            stride=state["stride"],
+            num_turns=state["num_turns"],
+            cloned_at=_minus_infinity_if_none(state["born"]),
+            abandoned_at=_minus_infinity_if_none(state["given_up"]),
+            last_abandoned_checkpoint=state["distrusted"],
+            paused_at=state["paused_at"],
+            is_waiting=state["is_waiting"],
+            awaited_donor=state["awaited_donor"],
+            former=former,
         )
 
 
-def _former_state(curve: ScoreCurve, turn_time: float, born: float, distrusted: int) -> list[Any]:
-    return [curve.state_dict(), turn_time, _finite_or_none(born), distrusted]
+def _former_state(
+    curve: ScoreCurve, turn_time: float, cloned_at: float, last_abandoned_checkpoint: int
+) -> list[Any]:
+    return [curve.state_dict(), turn_time, _finite_or_none(cloned_at), last_abandoned_checkpoint]
 
 
 def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _born(value: float | None) -> float:
+def _minus_infinity_if_none(value: float | None) -> float:
     return -math.inf if value is None else value
 
 
@@ -335,10 +342,10 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
     """
     earliest = member.time - _MAX_LAG * member.stride
     taking_part = [
-        other for other in (member, *others) if other.has_news and other.time >= earliest
+        other for other in (member, *others) if other.has_own_results and other.time >= earliest
     ]
     step = min((other.time for other in taking_part), default=-math.inf)
-    compared = [other for other in taking_part if other.born < step]
+    compared = [other for other in taking_part if other.cloned_at < step]
     if member not in compared:
         return None
     sign = 1.0 if mode == "min" else -1.0

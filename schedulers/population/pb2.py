@@ -77,9 +77,8 @@ class PB2(PopulationScheduler):
 
     Departures:
         From the paper, as from Ray Tune: the acquisition function is searched with 1000 random
-            points and 300 around the best of them, all
-        at once, rather than by gradient steps from a few. From Ray Tune: everything that
-            `PopulationBasedTraining` says but for exploring.
+        points and 300 around the best of them, all at once, rather than by gradient steps from a
+        few. From Ray Tune: everything that `PopulationBasedTraining` says but for exploring.
     """
 
     prefix: ClassVar[str] = "pb2"

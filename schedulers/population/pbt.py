@@ -22,12 +22,11 @@ class PopulationBasedTraining(PopulationScheduler):
     result is a schedule rather than one configuration.
 
     Members are compared at equal resource (see `population`), equal scores in an order drawn from
-    the seed. When members pause for each other, who may be a donor, and what happens when something
-    is missing: see `PopulationScheduler`.
+    the seed. For pauses, donors and missing values see `PopulationScheduler`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
-            on from a checkpoint as it stood there.
+        time_attr: Entry of a result that tells how long the trial has trained; must grow, and
+            continue from a checkpoint's value.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.
@@ -67,14 +66,14 @@ class PopulationBasedTraining(PopulationScheduler):
         1711.09846: algorithm 1 with truncation selection.
 
     Departures:
-        From the paper, as Ray Tune: who has just been cloned is judged again only by results of its
-            own. From Ray Tune: scores are taken at
-        one step for all, where Ray takes everyone's latest, so that the last to report looks best;
-        ties are drawn, rather than going to the oldest; hyperparameters never leave their domains
-        (`Explorer` tells all about that); trials that have ended stay donors; those that fail keep
-        no other waiting; a donor without a checkpoint is told to save; members pause only where not
-        all fit in at once; a result without the metric is passed over rather than fatal, whatever
-        `require_attrs`; all random numbers come from the seed.
+        From the paper, as Ray Tune: a new clone is judged again only by results of its own. From
+        Ray Tune: scores are taken at one step for all, where Ray takes everyone's latest, so that
+        the last to report looks best; ties are drawn, rather than going to the oldest;
+        hyperparameters never leave their domains (`Explorer` tells all about that); trials that
+        have ended stay donors; those that fail keep no other waiting; a donor without a checkpoint
+        is told to save; members pause only where not all fit in at once; a result without the
+        metric is passed over rather than fatal, whatever `require_attrs`; all random numbers come
+        from the seed.
     """
 
     prefix: ClassVar[str] = "pbt"

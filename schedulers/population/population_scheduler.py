@@ -22,11 +22,11 @@ _ALONE = "a population of one has no donor; set num_samples to the size of the p
 
 @dataclass(frozen=True, slots=True)
 class ClonePlan:
-    """Who shall take over whose weights, with which hyperparameters.
+    """A decision that one member clones another one's weights, with new hyperparameters.
 
     Attributes:
         target: The member that gives up its weights.
-        donor: The member that lends its own.
+        donor: The member whose weights are copied.
         config: The hyperparameters with which the target goes on.
         rule: Last part of the reason's name.
         numbers: The numbers on which it is based.
@@ -48,12 +48,11 @@ class PopulationScheduler(MetricScheduler):
     last turn, or after the checkpoint from which it was cloned. It is then asked to save, where
     trials save on demand, so that it can be a donor.
 
-    **Slots that are shared.** If not all trials that are there or still to come fit in at once, a
-    member pauses at each turn while another one waits. New members come first; then the one that
-    has trained least goes on, the oldest of equals. So no waiting member is left behind: meanwhile
-    every other one trains at most one interval, and one result more, beyond where it or the waiting
-    one stood when the wait began, whichever is more. (A member that takes over later weights jumps,
-    of course.)
+    **Shared slots.** If not all existing and future trials fit in at once, a member pauses at each
+    turn while another one waits. New members come first; then the least trained member continues,
+    of equals the oldest. So no waiting member is left behind: meanwhile every other one trains at
+    most one interval, and one result more, beyond where it or the waiting one stood when the wait
+    began, whichever is more. (A member that takes over later weights jumps, of course.)
 
     **Generations.** With `synch`, members pause at the turn at which they may become clones, until
     all that are not over have come there; then clones are decided upon, all at one step, and all go
@@ -290,8 +289,8 @@ class PopulationScheduler(MetricScheduler):
                 yield members
 
     def _finish(self, generations: Sequence[Sequence[Member]]) -> Sequence[Decision]:
-        """Decide who becomes whose clone, and let all go on."""
-        # All are decided upon before one of them is a clone: who stands where must not depend on
+        """Decide which members become clones, and resume all."""
+        # All are decided before one of them becomes a clone: ranks must not depend on
         # the order.
         plans = [plan for generation in generations for plan in self._plans(generation)]
         targets = {plan.target for plan in plans}
@@ -453,7 +452,10 @@ def _seniority(member: Member) -> tuple[float, int]:
 
 def _has_own_checkpoint(trial: TrialView, member: Member) -> bool:
     """Return whether its latest checkpoint is of the weights that the member has now."""
-    return trial.checkpoint_index is not None and trial.checkpoint_index > member.distrusted
+    return (
+        trial.checkpoint_index is not None
+        and trial.checkpoint_index > member.last_abandoned_checkpoint
+    )
 
 
 def comparison_numbers(

@@ -61,9 +61,8 @@ class PopulationBasedTrainingReplay(Scheduler):
 
     Departures:
         From Ray Tune: a trial whose configuration is not `config` is not given another one, but a
-            remark says so; lines may be given
-        without a file; changes that one result has passed together are not spread over the next
-        results.
+        remark says so; lines may be given without a file; changes that one result has passed
+        together are not spread over the next results.
     """
 
     changes_trials: ClassVar[bool] = True

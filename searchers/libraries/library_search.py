@@ -57,10 +57,10 @@ class Observation:
 class LibrarySearch(Searcher, ABC):
     """Base class of searchers that compute each proposal from the history and the seed.
 
-    A subclass asks its library in `_propose`, with random numbers from the seed that it is given there.
-    Points to evaluate come first, those with a reward are not run. A trial that a scheduler or
-    stopper ended counts with its last value; one that failed, or whose last value is missing, NaN
-    or infinite, as failed. One that was stopped before it reported a value tells nothing.
+    A subclass asks its library in `_propose`, with random numbers from the seed that it is given
+    there. Points to evaluate come first, those with a reward are not run. A trial that a scheduler
+    or stopper ended counts with its last value; one that failed, or whose last value is missing,
+    NaN or infinite, as failed. One that was stopped before it reported a value tells nothing.
 
     Args:
         space: What to search, where ``param_space`` does not say it.
@@ -395,8 +395,8 @@ def _finite(value: Any) -> float | None:
 class IncrementalSearch(LibrarySearch, ABC):
     """A `LibrarySearch` whose library keeps an optimiser that is told only what is new.
 
-    What has become of the library's search is not put into words, so that a restore lives through
-    all suggestions and results again.
+    The state of the library's optimiser is not
+    saved, so a restore replays all suggestions and results.
 
     A subclass says in `_attach` and `_finish` how a configuration is reported to the library and of
     its value; in `_propose` it calls `_tell` before it asks, and `_take_note` of what it gets.

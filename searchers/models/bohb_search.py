@@ -29,8 +29,8 @@ BANDWIDTH_FACTOR = 3.0
 class BOHBSearch(ModelSearch):
     """Draws configurations that are likely among the good ones and unlikely among the others.
 
-    All trials are put into one order, from their values at every level they have reached (see
-    `observations`): the best 15 % of them make the first density, the others the second. Of 64
+    All trials are ranked by their values at every level they have reached (see `observations`):
+    the first density is that of the best 15 %, the second that of the others. Of 64
     configurations drawn from the first, with kernels three times as wide, the one with the largest
     ratio of the densities is suggested.
 
@@ -70,7 +70,7 @@ class BOHBSearch(ModelSearch):
 
     Reference:
         Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale.
-            ICML 2018, arXiv 1807.01774.
+        ICML 2018, arXiv 1807.01774.
 
     Departures:
         The paper fits the highest level that has enough trials and forgets the others; here all
@@ -164,9 +164,8 @@ class Density:
 
     Reference:
         Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale.
-            ICML 2018, arXiv 1807.01774.
-        Aitchison, Aitken. Multivariate binary discrimination by the kernel method. Biometrika 63,
-        1976.
+        ICML 2018, arXiv 1807.01774. Aitchison, Aitken. Multivariate binary discrimination by the
+        kernel method. Biometrika 63, 1976.
     """
 
     def __init__(self, rows: Array, encoding: Encoding) -> None:

@@ -38,9 +38,9 @@ class CQRSearch(ModelSearch):
     """Suggests by Thompson sampling from conformally corrected quantile predictions.
 
     The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes
-    from their values at every level they have reached (see `observations`). From 32 trials on a
-    tenth is held out, and each pair of quantiles is widened until it holds as many of these as it
-    should.
+    from their values at every level they have reached (see `observations`). From 32 trials on, a
+    tenth is held out, and each pair of quantiles is widened until it covers the right share of
+    these.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -237,10 +237,8 @@ class QuantileTrees:
 
     Reference:
         Friedman. Greedy function approximation: a gradient boosting machine. Annals of Statistics
-            29, 2001.
-        Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin. CatBoost: unbiased boosting with categorical
-            features. NeurIPS 2018,
-        arXiv 1706.09516 (trees with one question per level).
+        29, 2001. Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin. CatBoost: unbiased boosting with
+        categorical features. NeurIPS 2018, arXiv 1706.09516 (trees with one question per level).
     """
 
     base: Array

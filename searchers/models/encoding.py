@@ -31,7 +31,7 @@ class Encoding:
 
     Args:
         space: The space.
-        searcher: Who asks, for messages.
+        searcher: Name of the searcher, for messages.
 
     Attributes:
         columns: What the entries of a vector stand for.
@@ -125,7 +125,8 @@ class Encoding:
 
         Args:
             vector: An entry for each column.
-            rng: Random number generator for what functions compute; None will do where there are none.
+            rng: Random number generator for what functions compute; None will do where there are
+                none.
             fixed: Values by steps that are taken as they are.
         """
         return self._space.resolve({**self.decoded(vector), **(fixed or {})}, rng)

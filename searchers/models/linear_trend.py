@@ -40,7 +40,7 @@ class LinearTrend:
 
     Reference:
         Hoerl, Kennard. Ridge regression: biased estimation for nonorthogonal problems.
-            Technometrics 12, 1970.
+        Technometrics 12, 1970.
     """
 
     def __init__(self, rows: Array, targets: Array, num_categories: tuple[int, ...]) -> None:

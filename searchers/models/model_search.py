@@ -42,9 +42,9 @@ MIN_OBSERVED = 4
 class ModelSearch(Searcher):
     """Suggests what a model makes of the results so far.
 
-    A subclass says in `propose` which vectors it would like best. This class chooses the first
-    points, keeps what is observed, and sees to it that no configuration is suggested twice, as long
-    as there are others.
+    A subclass returns its preferred vectors from `propose`. This class chooses the initial points,
+    keeps the observations, and ensures that no configuration is suggested twice while there are
+    others.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.

@@ -71,7 +71,7 @@ class Observations:
     """All trials in the order they were suggested.
 
     Attributes:
-        trials: What is known of each, by its name.
+        trials: What was observed of each, by trial id.
 
     Example:
         >>> observations = Observations()
@@ -86,14 +86,14 @@ class Observations:
     def __init__(self) -> None:
         self.trials: dict[str, Observed] = {}
         self._vectors: Array | None = None
-        """Those of the first trials; the others are put behind them when they are asked for."""
+        """Vectors of the first trials; the others are appended on access."""
 
     def add(self, name: str, vector: list[float]) -> None:
-        """Take in a new trial."""
+        """Add a new trial."""
         self._add(name, Observed(vector))
 
     def add_evaluated(self, name: str, vector: list[float], reward: float) -> None:
-        """Take in a trial of another experiment; smaller rewards are better."""
+        """Add a trial of another experiment; smaller rewards are better."""
         self._add(
             name,
             Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf),
@@ -105,7 +105,7 @@ class Observations:
         self.trials[name] = trial
 
     def record(self, name: str, time: float, value: float) -> None:
-        """Take in a value; one for the same time replaces it.
+        """Record a value; a later one for the same time replaces it.
 
         Args:
             name: The trial; results of unknown ones are left aside.
@@ -192,7 +192,7 @@ class Observations:
             if height:
                 climbing = [(place, trial, last) for place, trial, last in climbing if last >= slot]
             found = {place: trial.at(slot, end) for place, trial, _ in climbing}
-            if not height:  # who has not yet come to the first level has its last value there
+            if not height:  # a trial below the first level has its last value there
                 found |= {
                     place: trial.curve[last]
                     for place, trial, last in climbing
@@ -356,9 +356,9 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     Every value at every level has a score, its place among all values of all levels as a normal
     score, so that only order counts. A ridge regression of scores on the features of
     configurations, alone and times the distance to the highest level on a logarithmic scale, tells
-    what is to be expected at each level. A trial's extrapolate_final_scores is what is expected at the highest
-    level, and of what sets its last value apart from expectations as much as is retained on the way
-    there. Failed trials stay last.
+    what is to be expected at each level. A trial's extrapolate_final_scores is what is expected at
+    the highest level, and of what sets its last value apart from expectations as much as is
+    retained on the way there. Failed trials stay last.
 
     Args:
         table: The trials, with their values at the levels they have reached.

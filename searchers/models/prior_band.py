@@ -19,18 +19,18 @@ ETA = 3
 SPREADS = {"low": 0.5, "medium": 0.25, "high": 0.125}
 """Standard deviation around the prior, in parts of the unit interval, by confidence."""
 ODDS = {"low": 2.0, "medium": 4.0, "high": 8.0}
-"""How many times as likely as another the expected category is."""
+"""Odds of the expected category against each other one, by confidence."""
 _CHANGE_PROBABILITY = 0.5
 _CHANGE = 0.25
 
 
 class Shares(NamedTuple):
-    """How new points are shared out; the three add up to 1.
+    """Shares of new points by origin; they add up to 1.
 
     Attributes:
-        random: Drawn evenly from the space.
-        prior: Drawn where the user expects good values.
-        incumbent: Changes of the best configuration.
+        random: Drawn uniformly from the space.
+        prior: Drawn from the user's priors.
+        incumbent: Variations of the best configuration.
     """
 
     random: float
@@ -106,8 +106,7 @@ class PriorBand:
 
     Reference:
         Mallik, Bergman, Hvarfner, Stoll, Janowski, Lindauer, Nardi, Hutter. PriorBand: Practical
-            Hyperparameter Optimization in the Age of
-        Deep Learning. NeurIPS 2023, arXiv 2306.12370.
+        Hyperparameter Optimization in the Age of Deep Learning. NeurIPS 2023, arXiv 2306.12370.
 
     Departures:
         The paper's brackets begin at several levels, with fewer random points at higher ones; our

@@ -41,15 +41,14 @@ class TreeSearch(ModelSearch):
     """Suggests candidates by Thompson sampling from randomised trees on final scores.
 
     Only the order of values counts, so that the search is the same for any increasing function of
-    the metric. From the values at all levels of training it is extrapolate_final_scores in which order all trials
-    would stand at the highest one (`extrapolate_final_scores` says how): those that are stopped early, and those
-    that learn slowly, count for what they would come to. To the places in this order, as normal
-    scores, a simple trend and extremely randomised trees on what it leaves are fitted anew for each
-    suggestion, which takes some milliseconds; each tree has a trend of its own, drawn from those
-    that are likely. Of some hundred changes of the best configurations and random ones, the one is
-    suggested that one of the trees and the mean of five others together like best: one alone would
-    explore too much, the mean too little. Failed trials, and values that are not finite, count as
-    worst.
+    the metric. From the values at all levels of training their order at the highest level is
+    extrapolated (see `extrapolate_final_scores`): trials that are stopped early or learn slowly
+    count with their expected final scores. For each suggestion, a linear trend is fitted to the
+    ranks as normal scores, and extremely randomised trees to its residuals, which takes some
+    milliseconds; each tree has a trend of its own, drawn from the posterior. Candidates are some
+    hundred variations of the best configurations and random ones; the one with the best sum of one
+    tree's prediction and the mean of five others is suggested: one tree alone would explore too
+    much, the mean too little. Failed trials, and values that are not finite, count as worst.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -93,9 +92,8 @@ class TreeSearch(ModelSearch):
         25, 1933.
 
     Departures:
-        From SMAC: extrapolate_final_scores ranks in place of values, a trend below the trees, and a draw tempered
-            by a mean for want of
-        expected improvement.
+        From SMAC: extrapolate_final_scores ranks in place of values, a trend below the trees, and a
+        draw tempered by a mean for want of expected improvement.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)

@@ -127,7 +127,7 @@ def lograndint(
 
     Departures:
         Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off
-            decimals: small ones come up more often.
+        decimals: small ones come up more often.
 
     Example:
         >>> lograndint(1, 1000).contains(1000)
@@ -285,7 +285,7 @@ def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
     """Return what may be chosen from as a list, with numpy scalars as Python numbers.
 
     Args:
-        word: Who asks, for the message.
+        word: Name of the function, for the message.
         values: The values.
 
     Raises:

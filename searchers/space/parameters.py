@@ -20,11 +20,11 @@ _UNKNOWN: Final = object()
 @final
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What has to hold of one parameter for another one to exist.
+    """A condition on one parameter, under which another one exists.
 
     Attributes:
-        name: The parameter that is asked for.
-        values: The values that it may have, None where a function decides.
+        name: Name of the parameter that the condition is about.
+        values: The values for which it holds; None if a function decides.
         predicate: The function, None where there are values.
 
     Example:
@@ -49,7 +49,7 @@ class Condition:
             raise
 
     def __str__(self) -> str:
-        """Return the condition as people say it."""
+        """Return the condition in words."""
         if self.values is None:
             return f"{self.name} fulfils {getattr(self.predicate, '__name__', self.predicate)}"
         return f"{self.name} is {' or '.join(map(repr, self.values))}"

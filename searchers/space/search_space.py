@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @final
 class SearchSpace:
-    """A space taken apart once, so that each configuration costs only its searched parameters.
+    """A parsed space, so that each configuration costs only its searched parameters.
 
     There are two ways to search one. `parameters` shows any space, conditional or not, as a list,
     and `values_of` and `config_of` lead from configurations to values by name and back. `domains`,
-    `assignments` and `resolve` go by paths, and know no conditions: they are for searchers that
-    search flat spaces only, and for those which do not care what it is that they draw.
+    `assignments` and `resolve` go by paths, and know no conditions: they are for searchers of
+    flat spaces, and for random search.
 
     Attributes:
         space: The space as declared.
@@ -51,8 +51,8 @@ class SearchSpace:
 
     Raises:
         TypeError: If the space is not a dictionary.
-        ValueError: If a grid axis has no values, a word hides inside another, or a condition is
-            unknown, impossible or in a circle.
+        ValueError: If a grid axis has no values, a domain is nested in another, or
+            a condition is unknown, impossible or circular.
 
     Example:
         >>> from searchers.space import choice, grid_search, loguniform, uniform

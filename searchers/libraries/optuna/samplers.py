@@ -61,7 +61,7 @@ class SamplerSource:
 
         sampler = self._given
         while isinstance(sampler, PartialFixedSampler):
-            sampler = sampler._base_sampler  # noqa: SLF001  (it tells nowhere else whom it asks)
+            sampler = sampler._base_sampler  # noqa: SLF001  (not accessible otherwise)
         return sampler is None or isinstance(sampler, TPESampler)
 
     def at(self, number: int) -> BaseSampler:

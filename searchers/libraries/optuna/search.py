@@ -47,29 +47,29 @@ class OptunaSearch(Searcher):
 
     The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early
     are reported as PRUNED with their intermediate values, so that the sampler does not take their
-    last value for a final one. A paused trial, which may yet go on, is shown as PRUNED at its rung
-    until it reports again: Optuna has no state for it, and takes what it was told for final, so it
-    is the searcher's own study that shows the trial otherwise than it is.
+    last value for a final one. A paused trial, which may be resumed, is shown as PRUNED at its rung
+    until it reports again: Optuna has no state for it and treats reported states as final, so the
+    searcher's own study shows the trial differently.
 
     Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers
-    leave such trials out, and would propose again and again what fails. So to the sampler these
-    trials, and those with infinite values, are shown as COMPLETE with the worst value seen so far
-    of each metric and constraint; to TPE with one metric as PRUNED without a value, which it ranks
-    behind all others. As long as there is no value at all, they are FAIL to it as well.
+    ignore such trials, and would propose failing configurations again and again. So to the sampler
+    these trials, and those with infinite values, are shown as COMPLETE with the worst value seen so
+    far of each metric and constraint; to TPE with one metric as PRUNED without a value, which it
+    ranks behind all others. As long as there is no value at all, they are FAIL to it as well.
 
     With a `storage` the study is written through to it, result by result, for ``optuna-dashboard``
     and for later searches: states, values, intermediate values, parameters, constraints, and the
-    user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there, since what is
-    PRUNED in a storage can never go on. A study that exists is continued: its finished trials are
-    learnt from, and what waits in it is run first. What others write to it meanwhile is not looked
-    at, so that a restored search finds again what it had found.
+    user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there, since PRUNED
+    is final in a storage. An existing study is continued: the search learns from its finished
+    trials, and runs its waiting ones first. Trials that other processes add meanwhile are ignored,
+    so that a restored search finds the same trials.
 
-    With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate
-    values then, so that stopped trials tell nothing, and paused ones stay RUNNING until they are
-    over.
+    With several metrics, `study.best_trials` is the Pareto front. Optuna accepts no intermediate
+    values then, so nothing is learnt from stopped trials, and paused ones stay RUNNING until they
+    end.
 
-    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where
-    they cannot be told the trial is FAIL, and counts as failed unless it was stopped early.
+    Constraints are used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. A
+    trial without them is FAIL, and counts as failed unless it was stopped early.
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its
     number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters
@@ -99,8 +99,8 @@ class OptunaSearch(Searcher):
             numbers, or a list of names of metrics. Each is satisfied where it is 0 or less.
         study: A study to continue, in place of its name and storage.
         failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like
-            the worst one seen so far, as told above; ``"ignore"`` has the sampler learn nothing
-            from them.
+            the worst one seen so far, as described above; ``"ignore"`` has the sampler learn
+            nothing from them.
 
     Raises:
         ImportError: If Optuna is not installed.
@@ -117,7 +117,7 @@ class OptunaSearch(Searcher):
 
     Reference:
         Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization
-            Framework. KDD 2019, arXiv 1907.10902.
+        Framework. KDD 2019, arXiv 1907.10902.
 
     Departures:
         Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that

@@ -415,7 +415,7 @@ class Objective:
 
         Returns:
             None where they cannot be told: one is missing, NaN or no number, or the function
-                raised. Nothing without constraints.
+            raised. Nothing without constraints.
         """
         given = self._computed(result)
         if given is None:
