@@ -34,7 +34,8 @@ class Reason:
         """
         if not self.numbers:
             return self.rule
-        return f"{self.rule} ({', '.join(f'{name}={_shown(name, value)}' for name, value in self.numbers.items())})"
+        numbers = (f"{name}={_shown(name, value)}" for name, value in self.numbers.items())
+        return f"{self.rule} ({', '.join(numbers)})"
 
 
 def _shown(name: str, value: Number | str) -> str:

@@ -121,7 +121,13 @@ class MedianStoppingRule(MetricScheduler):
         ValueError: If an argument is out of range.
 
     Example:
-        >>> scheduler = MedianStoppingRule("training_iteration", metric="loss", mode="min", grace_period=10, min_samples_required=3)
+        >>> scheduler = MedianStoppingRule(
+        ...     "training_iteration",
+        ...     metric="loss",
+        ...     mode="min",
+        ...     grace_period=10,
+        ...     min_samples_required=3,
+        ... )
         >>> scheduler.debug_string()
         'MedianStoppingRule: 0 stopped, 0 paused, 0 curves'
 

@@ -88,7 +88,11 @@ class MetricReader:
 
     Example:
         >>> readings = MetricReader()
-        >>> readings.number({"loss": 1}, "loss"), readings.number({"loss": None}, "loss"), readings.number({}, "loss")
+        >>> (
+        ...     readings.number({"loss": 1}, "loss"),
+        ...     readings.number({"loss": None}, "loss"),
+        ...     readings.number({}, "loss"),
+        ... )
         (1.0, nan, None)
         >>> readings.missing
         {'loss'}

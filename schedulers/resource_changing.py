@@ -399,7 +399,9 @@ class ResourceChangingScheduler(Scheduler):
 
     Example:
         >>> from schedulers import ASHAScheduler
-        >>> scheduler = ResourceChangingScheduler(ASHAScheduler(max_t=9), DistributeResources(reserve_resources={"cpu": 1}))
+        >>> scheduler = ResourceChangingScheduler(
+        ...     ASHAScheduler(max_t=9), DistributeResources(reserve_resources={"cpu": 1})
+        ... )
         >>> scheduler.set_search_properties("loss", "min", seed=0)
         True
         >>> scheduler.metric
@@ -649,7 +651,10 @@ class ResourceChangingScheduler(Scheduler):
         )
         if complaint and not self._has_complained:
             self._has_complained = True
-            told = f"resources_allocation_function wanted {wanted} for trial {trial.trial_id}, which is ignored: {complaint}"
+            told = (
+                f"resources_allocation_function wanted {wanted} for trial {trial.trial_id}, which "
+                f"is ignored: {complaint}"
+            )
             self.remarks = [*self.remarks, told]
         return not complaint
 
@@ -664,7 +669,10 @@ class ResourceChangingScheduler(Scheduler):
                 amount
                 > max(left.get(name, 0.0), self.original_request(trial).get(name, 0.0)) + ROUNDING
             ):
-                return f"{name} must be at most {max(left.get(name, 0.0), 0.0)}, which is what other trials leave"
+                return (
+                    f"{name} must be at most {max(left.get(name, 0.0), 0.0)}, which is what other "
+                    "trials leave"
+                )
         return ""
 
     def _resize(self, trial: TrialView, wanted: dict[str, float]) -> Resize:

@@ -413,7 +413,10 @@ def _unsupported(kind: type) -> Iterator[str]:
         (base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None
     )
     if ours is not None and not inspect.isabstract(ours) and ours.__name__ != "FIFOScheduler":
-        yield f"{kind.__name__} derives from {ours.__name__}, whose on_trial_result takes (trial, result) and no tune_controller"
+        yield (
+            f"{kind.__name__} derives from {ours.__name__}, whose on_trial_result takes (trial, "
+            "result) and no tune_controller"
+        )
     for base in kind.__mro__:
         if (
             base in (object, Scheduler, TrialScheduler)
@@ -426,7 +429,10 @@ def _unsupported(kind: type) -> Iterator[str]:
                 continue
             if name in _ARGUMENTS and not _takes_controller(base, name):
                 wanted = ", ".join(("self", *_ARGUMENTS[name]))
-                yield f"{base.__name__}.{name} must take ({wanted}), as on_trial_result has Ray Tune's signature"
+                yield (
+                    f"{base.__name__}.{name} must take ({wanted}), as on_trial_result has Ray "
+                    "Tune's signature"
+                )
             yield from _uses(base, name, function, is_ours=ours is not None)
 
 
@@ -455,21 +461,33 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
             ):
                 there = _SUPPORTED[roles[variable]]
                 if not isinstance(node.ctx, ast.Load):
-                    yield f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the engine does"
+                    yield (
+                        f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the "
+                        "engine does"
+                    )
                 elif attribute not in there:
                     names = ", ".join(sorted(there, key=str.lower))
-                    yield f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} has only {names} here"
+                    yield (
+                        f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} "
+                        f"has only {names} here"
+                    )
             case ast.Subscript(
                 value=ast.Attribute(value=ast.Name(id=variable), attr="config"),
                 ctx=ast.Store() | ast.Del(),
             ):
                 if roles.get(variable) == "trial":
-                    yield f"{kind.__name__}.{name} changes {variable}.config, which is fixed once a trial has been suggested"
+                    yield (
+                        f"{kind.__name__}.{name} changes {variable}.config, which is fixed once a "
+                        "trial has been suggested"
+                    )
             case ast.Call(
                 func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=called),
                 args=passed,
             ) if is_ours:
                 if called in _ARGUMENTS and len(passed) == len(_ARGUMENTS[called]):
-                    yield f"{kind.__name__}.{name} calls super().{called} with a tune_controller; derive it from schedulers.TrialScheduler"
+                    yield (
+                        f"{kind.__name__}.{name} calls super().{called} with a tune_controller; "
+                        "derive it from schedulers.TrialScheduler"
+                    )
             case _:
                 pass

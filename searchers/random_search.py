@@ -40,7 +40,13 @@ class BasicVariantGenerator(Searcher):
     Example:
         >>> from .space import grid_search, uniform
         >>> searcher = BasicVariantGenerator(points_to_evaluate=[{"lr": 0.5}])
-        >>> searcher.set_search_properties(None, None, {"lr": uniform(0, 1), "depth": grid_search([2, 3])}, seed=0, num_samples=2)
+        >>> searcher.set_search_properties(
+        ...     None,
+        ...     None,
+        ...     {"lr": uniform(0, 1), "depth": grid_search([2, 3])},
+        ...     seed=0,
+        ...     num_samples=2,
+        ... )
         True
         >>> searcher.total_samples
         4

@@ -107,7 +107,9 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         ValueError: If an argument is out of range.
 
     Example:
-        >>> scheduler = AsyncHyperBandScheduler(metric="loss", mode="min", max_t=81, reduction_factor=3)
+        >>> scheduler = AsyncHyperBandScheduler(
+        ...     metric="loss", mode="min", max_t=81, reduction_factor=3
+        ... )
         >>> scheduler.levels
         (1, 3, 9, 27, 81)
 

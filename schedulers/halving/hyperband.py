@@ -644,7 +644,10 @@ class Bracket:
             else ""
         )
         joined = f"{len(self.members)} of {self.plan.num_trials} joined"
-        return f"bracket {self.number} (s={self.plan.s}): {joined}, {len(self._climbing)} to be compared{waiting}"
+        return (
+            f"bracket {self.number} (s={self.plan.s}): {joined}, {len(self._climbing)} to be "
+            f"compared{waiting}"
+        )
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Return its trials, as JSON values."""

@@ -449,7 +449,10 @@ class FrontSummary:
 
     def __str__(self) -> str:
         """Return a summary, e.g. ``level 4: 7 recorded, 0 skipped, 2 not dominated``."""
-        return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, {self.num_best} not dominated"
+        return (
+            f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, "
+            f"{self.num_best} not dominated"
+        )
 
 
 @final
@@ -467,8 +470,9 @@ class ParetoRungs:
         >>> rungs = ParetoRungs((1, 3), reduction_factor=2)
         >>> rungs.record("a", level=1, values=(1.0, 2.0)).survives
         True
-        >>> rungs.record("b", level=1, values=(2.0, 3.0))
-        FrontStanding(level=1, values=(2.0, 3.0), front=2, num_better=1, num_recorded=2, num_kept=1, position=1, is_first=True)
+        >>> standing = rungs.record("b", level=1, values=(2.0, 3.0))
+        >>> standing.front, standing.num_better, standing.num_kept, standing.survives
+        (2, 1, 1, False)
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number) -> None:

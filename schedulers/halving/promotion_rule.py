@@ -50,7 +50,10 @@ class PromotionRule(RungRule):
         >>> from schedulers.scheduler import NoExperiment
         >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
         >>> rule.join("a", 0)
-        >>> [type(decision).__name__ for decision in rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())]
+        >>> [
+        ...     type(decision).__name__
+        ...     for decision in rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())
+        ... ]
         ['Pause']
     """
 

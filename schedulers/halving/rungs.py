@@ -169,7 +169,10 @@ class RungSummary:
 
     def __str__(self) -> str:
         """Return a summary, e.g. ``level 4: 7 recorded, 0 skipped, cutoff 0.25``."""
-        return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, cutoff {self.cutoff:.6g}"
+        return (
+            f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, "
+            f"cutoff {self.cutoff:.6g}"
+        )
 
 
 @final
@@ -190,8 +193,9 @@ class Rungs:
         >>> rungs = Rungs(rung_levels(1, 9, 3), reduction_factor=3, mode="min")
         >>> rungs.record("a", level=1, value=0.5).survives
         True
-        >>> rungs.record("b", level=1, value=0.7)
-        RungStanding(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5, is_first=True)
+        >>> standing = rungs.record("b", level=1, value=0.7)
+        >>> standing.rank, standing.num_kept, standing.cutoff, standing.survives
+        (2, 1, 0.5, False)
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
@@ -291,7 +295,10 @@ class RushThresholds:
         >>> known_good.join("a"), known_good.join("b")
         (None, None)
         >>> known_good.record("a", level=1, value=0.5, mode="min")
-        >>> known_good.admits("b", level=1, value=0.6, mode="min"), known_good.admits("b", level=3, value=0.6, mode="min")
+        >>> (
+        ...     known_good.admits("b", level=1, value=0.6, mode="min"),
+        ...     known_good.admits("b", level=3, value=0.6, mode="min"),
+        ... )
         (False, True)
 
     Reference:

@@ -27,7 +27,10 @@ class StoppingRule(RungRule):
         >>> rule = StoppingRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
         >>> rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())
         ()
-        >>> [stop.reason.rule for stop in rule.judge(RungReport("b", 0, time=1, value=0.2), NoExperiment())]
+        >>> [
+        ...     stop.reason.rule
+        ...     for stop in rule.judge(RungReport("b", 0, time=1, value=0.2), NoExperiment())
+        ... ]
         ['asha.rung']
     """
 

@@ -65,7 +65,9 @@ class Explorer:
 
     Example:
         >>> from searchers.space import loguniform
-        >>> explorer = Explorer({"lr": loguniform(1e-4, 1), "depth": [2, 3, 4]}, resample_probability=0)
+        >>> explorer = Explorer(
+        ...     {"lr": loguniform(1e-4, 1), "depth": [2, 3, 4]}, resample_probability=0
+        ... )
         >>> config = explorer({"lr": 0.01, "depth": 2, "epochs": 5}, named_generator("an example"))
         >>> config["depth"], config["epochs"], round(config["lr"], 4) in (0.0016, 0.0631)
         (3, 5, True)
@@ -105,7 +107,9 @@ class Explorer:
 
         Example:
             >>> from searchers.space import uniform
-            >>> Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}}).completed_space({"lr": 0.5, "model": {"width": 8}})
+            >>> Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}}).completed_space(
+            ...     {"lr": 0.5, "model": {"width": 8}}
+            ... )
             {'lr': 0.5, 'model': {'width': 8, 'depth': Categorical(categories=(1, 2), is_ordered=True)}}
         """
         return with_missing(space, self._tree)

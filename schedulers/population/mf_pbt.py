@@ -68,7 +68,9 @@ class MFPopulationBasedTraining(PopulationScheduler):
     Example:
         >>> from searchers.space import loguniform
         >>> mutations = {"lr": loguniform(1e-4, 1)}
-        >>> MFPopulationBasedTraining("training_iteration", "reward", "max", 5, hyperparam_mutations=mutations).frequencies
+        >>> MFPopulationBasedTraining(
+        ...     "training_iteration", "reward", "max", 5, hyperparam_mutations=mutations
+        ... ).frequencies
         (1, 10)
 
     Reference:

@@ -56,7 +56,9 @@ class PopulationBasedTraining(PopulationScheduler):
     Example:
         >>> from searchers.space import loguniform
         >>> mutations = {"lr": loguniform(1e-4, 1e-1), "batch_size": [16, 32, 64]}
-        >>> scheduler = PopulationBasedTraining("training_iteration", "loss", "min", 5, hyperparam_mutations=mutations)
+        >>> scheduler = PopulationBasedTraining(
+        ...     "training_iteration", "loss", "min", 5, hyperparam_mutations=mutations
+        ... )
         >>> scheduler.debug_string()
         'PopulationBasedTraining: 0 members, 0 clones, 0 told to wait'
 

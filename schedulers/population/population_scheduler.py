@@ -16,7 +16,10 @@ from schedulers.scheduler import ExperimentView, TrialView
 
 from .members import Comparison, CurvePoint, Member, compare
 
-_NO_CHECKPOINTS = "no trial can be paused or cloned, since none has saved a checkpoint so far; save one at every perturbation_interval"
+_NO_CHECKPOINTS = (
+    "no trial can be paused or cloned, since none has saved a checkpoint so far; save one at every "
+    "perturbation_interval"
+)
 _ALONE = "a population of one has no donor; set num_samples to the size of the population"
 
 

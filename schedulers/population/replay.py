@@ -54,7 +54,10 @@ class PopulationBasedTrainingReplay(Scheduler):
         OSError: If the file cannot be read.
 
     Example:
-        >>> lines = [["0_a", "1_b", 10, 10, {"lr": 0.1}, {"lr": 0.2}], ["2_c", "0_a", 20, 18, {"lr": 0.2}, {"lr": 0.4}]]
+        >>> lines = [
+        ...     ["0_a", "1_b", 10, 10, {"lr": 0.1}, {"lr": 0.2}],
+        ...     ["2_c", "0_a", 20, 18, {"lr": 0.2}, {"lr": 0.4}],
+        ... ]
         >>> replay = PopulationBasedTrainingReplay(lines)
         >>> replay.config, [(change.iteration, change.config) for change in replay.changes]
         ({'lr': 0.1}, [(10, {'lr': 0.2}), (18, {'lr': 0.4})])

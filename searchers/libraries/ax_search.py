@@ -95,7 +95,9 @@ class AxSearch(IncrementalSearch):
     Example:
         >>> from searchers.space import loguniform
         >>> searcher = AxSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
-        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        >>> searcher.set_search_properties(
+        ...     None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0
+        ... )
         True
         >>> searcher.suggest("a")
         {'lr': 0.01, 'epochs': 5}

@@ -45,7 +45,9 @@ class HyperOptSearch(LibrarySearch):
     Example:
         >>> from searchers.space import loguniform
         >>> searcher = HyperOptSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
-        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        >>> searcher.set_search_properties(
+        ...     None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0
+        ... )
         True
         >>> searcher.suggest("a")
         {'lr': 0.01, 'epochs': 5}

@@ -58,8 +58,12 @@ class NevergradSearch(IncrementalSearch):
 
     Example:
         >>> from searchers.space import loguniform
-        >>> searcher = NevergradSearch("TwoPointsDE", metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
-        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        >>> searcher = NevergradSearch(
+        ...     "TwoPointsDE", metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}]
+        ... )
+        >>> searcher.set_search_properties(
+        ...     None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0
+        ... )
         True
         >>> searcher.suggest("a")
         {'lr': 0.01, 'epochs': 5}

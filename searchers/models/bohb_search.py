@@ -64,8 +64,11 @@ class BOHBSearch(ModelSearch):
         True
         >>> for number in range(40):
         ...     x = searcher.suggest(f"t{number}")["x"]
-        ...     searcher.on_trial_complete(f"t{number}", {"loss": (x - 0.3) ** 2, "training_iteration": 1})
-        >>> min(abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()) < 0.05
+        ...     result = {"loss": (x - 0.3) ** 2, "training_iteration": 1}
+        ...     searcher.on_trial_complete(f"t{number}", result)
+        >>> min(
+        ...     abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()
+        ... ) < 0.05
         True
 
     Reference:

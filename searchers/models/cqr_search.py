@@ -72,8 +72,11 @@ class CQRSearch(ModelSearch):
         True
         >>> for number in range(40):
         ...     x = searcher.suggest(f"t{number}")["x"]
-        ...     searcher.on_trial_complete(f"t{number}", {"loss": (x - 0.3) ** 2, "training_iteration": 1})
-        >>> min(abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()) < 0.01
+        ...     result = {"loss": (x - 0.3) ** 2, "training_iteration": 1}
+        ...     searcher.on_trial_complete(f"t{number}", result)
+        >>> min(
+        ...     abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()
+        ... ) < 0.01
         True
 
     Reference:
@@ -275,7 +278,9 @@ def boost(
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> rows = rng.random((400, 1))
-        >>> trees = boost(rows, rows[:, 0] + rng.normal(size=400) * 0.1, (0,), np.array([0.1, 0.9]), rng)
+        >>> trees = boost(
+        ...     rows, rows[:, 0] + rng.normal(size=400) * 0.1, (0,), np.array([0.1, 0.9]), rng
+        ... )
         >>> low, high = trees.predict(np.array([[0.5]]))[:, 0]
         >>> bool(0.2 < low < 0.5 < high < 0.8)
         True

@@ -46,7 +46,9 @@ class Encoding:
 
     Example:
         >>> from searchers.space import choice, loguniform
-        >>> encoding = Encoding({"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"])}, "TreeSearch")
+        >>> encoding = Encoding(
+        ...     {"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"])}, "TreeSearch"
+        ... )
         >>> encoding.vector({"lr": 0.01, "act": "tanh"})
         [0.5, 1.0]
         >>> encoding.config([1.0, 1.0], rng=None)

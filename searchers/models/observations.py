@@ -356,7 +356,7 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     Every value at every level has a score, its place among all values of all levels as a normal
     score, so that only order counts. A ridge regression of scores on the features of
     configurations, alone and times the distance to the highest level on a logarithmic scale, tells
-    what is to be expected at each level. A trial's extrapolate_final_scores is what is expected at
+    what is to be expected at each level. A trial's extrapolated score is what is expected at
     the highest level, and of what sets its last value apart from expectations as much as is
     retained on the way there. Failed trials stay last.
 

@@ -80,8 +80,11 @@ class TreeSearch(ModelSearch):
         True
         >>> for number in range(40):
         ...     x = searcher.suggest(f"t{number}")["x"]
-        ...     searcher.on_trial_complete(f"t{number}", {"loss": (x - 0.3) ** 2, "training_iteration": 1})
-        >>> min(abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()) < 0.01
+        ...     result = {"loss": (x - 0.3) ** 2, "training_iteration": 1}
+        ...     searcher.on_trial_complete(f"t{number}", result)
+        >>> min(
+        ...     abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()
+        ... ) < 0.01
         True
 
     Reference:
@@ -92,7 +95,7 @@ class TreeSearch(ModelSearch):
         25, 1933.
 
     Departures:
-        From SMAC: extrapolate_final_scores ranks in place of values, a trend below the trees, and a
+        From SMAC: extrapolated ranks in place of values, a trend below the trees, and a
         draw tempered by a mean for want of expected improvement.
     """
 

@@ -148,7 +148,9 @@ def experiment_tag(
         space: The space it came from, best taken apart already; constants are not told.
 
     Example:
-        >>> experiment_tag(17, {"opt": {"lr": 0.01}, "epochs": 5}, {"opt": {"lr": uniform(0, 1)}, "epochs": 5})
+        >>> experiment_tag(
+        ...     17, {"opt": {"lr": 0.01}, "epochs": 5}, {"opt": {"lr": uniform(0, 1)}, "epochs": 5}
+        ... )
         '17_lr=0.0100'
     """
     taken = space if isinstance(space, SearchSpace) else SearchSpace(space)

@@ -38,7 +38,9 @@ class Branching(Conditional):
 
     Example:
         >>> from searchers.space import uniform
-        >>> optimizer = Branching(({"name": "sgd", "momentum": uniform(0, 1)}, "none"), prior="none")
+        >>> optimizer = Branching(
+        ...     ({"name": "sgd", "momentum": uniform(0, 1)}, "none"), prior="none"
+        ... )
         >>> optimizer.selector.categories, optimizer.selector.prior
         ((0, 1), 1)
     """
@@ -129,8 +131,8 @@ class OnlyIf(Conditional):
 
     Example:
         >>> from searchers.space import uniform
-        >>> OnlyIf({"optimizer": "sgd"}, uniform(0, 1))
-        OnlyIf(conditions={'optimizer': 'sgd'}, node=Float(lower=0.0, upper=1.0, q=None, is_log=False))
+        >>> OnlyIf({"optimizer": "sgd"}, uniform(0, 1)).conditions
+        {'optimizer': 'sgd'}
     """
 
     conditions: Mapping[str, Any]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def build_configuration(
     space: Mapping[str, Any],
-    inventory: ParameterTable,
+    table: ParameterTable,
     assignments: Mapping[Path, Any],
     rng: Generator | None,
 ) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def build_configuration(
 
     Args:
         space: The space.
-        inventory: What it consists of.
+        table: The parameters of the space.
         assignments: Values by the steps to their parameters, the numbers of options among them.
         rng: Random number generator.
 
@@ -43,8 +43,8 @@ def build_configuration(
             others, or functions wait for each other in a circle.
     """
     values: dict[str, Any] = {}
-    for parameter in inventory.parameters:
-        steps, is_active = inventory.steps[parameter.name], parameter.is_active(values)
+    for parameter in table.parameters:
+        steps, is_active = table.steps[parameter.name], parameter.is_active(values)
         if steps in assignments:
             value = assignments[steps]
         elif parameter.is_grid:
@@ -58,9 +58,9 @@ def build_configuration(
             value = sample(parameter.domain, rng)
         if is_active:
             values[parameter.name] = value
-    builder = _Builder(inventory, values, assignments)
+    builder = _Builder(table, values, assignments)
     config: dict[str, Any] = builder.built(dict(space), (), ())
-    used = {inventory.steps[name] for name in values} | builder.computed
+    used = {table.steps[name] for name in values} | builder.computed
     if strangers := sorted(flat_name(steps) for steps in assignments if steps not in used):
         raise ValueError(
             f"{strangers[0]!r} must be left out, since it is not there beside {values!r}; its "
@@ -80,9 +80,9 @@ class _Builder:
     """
 
     def __init__(
-        self, inventory: ParameterTable, values: Mapping[str, Any], assignments: Mapping[Path, Any]
+        self, table: ParameterTable, values: Mapping[str, Any], assignments: Mapping[Path, Any]
     ) -> None:
-        self._table = inventory
+        self._table = table
         self._values = values
         self._assignments = assignments
         self.pending: dict[Path, SampleFrom] = {}
@@ -133,7 +133,7 @@ class _Builder:
 
 
 def known_constants(
-    space: Mapping[str, Any], inventory: ParameterTable, values: Mapping[str, Any]
+    space: Mapping[str, Any], table: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the constants of the space that exist beside some parameter values.
 
@@ -141,24 +141,23 @@ def known_constants(
 
     Args:
         space: The space.
-        inventory: What it consists of.
+        table: The parameters of the space.
         values: The values of parameters by name, perhaps not of all.
     """
-    return _constants(space, (), inventory, values)
+    return _constants(space, (), table, values)
 
 
 def _constants(
-    node: Mapping[str, Any], steps: Path, inventory: ParameterTable, values: Mapping[str, Any]
+    node: Mapping[str, Any], steps: Path, table: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, child in node.items():
         inside = (*steps, key)
-        if isinstance(child, OnlyIf) and not are_met(inventory.conditions[inside], values):
+        if isinstance(child, OnlyIf) and not are_met(table.conditions[inside], values):
             continue
         found = unwrapped(child)
         while (
-            isinstance(found, Branching)
-            and (number := values.get(inventory.names[inside])) is not None
+            isinstance(found, Branching) and (number := values.get(table.names[inside])) is not None
         ):
             found, inside = found.options[number], (*inside, number)
         if not holds_words(found):
@@ -166,14 +165,14 @@ def _constants(
         elif (
             isinstance(found, dict)
             and not is_word(found)
-            and (inner := _constants(found, inside, inventory, values))
+            and (inner := _constants(found, inside, table, values))
         ):
             kept[key] = inner
     return kept
 
 
 def parse_configuration(
-    space: Mapping[str, Any], inventory: ParameterTable, config: Mapping[str, Any]
+    space: Mapping[str, Any], table: ParameterTable, config: Mapping[str, Any]
 ) -> dict[Path, Any]:
     """Return the values of a configuration, which may be partial, by steps.
 
@@ -182,7 +181,7 @@ def parse_configuration(
 
     Args:
         space: The space.
-        inventory: What it consists of.
+        table: The parameters of the space.
         config: A configuration, nested or with names such as ``"a/b"``.
 
     Raises:
@@ -190,7 +189,7 @@ def parse_configuration(
             constant, what is not there beside the other values, or what fits no option of a choice
             or, being incomplete, several.
     """
-    fitting = _Parser(inventory)
+    fitting = _Parser(table)
     fit = fitting.of(dict(space), (), (), config, {})
     for steps in fit.guarded:
         fitting.require_met(steps, fit.known)
@@ -230,8 +229,8 @@ class _Parsed:
 
 @final
 class _Parser:
-    def __init__(self, inventory: ParameterTable) -> None:
-        self._table = inventory
+    def __init__(self, table: ParameterTable) -> None:
+        self._table = table
 
     def of(
         self, node: Any, path: Path, steps: Path, given: Any, known: Mapping[str, Any]
@@ -438,7 +437,9 @@ def decode_configuration(space: Any, recorded: Any) -> Any:
 
     Example:
         >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}
-        >>> decode_configuration(space, {"dict": {"size": {"category": 1}, "loss": {"constant": True}, "lr": 0.1}})
+        >>> decode_configuration(
+        ...     space, {"dict": {"size": {"category": 1}, "loss": {"constant": True}, "lr": 0.1}}
+        ... )
         {'size': (16, 16), 'loss': <built-in function abs>, 'lr': 0.1}
     """
     match recorded:

@@ -694,4 +694,5 @@ def shown(domain: Any, hidden: frozenset[str] | None = None) -> str:
     if hidden is None:
         hidden = PRIOR_FIELDS if domain.prior is None else frozenset()
     fields = (field.name for field in dataclasses.fields(domain) if field.name not in hidden)
-    return f"{type(domain).__qualname__}({', '.join(f'{name}={getattr(domain, name)!r}' for name in fields)})"
+    shown_fields = (f"{name}={getattr(domain, name)!r}" for name in fields)
+    return f"{type(domain).__qualname__}({', '.join(shown_fields)})"

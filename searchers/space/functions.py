@@ -235,7 +235,12 @@ def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
 
     Example:
         >>> from searchers.space import SearchSpace
-        >>> space = SearchSpace({"optimizer": choice(["sgd", "adam"]), "momentum": only_if({"optimizer": "sgd"}, uniform(0, 1))})
+        >>> space = SearchSpace(
+        ...     {
+        ...         "optimizer": choice(["sgd", "adam"]),
+        ...         "momentum": only_if({"optimizer": "sgd"}, uniform(0, 1)),
+        ...     }
+        ... )
         >>> space.config_of({"optimizer": "adam"}, rng=None)
         {'optimizer': 'adam'}
     """

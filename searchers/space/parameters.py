@@ -28,7 +28,10 @@ class Condition:
         predicate: The function, None where there are values.
 
     Example:
-        >>> Condition("optimizer", ("sgd", "adam")).holds("sgd"), Condition("depth", predicate=lambda depth: depth > 3).holds(2)
+        >>> (
+        ...     Condition("optimizer", ("sgd", "adam")).holds("sgd"),
+        ...     Condition("depth", predicate=lambda depth: depth > 3).holds(2),
+        ... )
         (True, False)
     """
 

@@ -56,10 +56,14 @@ class SearchSpace:
 
     Example:
         >>> from searchers.space import choice, grid_search, loguniform, uniform
-        >>> space = SearchSpace({"lr": loguniform(1e-4, 1e-1), "model": {"depth": grid_search([2, 3])}})
+        >>> space = SearchSpace(
+        ...     {"lr": loguniform(1e-4, 1e-1), "model": {"depth": grid_search([2, 3])}}
+        ... )
         >>> list(space.domains), space.grid_axes
         ([('lr',)], {('model', 'depth'): [2, 3]})
-        >>> space = SearchSpace({"opt": choice([{"name": "sgd", "momentum": uniform(0, 1)}, "none"])})
+        >>> space = SearchSpace(
+        ...     {"opt": choice([{"name": "sgd", "momentum": uniform(0, 1)}, "none"])}
+        ... )
         >>> [parameter.name for parameter in space.parameters]
         ['opt', 'opt/0/momentum']
         >>> space.values_of({"opt": {"name": "sgd", "momentum": 0.9}})
@@ -269,7 +273,12 @@ class SearchSpace:
 
         Example:
             >>> from searchers.space import choice, randint
-            >>> SearchSpace({"depth": randint(1, 4), "opt": choice([{"nesterov": choice([True, False])}, "none"])}).num_configurations()
+            >>> SearchSpace(
+            ...     {
+            ...         "depth": randint(1, 4),
+            ...         "opt": choice([{"nesterov": choice([True, False])}, "none"]),
+            ...     }
+            ... ).num_configurations()
             9
         """
         return None if self.dependents else num_assignments(self.parameters)
@@ -324,7 +333,9 @@ def constants(space: Mapping[str, Any]) -> dict[str, Any]:
 
     Example:
         >>> from searchers.space import randint, uniform
-        >>> constants({"lr": uniform(0, 1), "epochs": 5, "model": {"depth": randint(1, 4), "width": 8}})
+        >>> constants(
+        ...     {"lr": uniform(0, 1), "epochs": 5, "model": {"depth": randint(1, 4), "width": 8}}
+        ... )
         {'epochs': 5, 'model': {'width': 8}}
     """
     kept: dict[str, Any] = {}

@@ -51,7 +51,9 @@ class DuplicateGuard(SearcherWrapper):
         >>> from searchers import BasicVariantGenerator
         >>> from searchers.space import choice
         >>> searcher = DuplicateGuard(BasicVariantGenerator(), "skip")
-        >>> searcher.set_search_properties(None, None, {"depth": choice([2, 3])}, seed=0, num_samples=10)
+        >>> searcher.set_search_properties(
+        ...     None, None, {"depth": choice([2, 3])}, seed=0, num_samples=10
+        ... )
         True
         >>> [searcher.suggest(name) for name in "abc"]
         [{'depth': 3}, {'depth': 2}, 'FINISHED']

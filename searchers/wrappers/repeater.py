@@ -42,7 +42,9 @@ class Repeater(SearcherWrapper):
         >>> from searchers import BasicVariantGenerator
         >>> from searchers.space import randint
         >>> searcher = Repeater(BasicVariantGenerator(), repeat=2)
-        >>> searcher.set_search_properties("loss", "min", {"depth": randint(2, 9)}, seed=0, num_samples=4)
+        >>> searcher.set_search_properties(
+        ...     "loss", "min", {"depth": randint(2, 9)}, seed=0, num_samples=4
+        ... )
         True
         >>> searcher.suggest("a"), searcher.suggest("b")
         ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})

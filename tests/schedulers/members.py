@@ -1,4 +1,6 @@
-"""A toy engine for populations: members that really train, checkpoints with an index, slots, failures and different speeds."""
+"""A toy engine for populations: members that really train, checkpoints with an index, slots,
+failures and different speeds.
+"""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,6 @@
-"""A stage for schedulers that pause and resume: trials that follow given curves, on a given number of slots, without any fault."""
+"""A stage for schedulers that pause and resume: trials that follow given curves, on a given number
+of slots, without any fault.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +37,8 @@ class Stage:
 
 
 class Play:
-    """Plays trials, one report of each running one per round, and writes down what the scheduler decides.
+    """Plays trials, one report of each running one per round, and writes down what the scheduler
+    decides.
 
     `told` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level,
     in order.

@@ -1,4 +1,6 @@
-"""An experiment in miniature in which everything goes wrong that may go wrong, to see whether a scheduler gets it to an end."""
+"""An experiment in miniature in which everything goes wrong that may go wrong, to see whether a
+scheduler gets it to an end.
+"""
 
 import json
 import math
@@ -196,7 +198,9 @@ class World:
         self.obey(self.scheduler.on_trial_complete(trial, None), f"{trial.trial_id} ended")
 
     def restart(self):
-        """Lose all workers, and with them what they were told, and bring the scheduler back from its state."""
+        """Lose all workers, and with them what they were told, and bring the scheduler back from
+        its state.
+        """
         state = json.dumps(self.scheduler.state_dict(), allow_nan=False)
         self.scheduler = self.make_scheduler()
         self.scheduler.load_state_dict(json.loads(state))

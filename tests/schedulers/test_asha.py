@@ -36,7 +36,9 @@ def tell(scheduler, trial_id, result):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial_id, training_iteration, loss)``; return which of them were answered with a stop."""
+    """Tell reports ``(trial_id, training_iteration, loss)``; return which of them were answered
+    with a stop.
+    """
     stops = []
     for trial_id, time, loss in reports:
         for decision in tell(scheduler, trial_id, {"training_iteration": time, "loss": loss}):

@@ -44,7 +44,9 @@ def tell(scheduler, name, time, loss):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial, training_iteration, loss)`` and return the decisions on the last one; pauses take place at once."""
+    """Tell reports ``(trial, training_iteration, loss)`` and return the decisions on the last one;
+    pauses take place at once.
+    """
     decisions = []
     for name, time, loss in reports:
         decisions = tell(scheduler, name, time, loss)

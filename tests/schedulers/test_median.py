@@ -31,7 +31,9 @@ def tell(scheduler, name, time, loss):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial, training_iteration, loss)``; return which of them were answered with a stop or a pause."""
+    """Tell reports ``(trial, training_iteration, loss)``; return which of them were answered with a
+    stop or a pause.
+    """
     return [(name, time) for name, time, loss in reports if tell(scheduler, name, time, loss)]
 
 

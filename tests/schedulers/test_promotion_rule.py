@@ -50,7 +50,9 @@ LOSSES = {"a": 0.5, "b": 0.4, "c": 0.6, "d": 0.3, "e": 0.45, "f": 0.7, "g": 0.2,
 
 
 def moves(stage_play):
-    """Return pauses and promotions as ``(sign, trial, level)``, and stops as ``("x", trial, level)``."""
+    """Return pauses and promotions as ``(sign, trial, level)``, and stops as ``("x", trial,
+    level)``.
+    """
     signs = {Pause: "=", Resume: "+", Stop: "x"}
     return [
         (signs[type(said)], said.trial_id, said.reason.numbers["rung"])

@@ -77,7 +77,9 @@ def add(scheduler, name, request):
 
 
 def tell(scheduler, name, time=1, *, moves=True, **metrics):
-    """Report a result; return what the trial is resized to, None if it is not, and let that take effect where it `moves`."""
+    """Report a result; return what the trial is resized to, None if it is not, and let that take
+    effect where it `moves`.
+    """
     trial = scheduler.experiment.trials[name]
     decisions = scheduler.on_trial_result(trial, {"training_iteration": time, **metrics})
     sizes = [
@@ -510,7 +512,9 @@ def made(base, allocation):
 
 
 def check_allocation(world):
-    """See to it that all that run, and all that have been promised, never come to more than there is."""
+    """See to it that all that run, and all that have been promised, never come to more than there
+    is.
+    """
     advance = world.advance
 
     def checked(trial):

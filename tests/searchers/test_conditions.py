@@ -1,4 +1,6 @@
-"""Conditional spaces: what exists is drawn, what does not exist is nowhere, and configurations lead back to values."""
+"""Conditional spaces: what exists is drawn, what does not exist is nowhere, and configurations lead
+back to values.
+"""
 
 import itertools
 
@@ -60,7 +62,9 @@ finite_words = st.sampled_from([randint(0, 3), choice([*"xy"]), quniform(0, 1, 0
 
 @st.composite
 def spaces(draw, leaf=words, depth=2, size=4):
-    """A space in which each option of a choice can be told from the others, and conditions ask for what stands before them."""
+    """A space in which each option of a choice can be told from the others, and conditions ask for
+    what stands before them.
+    """
     space = {}
     for name in "abcdef"[: draw(st.integers(1, size))]:
         kinds = ["leaf", "constant", "list", "only_if"] + (["dict", "choice"] if depth else [])

@@ -1,4 +1,6 @@
-"""What was run elsewhere is learnt by searchers with a model, by Optuna's, and through the wrappers around them."""
+"""What was run elsewhere is learnt by searchers with a model, by Optuna's, and through the wrappers
+around them.
+"""
 
 import json
 import math

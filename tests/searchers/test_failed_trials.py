@@ -1,4 +1,6 @@
-"""Failed trials, NaN and infinity tell searchers that a configuration is bad; a configuration that was never run tells them nothing."""
+"""Failed trials, NaN and infinity tell searchers that a configuration is bad; a configuration that
+was never run tells them nothing.
+"""
 
 import json
 import math
@@ -42,7 +44,9 @@ def prepared(searcher, mode="max", seed=0, space=SPACE, **spec):
 
 
 def num_bad_of_the_last_half(searcher, num, ending):
-    """Run a search whose score rises up to where all trials come to nothing, and return how many of the last half were there."""
+    """Run a search whose score rises up to where all trials come to nothing, and return how many of
+    the last half were there.
+    """
     bad = []
     for number in range(num):
         name, config = str(number), searcher.suggest(str(number))

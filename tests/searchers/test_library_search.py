@@ -1,4 +1,6 @@
-"""What holds for each searcher that asks a library with all that was tried so far; how well they find their way is told at the end."""
+"""What holds for each searcher that asks a library with all that was tried so far; how well they
+find their way is told at the end.
+"""
 
 import json
 import math
@@ -51,7 +53,9 @@ def library(request):
 
 @pytest.fixture
 def make(library):
-    """Return a function that makes a searcher which knows the space, and takes arguments of its own."""
+    """Return a function that makes a searcher which knows the space, and takes arguments of its
+    own.
+    """
 
     def made(space=None, *, seed=0, mode="min", **given):
         searcher = MAKERS[library][0](**given)

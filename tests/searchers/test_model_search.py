@@ -50,7 +50,9 @@ def loss_of(config):
 
 
 def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value):
-    """Run trials two at a time, each with two results, bent as asked for, and return their configurations."""
+    """Run trials two at a time, each with two results, bent as asked for, and return their
+    configurations.
+    """
     configs = []
     for number in range(first, num_trials):
         config = searcher.suggest(f"t{number}")

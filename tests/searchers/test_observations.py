@@ -148,7 +148,9 @@ def test_vectors_follow_what_is_added_and_replaced():
 
 
 def observed_curves(curves, *, failed=()):
-    """Return what is known of trials from pairs of a place between 0 and 1 and values by training time."""
+    """Return what is known of trials from pairs of a place between 0 and 1 and values by training
+    time.
+    """
     observations = Observations()
     for number, (x, curve) in enumerate(curves):
         observations.add(f"t{number}", [x])

@@ -1,4 +1,6 @@
-"""Each of Optuna's samplers searches through `OptunaSearch`, from a seed, to its end, and on after a restore."""
+"""Each of Optuna's samplers searches through `OptunaSearch`, from a seed, to its end, and on after
+a restore.
+"""
 
 import json
 import warnings

@@ -1,4 +1,6 @@
-"""Optuna searches a conditional space as if a function of a trial had defined it: parents first, and only what exists."""
+"""Optuna searches a conditional space as if a function of a trial had defined it: parents first,
+and only what exists.
+"""
 
 import json
 import math

@@ -1,4 +1,6 @@
-"""A search is written through to the user's storage, where others can look at it, and goes on in a study that exists."""
+"""A search is written through to the user's storage, where others can look at it, and goes on in a
+study that exists.
+"""
 
 import json
 import math

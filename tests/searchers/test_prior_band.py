@@ -1,4 +1,6 @@
-"""Priors in searches. The domains here carry them as attributes of a subclass; encodings ask for no more than the attributes."""
+"""Priors in searches. The domains here carry them as attributes of a subclass; encodings ask for no
+more than the attributes.
+"""
 
 import numpy as np
 import pytest

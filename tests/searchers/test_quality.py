@@ -1,4 +1,5 @@
-"""Models have to find more than chance does: on toys with known minima, in the conversations that experiments are made of.
+"""Models have to find more than chance does: on toys with known minima, in the conversations that
+experiments are made of.
 
 Everything is seeded, so that the figures are the same each time; the margins are those of several
 seeds, far from what they measure.
@@ -50,7 +51,9 @@ def hartmann(config):
 
 
 def network(config):
-    """Return a loss of numbers, integers and categories that depend on each other, as a network's do; 0 at best."""
+    """Return a loss of numbers, integers and categories that depend on each other, as a network's
+    do; 0 at best.
+    """
     best_rate = {"sgd": -1.5, "adam": -3.0}[config["optimizer"]] - 0.2 * config["depth"]
     rate = 1 - math.exp(-((math.log10(config["lr"]) - best_rate) ** 2))
     size = (math.log2(config["units"]) - 8) ** 2 / 16 + (config["depth"] - 3) ** 2 / 9

@@ -1,4 +1,6 @@
-"""How many trials there will be is a number that a script can read, and a method that experiments call."""
+"""How many trials there will be is a number that a script can read, and a method that experiments
+call.
+"""
 
 from types import SimpleNamespace
 

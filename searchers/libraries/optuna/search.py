@@ -110,7 +110,9 @@ class OptunaSearch(Searcher):
     Example:
         >>> from searchers.space import loguniform
         >>> searcher = OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
-        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        >>> searcher.set_search_properties(
+        ...     None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0
+        ... )
         True
         >>> searcher.suggest("a")
         {'lr': 0.01, 'epochs': 5}
@@ -542,7 +544,10 @@ class Declaration:
                     int(generator(self.source.seed, number).integers(2**32))
                 )
                 asked = self.space.ask(view)
-                said = f"the sampler raised {type(error).__name__}: {error}; this suggestion is drawn at random"
+                said = (
+                    f"the sampler raised {type(error).__name__}: {error}; this suggestion is drawn "
+                    "at random"
+                )
         warnings.warn(said, RuntimeWarning, stacklevel=3)
         return asked
 

@@ -486,7 +486,10 @@ class Mirror:
                 del self._due[due.number]
         except Exception as error:  # noqa: BLE001  (a database may raise anything; the search itself does not need it)
             if not self._has_failed:
-                said = f"Optuna's storage cannot be written to ({type(error).__name__}: {error}); it is tried again with the next result"
+                said = (
+                    f"Optuna's storage cannot be written to ({type(error).__name__}: {error}); it "
+                    "is tried again with the next result"
+                )
                 warnings.warn(said, RuntimeWarning, stacklevel=2)
             self._has_failed = True
         else:
