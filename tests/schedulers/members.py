@@ -179,7 +179,7 @@ class Engine:
             if len(paused) == num_before:
                 break
         if paused and not self.waiting and not self.alive("PENDING", "RUNNING"):
-            raise AssertionError(f"nobody resumes {[trial.trial_id for trial in paused]}")
+            raise AssertionError(f"no decision resumes {[trial.trial_id for trial in paused]}")
 
     def obey(self, decisions, teller):
         for decision in decisions:

@@ -39,7 +39,7 @@ class StubExperiment:
 
 @dataclass
 class Fate:
-    """What will become of a trial when nobody stops it."""
+    """What happens to a trial that is not stopped."""
 
     step: int
     ends_at: int

@@ -135,7 +135,7 @@ def test_a_trial_is_compared_at_every_level_below_max_t(max_t, factor, levels):
     assert talk(scheduler, ("good", max_t, 0.1)) == [("good", max_t, "asha.max_t")]
 
 
-def test_nobody_is_stopped_within_the_grace_period():
+def test_no_trial_is_stopped_within_the_grace_period():
     scheduler = asha(grace_period=3)
     assert talk(scheduler, ("a", 1, 0.1), ("b", 2, 0.9), ("a", 3, 0.1), ("b", 2.9, 0.9)) == []
     assert talk(scheduler, ("b", 3, 0.9)) == [("b", 3, "asha.rung")]
@@ -579,7 +579,7 @@ def test_only_the_first_trials_wait_at_the_lowest_level():
         for decision in told.decisions
         if decision.reason.rule == "asha.rung"
     ]
-    # Whoever comes later is compared at 3 for the first time, with the scout that was promoted
+    # Later trials are compared at 3 for the first time, with the scout that was promoted
     # there.
     assert pauses == [("a", 1, 1), ("b", 1, 2), ("c", 1, 3), ("b", 3, 1), ("d", 3, 2), ("e", 3, 3)]
     assert told.stage.trials["e"].time == 9
@@ -604,7 +604,7 @@ def test_trials_that_stop_are_judged_as_late():
     assert answers == [[], [], [], ["asha.rung"]]
 
 
-def test_whoever_begins_before_the_scouts_are_back_is_one():
+def test_trials_that_begin_before_the_scouts_report_are_scouts():
     scheduler = asha_with_scouts(num_scouts=1)
     early = [Actor(name, status="RUNNING") for name in "abc"]
     for actor in early:

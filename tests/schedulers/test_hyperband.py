@@ -145,7 +145,7 @@ def test_a_bracket_goes_as_worked_out_by_hand():
     assert talk(scheduler, ("b", 1, 0.3)) == ["pause b"]
     assert (
         talk(scheduler, ("d", 1, 0.9), ("d", 2, 0.9)) == []
-    )  # in the bracket that compares nobody
+    )  # in the bracket that compares no trials
     assert idle(scheduler) == []  # c is still on its way
     assert talk(scheduler, ("c", 1, 0.4)) == ["resume b", "stop c", "stop a"]
     assert talk(scheduler, ("b", 2, 0.3)) == []
@@ -221,7 +221,7 @@ def test_what_is_not_a_number_takes_no_place_that_numbers_leave_free():
     assert [what for what in decided if what.startswith("resume")] == ["resume e"]
 
 
-def test_where_nobody_has_a_number_some_go_on_to_the_second_level_and_none_beyond():
+def test_without_any_number_some_trials_reach_the_second_level_and_none_beyond():
     scheduler = hyperband()
     add(scheduler, "abcdefghi")
     decided = talk(scheduler, *[(name, 1, NAN) for name in "abcdefghi"])
@@ -285,7 +285,7 @@ def test_a_result_completes_a_rung_when_no_further_trial_comes():
 
 
 @pytest.mark.parametrize("end", ["on_trial_error", "on_trial_complete"])
-def test_nobody_waits_for_a_trial_that_is_over(end):
+def test_no_trial_waits_for_one_that_is_over(end):
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3))
@@ -338,7 +338,7 @@ def test_later_comers_are_compared_with_those_before_them():
     assert talk(scheduler, ("e", 3, 0.4)) == ["stop a"]
 
 
-def test_somebody_takes_the_place_of_those_who_went_on_and_failed():
+def test_failed_survivors_are_replaced():
     scheduler = hyperband(no_more_trials=True)
     add(scheduler, "ab")
     assert talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6)) == ["resume a", "stop b"]
@@ -398,7 +398,7 @@ def test_a_trial_that_jumps_to_the_next_level_waits_there():
     assert decisions[-1].reason.numbers["level"] == 3
 
 
-def test_a_trial_that_jumps_to_the_end_is_complete_and_nobody_waits_for_it():
+def test_a_trial_that_jumps_to_the_end_is_complete_and_not_waited_for():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3))
@@ -440,7 +440,7 @@ def test_a_winner_that_was_still_on_its_way_into_the_pause_is_resumed_when_idle(
     assert idle(scheduler) == ["resume a"]
 
 
-def test_a_paused_trial_nobody_knows_is_resumed():
+def test_an_unknown_paused_trial_is_resumed():
     assert short(hyperband().on_idle([Stub("x", status="PAUSED")], 1)) == ["resume x"]
 
 

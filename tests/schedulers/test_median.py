@@ -81,7 +81,7 @@ def test_large_values_are_good_in_mode_max():
     assert stop.reason.numbers == {"best": -3.1, "median": -3.0, "num_compared": 3, "time": 2.0}
 
 
-def test_nobody_is_judged_by_too_few():
+def test_no_trial_is_judged_by_too_few_others():
     scheduler = rule(min_samples_required=4)
     three_others(scheduler)
     assert talk(scheduler, ("d", 1, 9), ("d", 2, 9)) == []

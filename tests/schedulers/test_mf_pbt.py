@@ -102,7 +102,7 @@ def test_two_generations_go_as_worked_out_by_hand():
     assert (exploits["t7"].donor_id, exploits["t7"].reason.rule) == ("t3", "mf_pbt.exploit")
 
 
-def test_nobody_migrates_to_where_it_is_worse():
+def test_no_member_migrates_to_worse_weights():
     scheduler = mf_pbt(synch=True)
     population(scheduler, 8)
     report(scheduler, 2, FIRST | {"t1": 0.3, "t3": 0.3})

@@ -38,7 +38,7 @@ def test_a_small_history_goes_as_worked_out_by_hand():
             1,
             0.9,
             9.0,
-        ),  # nobody dominates anybody; one of two: a comes second in accuracy, b survives
+        ),  # none dominates another; one of two: a comes second in accuracy, b survives
         ("c", 1, 0.7, 6.0),  # a dominates c: third, two of three survive
         (
             "d",
@@ -229,7 +229,7 @@ def test_fronts_are_kept_as_if_they_were_made_anew(points):
 
 @settings(max_examples=60)
 @given(POINTS, st.sampled_from([2, 3, 4]))
-def test_whoever_survives_would_be_among_the_best_if_all_were_ranked_anew(points, factor):
+def test_survivors_are_among_the_best_if_all_are_ranked_anew(points, factor):
     rungs = ParetoRungs((1,), factor)
     for number, point in enumerate(points):
         standing = rungs.record(f"t{number}", 1, point)

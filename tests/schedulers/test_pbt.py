@@ -139,7 +139,7 @@ def test_a_generation_is_decided_when_all_have_come():
 
 
 @pytest.mark.parametrize("end", ["ERROR", "TERMINATED"])
-def test_a_generation_waits_for_nobody_who_is_over(end):
+def test_a_generation_does_not_wait_for_ended_members(end):
     scheduler = pbt(synch=True)
     trials = population(scheduler, "a", "b", "c")
     for name, score in (("a", 0.1), ("b", 0.3)):
@@ -158,7 +158,7 @@ def test_a_generation_waits_for_nobody_who_is_over(end):
     assert kinds(decisions) == [("Exploit", "a"), ("Resume", "a"), ("Resume", "b")]
 
 
-def test_one_that_fails_in_each_generation_blocks_nobody():
+def test_a_failure_in_each_generation_blocks_no_member():
     engine = Engine(
         pbt(synch=True),
         [{"lr": number / 6} for number in range(6)],
@@ -245,7 +245,7 @@ def test_what_has_diverged_is_worst_whatever_it_was_before(mode):
     assert compare(bad, [good], mode, "").members == (good, bad)
 
 
-def test_nobody_clones_what_has_diverged():
+def test_diverged_members_are_not_cloned():
     scheduler = pbt()
     population(scheduler, "a", "b")
     tell(scheduler, "a", 2, NAN)
@@ -277,7 +277,7 @@ def test_a_clone_is_judged_by_results_of_its_own():
     assert Exploit in {type(decision) for decision in tell(scheduler, "b", 3, 0.97)}
 
 
-def test_a_checkpoint_of_weights_that_were_given_up_is_nobodys():
+def test_a_checkpoint_of_abandoned_weights_is_not_used():
     scheduler = pbt(perturbation_interval=1)
     trials = population(scheduler, "a", "b", "c")
     for name in "abc":
@@ -314,7 +314,7 @@ def test_a_member_that_has_ended_stays_a_donor_one_that_failed_does_not():
         )
 
 
-def test_a_donor_without_a_checkpoint_is_passed_over_where_nobody_saves_on_demand():
+def test_a_donor_without_a_checkpoint_is_skipped_if_no_trial_saves_on_demand():
     scheduler = pbt()
     trials = population(scheduler, "a", "b", "c", can_save=False)
     for name, score in (("a", 0.9), ("b", 0.5), ("c", 0.1)):
@@ -371,7 +371,7 @@ def members_drift(engine):
     return max(times) - min(times) if times else 0
 
 
-def test_without_need_nobody_pauses():
+def test_no_member_pauses_if_all_fit_in():
     engine = Engine(pbt(), [{"lr": number / 4} for number in range(4)], curve).run()
     assert engine.said(Pause) == []
     assert engine.said(Save) != []

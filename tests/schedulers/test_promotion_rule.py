@@ -61,14 +61,14 @@ def moves(stage_play):
 
 
 def test_one_slot_goes_as_worked_out_by_hand():
-    # Of n at a level, floor(n / 3) may go on: nobody of two, one of three to five, two of six to
+    # Of n at a level, floor(n / 3) may go on: none of two, one of three to five, two of six to
     # eight, three of nine.
     assert moves(play(LOSSES))[:23] == [
         ("=", "a", 1),  # 1: a
         ("=", "b", 1),  # 1: b a
         ("=", "c", 1),  # 1: B a c                the best of three
         ("+", "b", 1),
-        ("=", "b", 3),  # 3: b                    nobody of one; 1: B leads, and has been promoted
+        ("=", "b", 3),  # 3: b                    none of one; 1: B leads, and has been promoted
         ("=", "d", 1),  # 1: D b a c              overtakes b
         ("+", "d", 1),
         ("=", "d", 3),  # 3: d b
@@ -215,7 +215,7 @@ def test_only_paused_trials_are_promoted():
     ] == ["a"]
 
 
-def test_whoever_fails_is_not_promoted_but_stays_to_be_compared_with():
+def test_a_failed_trial_is_not_promoted_but_still_compared_with():
     scheduler, stage = staged()
     for trial_id, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
         reported(scheduler, stage, trial_id, 1, loss)
@@ -312,7 +312,7 @@ def test_a_search_that_waits_for_a_trial_to_end_gets_one_at_a_time():
     stage.no_more_trials = True
     (stop,) = scheduler.on_idle(paused(stage, "a", "b"), 2)
     assert (type(stop), stop.trial_id, stop.reason.rule) == (Stop, "a", "asha.not_promoted")
-    # Not obeyed yet, it is said again, and nobody else is stopped in its place.
+    # Not obeyed yet, it is repeated, and no other is stopped in its place.
     stage.no_more_trials = False
     assert scheduler.on_idle(paused(stage, "a", "b"), 2) == (stop,)
 
@@ -323,11 +323,11 @@ def test_a_paused_trial_that_waits_for_nothing_goes_on():
     assert scheduler.on_idle(paused(stage, "a"), 1) == (Resume("a", Reason("asha.goes_on")),)
 
 
-def test_whoever_can_never_be_promoted_is_stopped_at_once():
+def test_trials_that_can_never_be_promoted_are_stopped_at_once():
     scheduler, stage = staged(max_trials=6)
     said = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
     assert [type(decision) for (decision,) in said] == [Pause, Pause]
-    # Two of six at most: whoever is third now stays behind two for ever.
+    # Two of six at most: the third now stays behind two for ever.
     stop, pause = reported(scheduler, stage, "c", 1, 0.15)
     assert (type(pause), pause.trial_id) == (Pause, "c")
     assert (stop.trial_id, stop.reason.rule) == ("b", "asha.cannot_be_promoted")
@@ -549,7 +549,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @settings(max_examples=60)
 @given(CURVES, st.integers(1, 4), SETTINGS, st.booleans(), st.sampled_from([4, 10**6]))
-def test_whoever_is_promoted_is_among_the_best_at_the_time_and_only_once_per_rung(
+def test_promoted_trials_are_among_the_best_and_promoted_once_per_rung(
     rows, num_slots, arguments, is_known, last_time
 ):
     done = Play(
@@ -644,7 +644,7 @@ RECORDS = st.lists(
 
 @settings(max_examples=80)
 @given(RECORDS, st.sampled_from(["min", "max"]), st.sampled_from([2, 3]), st.integers(0, 4))
-def test_nobody_who_is_given_up_could_have_been_promoted(records, mode, factor, num_future):
+def test_no_trial_that_is_given_up_could_have_been_promoted(records, mode, factor, num_future):
     rungs = PromotionRungs((1, 3, 9), factor, mode)
     names = sorted({trial_id for trial_id, *_ in records})
     given_up = set()

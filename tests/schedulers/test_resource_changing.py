@@ -130,7 +130,7 @@ def test_a_trial_shrinks_to_its_share_when_others_come():
     assert tell(scheduler, "a") == {"cpu": 2}
 
 
-def test_nobody_shrinks_below_the_original_request():
+def test_no_trial_shrinks_below_the_original_request():
     scheduler = changing(names="ab", request={"cpu": 2.0})
     for name in "cdefgh":
         add(scheduler, name, {"cpu": 2.0})
@@ -182,7 +182,7 @@ def test_room_for_trials_to_come_is_left_to_them():
     assert tell(scheduler, "a", 1) is None  # told twice
     add(scheduler, "b", {"cpu": 1.0})
     assert tell(scheduler, "a", 2) is None
-    assert tell(scheduler, "a", 3) == {"cpu": 2}  # nobody has come for what was free
+    assert tell(scheduler, "a", 3) == {"cpu": 2}  # no trial has come for the free resources
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_each_level_has_a_bar_of_its_own():
     assert reported(scheduler, stage, "c", 1.5, 0.9) == []
 
 
-def test_promotion_stops_whoever_waits_below_the_bar():
+def test_promotion_stops_waiting_trials_below_the_threshold():
     scheduler, stage = started("promotion", reduction_factor=1.5)
     assert reported(scheduler, stage, "c", 1, 0.5) == [("Pause", "c", "asha.rung")]
     assert reported(scheduler, stage, "a", 1, 0.4) == [

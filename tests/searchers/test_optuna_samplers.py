@@ -137,7 +137,7 @@ def test_no_pickle_of_cma_es_stands_in_a_state():
     assert searcher.state_dict() == {}
 
 
-def test_no_pickle_that_somebody_has_put_into_a_state_reaches_cma_es():
+def test_no_pickle_in_a_manipulated_state_reaches_cma_es():
     pytest.importorskip("cmaes")
     planted = prepared(ENDLESS["tpe"]())
     Play(planted).run(3)

@@ -200,7 +200,7 @@ def test_what_waits_in_a_study_is_run_first_and_again_when_it_is_lived_through_a
     ] == [State.RUNNING]
 
 
-def test_what_somebody_else_has_begun_to_run_is_run_twice():
+def test_a_trial_that_another_process_has_begun_is_run_twice():
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(study_name="mine", storage=storage)
     study.enqueue_trial({"lr": 0.25})
