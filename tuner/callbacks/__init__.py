@@ -1,4 +1,4 @@
-"""Watching an experiment: callbacks, the files it leaves for people, and what it shows on the terminal."""
+"""Callbacks: users' own hooks, log files, the console and experiment trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks through which users and loggers watch an experiment."""
+"""Base classes of callbacks, and the hooks that the driver calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All callbacks of an experiment behind one call, each fenced off from the others and from the engine."""
+"""List of an experiment's callbacks: calls their hooks in order and isolates their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
 
 from .callback import Callback, LoggerCallback
-from .logger_group import GROUPED, groups_of
+from .logger_group import GROUPED, LoggerGroup, groups_of
 
 Hook = Literal[
     "setup",
@@ -57,11 +57,7 @@ class CallbackList:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
-        self._groups = {
-            id(member): group
-            for group in groups_of(self._callbacks, self._switch_off)
-            for member in group.members
-        }
+        self._groups = list(groups_of(self._callbacks, self._switch_off))
         self._overriders: dict[Hook, list[_Overrider]] = {}
         self._may_change_results = False
         """Whether any callback but grouped loggers, which only read, hears of results."""
@@ -144,7 +140,7 @@ class CallbackList:
     def _index(self) -> None:
         self._overriders = {hook: [] for hook in HOOKS}
         for callback in self._callbacks:
-            group = self._groups.get(id(callback))
+            group = self._group_of(callback)
             for hook, overriders in self._overriders.items():
                 if group and hook in GROUPED:
                     if callback is group.members[0]:
@@ -154,13 +150,23 @@ class CallbackList:
                         ([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger))
                     )
         self._may_change_results = any(
-            id(owners[0]) not in self._groups
+            self._group_of(owners[0]) is None
             for owners, _, _ in self._overriders["on_trial_result"]
+        )
+
+    def _group_of(self, callback: Callback) -> LoggerGroup | None:
+        return next(
+            (
+                group
+                for group in self._groups
+                if any(member is callback for member in group.members)
+            ),
+            None,
         )
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
         self._callbacks = [other for other in self._callbacks if other is not callback]
-        if group := self._groups.pop(id(callback), None):
+        if group := self._group_of(callback):
             group.members = [member for member in group.members if member is not callback]
         self._index()
         _log.warning(

@@ -1,4 +1,4 @@
-"""What the log files of a trial are told of it, entry by entry, and how the entries of one attempt hang together."""
+"""Records of a trial's log files: the start of an attempt, a result, the end of the trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loggers that write in the same background thread, told of everything at once: what one call costs, not three."""
+"""Group of file loggers that share one background writer and one record per event."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def groups_of(callbacks: Iterable[Callback], switch_off: SwitchOff) -> Iterator[
 def _writer_of(callback: Callback) -> BatchWriter | None:
     if not isinstance(callback, TrialFileLogger):
         return None
-    own = {name: getattr(callback, name) for pair in GROUPED.items() for name in pair}
-    is_plain = all(
-        getattr(method, "__func__", None) is getattr(TrialFileLogger, name)
-        for name, method in own.items()
+    has_own_hooks = any(
+        getattr(type(callback), name) is not getattr(TrialFileLogger, name)
+        for pair in GROUPED.items()
+        for name in pair
     )
-    return callback.writer if is_plain else None
+    return None if has_own_hooks else callback.writer

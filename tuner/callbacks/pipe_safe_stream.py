@@ -1,4 +1,4 @@
-"""A stream whose reader may go away: a terminal that is closed, a pipe to a program that ends."""
+"""Text stream that survives a closed terminal or a broken pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that the environment names, so that a script need not be changed for them."""
+"""Registry of callbacks that an environment variable can switch on by name."""
 
 from __future__ import annotations
 

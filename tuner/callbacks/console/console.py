@@ -1,4 +1,7 @@
-"""What an experiment shows while it runs: a live table on a terminal or in a notebook, a few calm lines elsewhere, nothing if so asked."""
+"""Console output of a running experiment.
+
+A live table on a terminal or in a notebook, single lines in a log file, nothing at verbosity 0.
+"""
 
 from __future__ import annotations
 

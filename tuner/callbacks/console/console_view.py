@@ -1,4 +1,4 @@
-"""What progress displays say about an experiment, for terminals, notebooks and log files alike."""
+"""Contents of the progress display: status line, failures, resources, best trial, trial table."""
 
 from __future__ import annotations
 

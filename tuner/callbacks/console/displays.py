@@ -1,4 +1,4 @@
-"""Where progress is shown: a terminal that is redrawn in place, a notebook's output, or a stream of plain lines."""
+"""Progress displays: a terminal redrawn in place, a notebook's output, a stream of plain lines."""
 
 from __future__ import annotations
 

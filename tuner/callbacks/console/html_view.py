@@ -1,4 +1,4 @@
-"""A view as HTML that stands by itself: no script, no style sheet, legible on light and dark pages."""
+"""HTML rendering of a view for notebooks, without scripts or style sheets."""
 
 from __future__ import annotations
 

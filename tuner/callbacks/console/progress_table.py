@@ -1,4 +1,4 @@
-"""Which trials are listed, in which columns: the tables of progress displays."""
+"""Trial tables of the progress display: which trials, in which order and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How users say what progress displays show, and when: Ray Tune's reporters."""
+"""Progress reporters with Ray Tune's interface, which configure the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves as a dozen characters each, remembered in constant memory and at no cost per result."""
+"""Sparklines: learning curves of a dozen characters, kept in constant memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of an experiment, before it is known where: lines and tables, which terminals, notebooks and log files draw alike."""
+"""Lines and tables to be shown, independent of terminal, notebook or log file."""
 
 from __future__ import annotations
 

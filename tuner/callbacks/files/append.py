@@ -1,4 +1,7 @@
-"""Files for people: longer or new, wholly or not at all; never synced to the disk, since what is derived can be derived again."""
+"""Append to and replace log files, all or nothing.
+
+Log files are never synced to the disk: they can be written again from the journal.
+"""
 
 from __future__ import annotations
 

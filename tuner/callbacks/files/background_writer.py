@@ -1,4 +1,4 @@
-"""Writing files for people without keeping the driver waiting.
+"""Background thread that writes log files in batches.
 
 The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread, shared by all default loggers, takes
 the queue every second, sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need
@@ -89,7 +89,6 @@ class BatchWriter:
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
         has_failed: Whether one of those who share this writer has ever met a defect; so they need not all be asked each time.
-        made: What the parts of an addressee have made of their entries, so that they make it once: by the id of the list, with the list.
     """
 
     def __init__(
@@ -101,7 +100,6 @@ class BatchWriter:
         max_batch: int = _BATCH,
         has_thread: bool = True,
     ) -> None:
-        self.made: dict[int, tuple[list[Any], Any]] = {}
         self.thread_cpu_s = 0.0
         self.has_failed = False
         self._period_s = period_s
@@ -167,7 +165,6 @@ class BatchWriter:
                 for parts, entries in shares:
                     if number < len(parts):
                         self._write_to(parts[number], entries, pace)
-            self.made.clear()
             if not self._behind:
                 self._is_warned = False
         return bool(self._waiting)

@@ -1,4 +1,4 @@
-"""``progress.csv``: one row per result, one column per metric, also for metrics that turn up late."""
+"""Logger of ``progress.csv``: one row per result, one column per metric."""
 
 from __future__ import annotations
 

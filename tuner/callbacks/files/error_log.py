@@ -1,4 +1,4 @@
-"""``error.txt``: what went wrong in each failed attempt of a trial."""
+"""Logger of ``error.txt``: the failure of each failed attempt of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``params.json`` and ``result.json``: what a trial was given and what it reported, as strict JSON."""
+"""Logger of ``params.json`` and ``result.json``: configuration and results as strict JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pbt_global.txt`` and ``pbt_policy_<trial>.txt``: which trial took over from which, and with what, in Ray Tune's format."""
+"""Logger of ``pbt_global.txt`` and ``pbt_policy_<trial>.txt``: exploits, in Ray Tune's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TensorBoard: each trial is one run, with the user's metrics as curves and the searched parameters in the HParams table."""
+"""Logger of TensorBoard's event files.
+
+Each trial is one run, with metrics as curves and the searched parameters in the HParams table.
+"""
 
 from __future__ import annotations
 

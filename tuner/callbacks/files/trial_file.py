@@ -1,4 +1,4 @@
-"""What the default loggers have in common: one file per trial, written by segments, cut back when a trial is tried again."""
+"""Base of the file loggers: one file per trial, cut back when a trial is tried again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast, final
+from typing import Any, final
 
 from tuner.callbacks.callback import LoggerCallback
 from tuner.callbacks.log_records import (
@@ -66,9 +66,7 @@ class TrialFile(Sink):
         """Write the entries, segment by segment, and keep what a failure leaves over."""
         if self.owner.defect is None:  # else it is being switched off
             self.write_all(
-                segments_of(self._behind_backlog(entries))
-                if self._backlog
-                else self.owner.segments_of(entries),
+                segments_of(self._behind_backlog(entries) if self._backlog else entries),
                 pace,
             )
 
@@ -379,13 +377,6 @@ class TrialFileLogger(LoggerCallback):
     def forget(self, trial: Trial) -> None:
         """Let go of the file of a trial that is over; what waits is still written."""
         self._files.pop(trial, None)
-
-    def segments_of(self, entries: list[Entry]) -> list[Segment]:
-        """Return `segments_of` these, which nobody changes; made once for all files that are told of them."""
-        known = self.writer.made.get(id(entries))
-        if known is None:
-            known = self.writer.made[id(entries)] = (entries, segments_of(entries))
-        return cast("list[Segment]", known[1])
 
     def _add(self, trial: Trial, entry: Entry) -> None:
         self._raise_defect()

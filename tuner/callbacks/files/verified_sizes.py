@@ -1,4 +1,4 @@
-"""Which log files need not be read again: those of trials that are over, by the sizes that they had when everything was in them.
+"""Verified sizes of complete log files, which a restore need not read again.
 
 Before an experiment goes on, it is found out whether its log files tell all that the journal tells. To read 30,000 of them takes two
 seconds, to ask for their sizes a tenth of that. A size is believed until the machine is started anew: so long, what was written is in its

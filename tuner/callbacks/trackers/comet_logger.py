@@ -1,4 +1,4 @@
-"""Comet: each trial is one experiment of Comet's, online or offline."""
+"""Callback for Comet: one Comet experiment per trial, online or offline."""
 
 from __future__ import annotations
 

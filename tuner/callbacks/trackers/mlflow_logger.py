@@ -1,4 +1,4 @@
-"""MLflow: each trial is one run, with the user's metrics as curves and the configuration as parameters."""
+"""Callback for MLflow: one run per trial, with metrics as curves and the configuration as parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLflow's store in an SQLite file, made whole or not at all."""
+"""Creation of MLflow's SQLite store, all or nothing."""
 
 from __future__ import annotations
 

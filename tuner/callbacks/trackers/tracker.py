@@ -1,4 +1,4 @@
-"""What the callbacks for trackers have in common: from the hooks of the driver to the entries that a courier delivers."""
+"""Base of the tracker callbacks: turns the driver's hooks into records for the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bringing what happens to a tracker, such as MLflow or Weights & Biases, without keeping the driver waiting for it.
+"""Queue and thread that deliver records to a tracker, such as MLflow or Weights & Biases.
 
 The driver's hooks only append to a queue. One thread takes the queue every second, sorts it by trial and hands each part to the
 tracker's client, which no other thread ever touches. A tracker that cannot be reached is tried again, ever more slowly, for as long as

@@ -1,4 +1,4 @@
-"""Weights & Biases: each trial is one run, online or offline."""
+"""Callback for Weights & Biases: one run per trial, online or offline."""
 
 from __future__ import annotations
 
