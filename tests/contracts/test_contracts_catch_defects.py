@@ -251,7 +251,7 @@ class TrustsTheScore(Wrapped):
         self.best = max(0.0, result["score"])
 
 
-class CannotBeToldTwice(Wrapped):
+class RaisesAtRepeatedResults(Wrapped):
     def on_trial_result(self, trial_id, result):
         assert trial_id not in vars(self).setdefault("told", set())
         self.told.add(trial_id)
@@ -286,7 +286,7 @@ class WaitsForNothing(Wrapped):
         (SharesAConfiguration, "test_no_suggestion_shares_anything_with_another"),
         (ComesBack, "test_finished_stays_finished"),
         (TrustsTheScore, "test_failures_and_odd_results_never_raise"),
-        (CannotBeToldTwice, "test_repeated_results_never_raise"),
+        (RaisesAtRepeatedResults, "test_repeated_results_never_raise"),
         (ForgetsWhereItWas, "test_the_state_goes_on_where_it_was"),
     ],
 )

@@ -1,8 +1,99 @@
-"""Contract tests of FIFO and custom schedulers, and tests of `Rehearsal`."""
+"""Contract tests of the schedulers."""
 
-from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, Resume, Scheduler
-from tuner.testing.rehearsal import Rehearsal
+from schedulers import (
+    PB2,
+    ASHAScheduler,
+    DistributeResources,
+    DistributeResourcesToTopJob,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    MFPopulationBasedTraining,
+    MOASHAScheduler,
+    PASHAScheduler,
+    Pause,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    Reason,
+    ResourceChangingScheduler,
+    Resume,
+    Scheduler,
+)  # fmt: skip
+from searchers.space import loguniform
 from tuner.testing.scheduler_contract import SchedulerContract
+
+MUTATIONS = {"lr": loguniform(1e-4, 1.0), "depth": [1, 2, 3], "model": {"width": lambda: 8}}
+
+
+class TestPBT(SchedulerContract):
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS
+        )
+
+
+class TestPBTByTimeAfterABurnIn(SchedulerContract):
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            perturbation_interval=25.0,
+            burn_in_period=60.0,
+            quantile_fraction=0.5,
+            hyperparam_mutations=MUTATIONS,
+            require_attrs=False,
+        )
+
+
+class TestPBTInGenerations(SchedulerContract):
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            time_attr="training_iteration",
+            perturbation_interval=4,
+            hyperparam_mutations=MUTATIONS,
+            synch=True,
+        )
+
+
+class TestMFPBT(SchedulerContract):
+    def make_scheduler(self):
+        return MFPopulationBasedTraining(
+            time_attr="training_iteration",
+            perturbation_interval=2,
+            frequencies=(1, 3),
+            hyperparam_mutations=MUTATIONS,
+        )
+
+
+class TestMFPBTInGenerations(SchedulerContract):
+    def make_scheduler(self):
+        return MFPopulationBasedTraining(
+            time_attr="training_iteration",
+            perturbation_interval=2,
+            frequencies=(1, 2, 4),
+            synch=True,
+        )
+
+
+class TestPB2(SchedulerContract):
+    def make_scheduler(self):
+        # A long interval: a model is fitted for every clone, and the contract plays many
+        # experiments.
+        return PB2(
+            time_attr="training_iteration",
+            perturbation_interval=9,
+            hyperparam_bounds={"lr": [0.0, 1.0]},
+            quantile_fraction=0.1,
+        )
+
+
+class TestReplay(SchedulerContract):
+    num_trials = 1
+
+    def make_scheduler(self):
+        # What trials train with in experiments with faults is called x.
+        first, second, third = dict(self.config), {"lr": 0.2, "x": 0.5}, {"lr": 0.4, "x": 0.7}
+        return PopulationBasedTrainingReplay(
+            [["0", "1", 6, 5, first, second], ["2", "0", 14, 12, second, third]]
+        )
 
 
 class TestFIFO(SchedulerContract):
@@ -29,7 +120,7 @@ class TestASHAInBracketsByTime(SchedulerContract):
 
 
 class PausesEachTrialOnce(Scheduler):
-    """Stands for the schedulers that pause and resume."""
+    """Pauses each trial at its seventh result."""
 
     def __init__(self):
         self.resumed = set()
@@ -55,32 +146,99 @@ class TestPausing(SchedulerContract):
         return PausesEachTrialOnce()
 
 
-class NeverResumes(PausesEachTrialOnce):
-    def on_idle(self, trials, num_free_slots):
-        return ()
+class TestPromotion(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(type="promotion", max_t=18, grace_period=2, reduction_factor=3)
 
 
-def test_a_rehearsal_resumes_what_was_paused():
-    rehearsal = Rehearsal(PausesEachTrialOnce()).run()
-    assert [trial.time for trial in rehearsal.trials] == [20, 3, 0, *[20] * 9]
-    assert any(fact.startswith("idle: [Resume") for fact in rehearsal.facts)
+class TestPromotionInBracketsByTime(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(
+            "time_total_s",
+            max_t=150.0,
+            grace_period=10,
+            reduction_factor=2,
+            brackets=3,
+            stop_last_trials=False,
+            type="promotion",
+        )
 
 
-def test_a_rehearsal_ends_paused_trials_that_are_never_resumed():
-    rehearsal = Rehearsal(NeverResumes()).run()
-    assert [trial.time for trial in rehearsal.trials] == [7, 3, 0, *[7] * 9]
+class TestPromotionByCost(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(
+            type="promotion", max_t=16, reduction_factor=2, cost_attr="time_total_s"
+        )
 
 
-def test_a_rehearsal_applies_stops_and_covers_every_kind_of_fact():
-    scheduler = ASHAScheduler(
-        metric="score", mode="max", max_t=18, reduction_factor=3, type="stopping"
-    )
-    rehearsal = Rehearsal(scheduler).run()
-    kinds = [fact.split()[0] for fact in rehearsal.facts]
-    assert {kind: kinds.count(kind) for kind in ("added", "completed", "failed")} == {
-        "added": 12,
-        "completed": 11,
-        "failed": 1,
-    }
-    assert any("asha.rung" in fact for fact in rehearsal.facts)
-    assert max(trial.time for trial in rehearsal.trials) == 18
+class TestPromotionWithKnownGoodTrials(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(
+            type="promotion", max_t=16, reduction_factor=2, num_threshold_candidates=2
+        )
+
+
+class TestStopping(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(
+            type="stopping", max_t=18, reduction_factor=3, brackets=2, num_threshold_candidates=2
+        )
+
+
+class TestPASHA(SchedulerContract):
+    def make_scheduler(self):
+        return PASHAScheduler(max_t=16, reduction_factor=2)
+
+
+class TestMOASHA(SchedulerContract):
+    def make_scheduler(self):
+        return MOASHAScheduler({"score": "max", "time_total_s": "min"}, max_t=18, brackets=2)
+
+
+class TestHyperBand(SchedulerContract):
+    def make_scheduler(self):
+        return HyperBandScheduler(max_t=18, reduction_factor=3)
+
+
+class TestHyperBandByTime(SchedulerContract):
+    def make_scheduler(self):
+        return HyperBandScheduler(
+            time_attr="time_total_s", max_t=150.5, reduction_factor=2.5, stop_last_trials=False
+        )
+
+
+class TestMedianStopping(SchedulerContract):
+    def make_scheduler(self):
+        return MedianStoppingRule(grace_period=30.0, min_samples_required=2)
+
+
+class TestMedianPausing(SchedulerContract):
+    def make_scheduler(self):
+        return MedianStoppingRule(
+            time_attr="training_iteration",
+            grace_period=2,
+            min_samples_required=1,
+            min_time_slice=5,
+            hard_stop=False,
+        )
+
+
+class TestResourceChanging(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler(
+            ASHAScheduler(max_t=18, grace_period=2, reduction_factor=3)
+        )
+
+
+class TestResourceChangingAroundHyperBand(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler(
+            HyperBandScheduler(max_t=18), DistributeResources(add_bundles=True, increase_by_times=2)
+        )
+
+
+class TestResourceChangingForTheBest(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler(
+            resources_allocation_function=DistributeResourcesToTopJob()
+        )

@@ -80,7 +80,7 @@ def test_the_time_budget_is_one_of_virtual_time():
     assert (trial.reason.rule, trial.iteration) == ("time_budget", 60)
 
 
-def test_a_curve_that_raises_is_tried_again_and_fails_in_the_end():
+def test_a_curve_that_raises_is_retried_and_finally_fails():
     def breaking(config):
         yield {"loss": 1.0}
         raise ValueError("boom")
@@ -129,7 +129,7 @@ def test_trials_pause_and_go_on_where_they_were():
     assert [trial.attempt for trial in simulation.grid.trials] == [2, 2]
 
 
-class Hearing(tune.Callback):
+class RecordsCalls(tune.Callback):
     """Remembers in which order it was called."""
 
     def __init__(self):
@@ -152,11 +152,11 @@ class Hearing(tune.Callback):
         self.calls.append(("end", len(trials)))
 
 
-def test_callbacks_hear_what_they_would_hear_and_may_ask_for_checkpoints():
-    hearing = Hearing()
-    run_config = tune.RunConfig(callbacks=[hearing], stop={"training_iteration": 3})
+def test_callbacks_are_called_as_in_a_real_run_and_may_request_checkpoints():
+    recorder = RecordsCalls()
+    run_config = tune.RunConfig(callbacks=[recorder], stop={"training_iteration": 3})
     simulate(losses, param_space={"x": 1.0}, tune_config=minimising(), run_config=run_config)
-    assert hearing.calls == [
+    assert recorder.calls == [
         ("setup", "loss", 1),
         *[
             ("result", "t00000", 1),
@@ -174,7 +174,7 @@ class WaitsForNothing(BasicVariantGenerator):
         return None
 
 
-def test_an_experiment_that_gets_nowhere_ends_and_says_why():
+def test_an_experiment_without_progress_ends_with_a_reason():
     simulation = simulate(
         losses, param_space={"x": 1.0}, tune_config=minimising(search_alg=WaitsForNothing())
     )
@@ -256,7 +256,7 @@ class Class(tune.Trainable):
         return {}
 
 
-def test_a_class_is_no_curve():
+def test_a_class_is_refused_as_curves():
     with pytest.raises(
         TypeError, match="curves must be a function that yields metrics, got the class Class"
     ):

@@ -110,7 +110,7 @@ CORE = _of(
     ("return 0 if intention.ending is TerminationReason.INTERRUPTED else 4", "return 0", "I17 I20"),
 )  # fmt: skip
 
-KEEPER = _of(
+CHECKPOINTS = _of(
     "tuner/core/checkpoints.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
     ('trial.leases.pop("", None) is not None', 'trial.leases.get("", None) is not None', "I16"),
@@ -179,7 +179,7 @@ EXPLOITS = _of(
     ("            return self._pause(member) if point.time >= member.paused_at else ()", "            return ()", "I17"),
 )  # fmt: skip
 
-DESK = _of(
+BUDGETS = _of(
     "tuner/core/suggestion_budget.py",
     ("        self._num_asked -= self.num_outstanding\n", "", "I20"),
     ("        self.num_outstanding -= 1\n        self._num_asked -= 1\n", "        self.num_outstanding -= 1\n", "I20"),
@@ -231,7 +231,7 @@ JOURNAL = _of(
     ("self._journal.synced_sequence if is_synced else self", "self._journal.written_sequence if is_synced else self", "I15"),
 )  # fmt: skip
 
-CODEC = _of(
+RECORDS = _of(
     "tuner/journal/records.py",
     ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
@@ -242,7 +242,7 @@ CODEC = _of(
     ("        routine_end_s, self._routine_end_s = self._routine_end_s, None\n", "        routine_end_s = self._routine_end_s\n", "I7"),
 )  # fmt: skip
 
-REPLAY = _of(
+RESTORE = _of(
     "tuner/restore/experiment.py",
     (
         "    return Restored(state, elapsed_s, recent)",
@@ -335,12 +335,12 @@ MUTANTS = [
     *LOGGERS,
     *DRIVER,
     *CORE,
-    *KEEPER,
+    *CHECKPOINTS,
     *EXPLOITS,
-    *DESK,
+    *BUDGETS,
     *JOURNAL,
-    *CODEC,
-    *REPLAY,
+    *RECORDS,
+    *RESTORE,
     *SNAPSHOTS,
     *SCHEDULERS,
     *SEARCHERS,
@@ -348,33 +348,38 @@ MUTANTS = [
 
 ESCAPING = _of(
     "tuner/core/exploits.py",
-    # A later checkpoint leaves a hole only where a clone has reported, fails before it has saved, and then finds damaged what it began with.
+    # Shows only if a trial fails between its first report and save after an exploit, and the
+    # donor's checkpoint is then damaged.
     ("if kept.iteration <= graft.checkpoint.iteration]", "if True]", "I2"),
 ) + _of(
     "tuner/core/experiment.py",
-    # Whoever is paused in the simulation saves on demand; the conversations of the core find it.
+    # Trials that are paused in the simulation save on demand; tests of the core find it.
     ("        can_leave = save or trial.source or self._stopping", "        can_leave = save or self._stopping", "I9"),
-    # Who is laid aside with an older checkpoint repeats what it has lost when it is resumed: later than it should, and with the same outcome.
+    # A trial that is paused with an older checkpoint repeats what it has lost when it is resumed:
+    # later than it should, but with the same outcome.
     ("            if latest is not None and latest.iteration == trial.iteration:", "            if latest is not None:", "I17 I12"),
 ) + _of(
     "schedulers/halving/promotion_rule.py",
-    # Trials of the simulation report at each iteration, and so pass by the level at which they are to pause before any other one.
+    # Trials of the simulation report at each iteration, so they never skip the level at which they
+    # are to pause.
     ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
 ) + _of(
     "tuner/driver/journal_log.py",
-    # What is not deleted behind a flush is deleted when the driver closes; until then the disk is fuller than it need be.
+    # What is not deleted after a flush is deleted when the driver closes.
     ("        self._cleaner.release()\n", "", "I16"),
 ) + _of(
     "tuner/core/checkpoints.py",
-    # Who leaves for another one's checkpoint saves first what it gives up: a waste of time, and no promise is broken.
+    # A trial that exploits another one saves first what it gives up, which only wastes time.
     ("        if intention is None or intention.reply is ReportReply.EXPLOIT:", "        if intention is None:", "I12"),
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
-    # Needs a disk that is full just when an interrupted trial is taken up again: found after a minute or more, and by a test of its own.
+    # Needs a disk that is full just when an interrupted trial is resumed: found after a minute or
+    # more, and by a test of its own.
     ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
     "tuner/callbacks/files/verified_sizes.py",
-    # Needs a power cut long after a trial has ended, which leaves its file as long as it was: seldom here, and found by tests of their own.
+    # Needs a power cut long after a trial has ended that keeps the size of its file: rare here, and
+    # found by tests of their own.
     ("frozenset(lines if head == self._head else ())", "frozenset(lines)", "I19"),
     ("[{told.text},{", "[{", "I19"),
     (",{size}]", ",0]", "I19"),

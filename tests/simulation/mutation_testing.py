@@ -16,11 +16,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from .mutants import MUTANTS, Mutant
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.simulation.mutants import MUTANTS, Mutant  # noqa: E402  (from where this script stands)
-
 PACKAGES = ("tuner", "schedulers", "searchers", "tests/simulation")
 LIMIT_S = 60.0
 

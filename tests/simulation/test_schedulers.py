@@ -5,23 +5,14 @@ import inspect
 
 import pytest
 
-from tests.contracts import (
-    test_population_schedulers,
-    test_promotion_schedulers,
-    test_synchronous_schedulers,
-)
+from tests.contracts import test_schedulers
 from tests.simulation.run import run_scenario
 from tests.simulation.scenario import scenario
 
 CONTRACTS = [
     contract
-    for module in (
-        test_population_schedulers,
-        test_promotion_schedulers,
-        test_synchronous_schedulers,
-    )
-    for name, contract in inspect.getmembers(module, inspect.isclass)
-    if name.startswith("Test") and contract.__module__ == module.__name__
+    for name, contract in inspect.getmembers(test_schedulers, inspect.isclass)
+    if name.startswith("Test") and contract.__module__ == test_schedulers.__name__
 ]
 
 
