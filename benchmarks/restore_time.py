@@ -37,7 +37,7 @@ from tuner.restore.experiment import restore_plan
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_directory import write_declaration
 from tuner.spec.experiment_spec import Plan, make_plan
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
@@ -81,7 +81,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     plan = plan_for(num_trials, num_reports)
     write_declaration(plan, settings_for(plan), directory)
     _, restored = restore_plan(
-        plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))
+        plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ArrayStore(directory))
     )
     state = restored.state
     executor = SimulatedExecutor(
@@ -134,7 +134,7 @@ def come_back(directory: Path, num_trials: int) -> None:
         directory,
         settings_for(plan),
         snapshot,
-        ConfigCodec(plan.space, ObjectStore(directory)),
+        ConfigCodec(plan.space, ArrayStore(directory)),
     )
     took_s = time.perf_counter() - start
     assert len(restored.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)

@@ -14,7 +14,7 @@ from tuner.callbacks.files import append, trial_file, verified_sizes
 from tuner.callbacks.files.verified_sizes import Seals, size_of
 from tuner.callbacks.log_records import Told
 from tuner.core.trial import Status, TerminationReason
-from tuner.restore.log_repair import mend_logs
+from tuner.restore.log_repair import repair_logs
 
 VALUES = (3, 3, 1_700_000_003, 0.25)
 TOLD = Told(*VALUES)
@@ -359,7 +359,7 @@ def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(
     trial, asked = finish(begun()), []
     for start in ("monday", "tuesday"):
         machine_start(start)
-        mend_logs([begun()], [trial], Asked, [trial.trial_id])
+        repair_logs([begun()], [trial], Asked, [trial.trial_id])
         assert opened == []
         assert asked == [trial.trial_id] * (start == "tuesday")
 

@@ -28,7 +28,7 @@ from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_plan
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 
 SPACE = {"x": tune.uniform(0.0, 1.0)}
@@ -241,7 +241,7 @@ def new_state(plan, directory):
     experiment = Experiment(plan.settings({"cpu": 3.0}), plan.scheduler, plan.stopper)
     search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
     return ExperimentState(
-        experiment, search_adapter, ConfigCodec(plan.space, ObjectStore(directory))
+        experiment, search_adapter, ConfigCodec(plan.space, ArrayStore(directory))
     )
 
 

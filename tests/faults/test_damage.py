@@ -11,7 +11,7 @@ import pytest
 from tests.faulty_disks import MemoryDisk
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal.reader import read, recover
-from tuner.journal.repair import ASIDE_PREFIX, salvage
+from tuner.journal.repair import ASIDE_PREFIX, repair_journal
 from tuner.journal.writer import Journal
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
@@ -216,7 +216,7 @@ def test_a_damaged_manifest_is_refused_by_name_or_says_what_it_said(checkpoint):
 
 def salvaged(files):
     disk = disk_with(files)
-    return salvage(WHERE, disk), disk
+    return repair_journal(WHERE, disk), disk
 
 
 def kept_aside(disk):
@@ -231,7 +231,7 @@ def kept_aside(disk):
 def test_a_sound_journal_is_left_as_it_is(original):
     files, _ = original
     done, disk = salvaged(files)
-    assert not done.mended
+    assert not done.repaired
     assert done.cut_at is None
     assert contents(disk) == files
 
@@ -248,7 +248,7 @@ def test_any_single_flipped_bit_is_turned_back_and_everything_is_there_again(ori
         found, was_told = read_all(disk)
         assert found == truth or (was_told and found == truth[:-1])
         assert done.cut_at is None
-        if done.mended:
+        if done.repaired:
             num_mended += 1
             assert contents(disk) == files
             assert kept_aside(disk) == {f"{ASIDE_PREFIX}{path.name}": bytes(data)}
@@ -263,7 +263,7 @@ def test_several_flipped_bits_far_apart_are_all_turned_back(original):
         changed[len(data) // 3] ^= 4
         damaged[path] = bytes(changed)
     done, disk = salvaged(damaged)
-    assert len(done.mended) == len(files)
+    assert len(done.repaired) == len(files)
     assert read_all(disk)[0] == truth
 
 
@@ -282,7 +282,7 @@ def test_a_zeroed_block_costs_what_lies_behind_it_which_is_kept_and_counted(orig
     assert set(kept_aside(disk)) == {f"{ASIDE_PREFIX}{path.name}" for path in sorted(files)[1:]}
     assert kept_aside(disk)[f"{ASIDE_PREFIX}{second.name}"] == zeroed
     assert "results of trial t00001" in caplog.text
-    assert salvage(WHERE, disk).cut_at is None
+    assert repair_journal(WHERE, disk).cut_at is None
 
 
 def test_whatever_the_damage_what_is_salvaged_is_a_beginning_of_the_truth(original):
@@ -305,7 +305,7 @@ def test_a_journal_of_which_nothing_can_be_kept_is_never_a_fresh_start(original)
     damaged = {**files, first: bytes(300) + files[first][300:]}
     disk = disk_with(damaged)
     with pytest.raises(DamagedJournal, match="no record stands before that"):
-        salvage(WHERE, disk)
+        repair_journal(WHERE, disk)
     assert contents(disk) == damaged
 
 

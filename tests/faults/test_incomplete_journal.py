@@ -395,7 +395,7 @@ def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_s
 
     with monkeypatch.context() as patch:
         patch.setattr(run.Driver, "run", die)
-        patch.setattr(run, "mend_logs", lambda *_: None)
+        patch.setattr(run, "repair_logs", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             twice.restore()
     assert twice.iterations(twice.restore()) == [5, 5]

@@ -14,7 +14,7 @@ from tuner.callbacks.files import append
 from tuner.callbacks.files.event_file import records
 from tuner.driver import run
 from tuner.journal.rows import JournalRows
-from tuner.restore.log_repair import mend_logs
+from tuner.restore.log_repair import repair_logs
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -46,8 +46,8 @@ def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it, and takes none of its trials for recent."""
     monkeypatch.setattr(
         run,
-        "mend_logs",
-        lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()),
+        "repair_logs",
+        lambda callbacks, trials, rows, recent: repair_logs(callbacks, trials, rows, ()),
     )
     return lambda: tune.Tuner.restore(tmp_path / "exp", train, **given).fit()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.journal.takeover_cleanup import nothing_left_behind, sweep
+from tuner.journal.takeover_cleanup import remove_unfinished, removed_on_error
 from tuner.journal.writer import Journal
 from tuner.storage import layout
 from tuner.storage.checkpoints import Provenance, commit_from, stage
@@ -28,7 +28,7 @@ def experiment(tmp_path):
 
 
 def test_everything_unfinished_and_unrecorded_goes_and_nothing_else(experiment, names_in):
-    removed = sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None})
+    removed = remove_unfinished(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None})
     assert names_in(experiment / "t00000") == ["checkpoint_000001", "kept"]
     assert names_in(experiment / "t00001") == [
         *(f"checkpoint_00000{index}" for index in range(3)),
@@ -39,12 +39,12 @@ def test_everything_unfinished_and_unrecorded_goes_and_nothing_else(experiment, 
     )
     assert names_in(experiment) == [layout.JOURNAL, layout.SNAPSHOT, "t00000", "t00001"]
     assert len(removed) == 4 + 1 + 2 + 2
-    assert sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None}) == []
+    assert remove_unfinished(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None}) == []
 
 
 def test_directories_that_are_no_trials_are_not_looked_into(experiment, names_in):
     before = names_in(experiment / "t00001")
-    sweep(experiment, {"t00000": set()})
+    remove_unfinished(experiment, {"t00000": set()})
     assert names_in(experiment / "t00001") == before
 
 
@@ -53,7 +53,7 @@ def test_a_trial_that_leads_elsewhere_is_not_followed(experiment, tmp_path, name
     (experiment / "t00000").rename(outside)
     (experiment / "t00000").symlink_to(outside)
     before = names_in(outside)
-    sweep(experiment, {"t00000": set(), "../outside": set()})
+    remove_unfinished(experiment, {"t00000": set(), "../outside": set()})
     assert names_in(outside) == before
 
 
@@ -61,7 +61,7 @@ def test_what_the_user_has_named_like_a_checkpoint_stays(experiment):
     own = [experiment / "t00000" / name for name in ("checkpoint_best", "checkpoint_000007")]
     for path in own:
         path.mkdir()
-    sweep(experiment, {"t00000": set()})
+    remove_unfinished(experiment, {"t00000": set()})
     assert all(path.is_dir() for path in own)
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_removed_is_told_and_left(experiment, monkeypatch, caplog
         raise PermissionError("not yours")
 
     monkeypatch.setattr("tuner.storage.checkpoints._remove", refuse)
-    assert sweep(experiment, {"t00000": set()}) == []
+    assert remove_unfinished(experiment, {"t00000": set()}) == []
     assert caplog.text.count("cannot be removed: not yours") == 4
 
 
@@ -83,7 +83,7 @@ def begin(directory):
 def fail_in(directory, records):
     with (  # noqa: PT012  (what follows from it)
         pytest.raises(OSError, match="read-only"),
-        nothing_left_behind(directory),
+        removed_on_error(directory),
         Journal(directory) as journal,
     ):
         journal.append(*records)

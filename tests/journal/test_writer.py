@@ -185,14 +185,14 @@ def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_wel
     tmp_path, monkeypatch
 ):
     writer = Journal(tmp_path, has_syncer=False)
-    genuine = writer._mend
+    genuine = writer._rewrite_unsynced
     failures = iter([True])
 
     def mend():
         genuine()
         writer._sync_failed = next(failures, False)
 
-    monkeypatch.setattr(writer, "_mend", mend)
+    monkeypatch.setattr(writer, "_rewrite_unsynced", mend)
     writer.append(body(0))
     writer._write_staged()
     writer.rotate()

@@ -22,7 +22,7 @@ from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
@@ -94,7 +94,7 @@ def fold(plan, directory, num_read):
     )
     experiment.num_read = num_read
     search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
-    configs = ConfigCodec(plan.space, ObjectStore(directory))
+    configs = ConfigCodec(plan.space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     return experiment, search_adapter
 

@@ -18,7 +18,7 @@ from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_plan, with_seed
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
@@ -95,7 +95,7 @@ def replayed(directory, declaration):
         ExperimentSettings.from_fields(told["settings"]), plan.scheduler, plan.stopper
     )
     search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
-    configs = ConfigCodec(plan.space, ObjectStore(directory))
+    configs = ConfigCodec(plan.space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     experiment.check()
     return experiment, plan.searcher
@@ -150,6 +150,6 @@ def test_the_last_moments_of_a_driver_count_as_running_time(tmp_path):
     with Journal(tmp_path, sync="process") as journal:
         journal.append(records.encode(TurnEnded(), 2.0), records.mark(records.CLOSE, 7.5))
     search_adapter = SearchAdapter(BasicVariantGenerator(), {}, lambda config: {"cpu": 1.0})
-    configs = ConfigCodec({}, ObjectStore(tmp_path))
+    configs = ConfigCodec({}, ArrayStore(tmp_path))
     state = ExperimentState(experiment, search_adapter, configs)
     assert restore_experiment(tmp_path, state).elapsed_s == 7.5

@@ -20,7 +20,7 @@ from tuner.restore.experiment import restore_plan
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
@@ -116,7 +116,7 @@ def restored_from(arguments, directory, snapshot, trainable=learn):
     plan.connect()
     settings = ExperimentSettings.from_fields(declaration["settings"])
     _, restored = restore_plan(
-        plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory))
+        plan, directory, settings, snapshot, ConfigCodec(plan.space, ArrayStore(directory))
     )
     return restored
 

@@ -10,7 +10,7 @@ from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import derived_seed
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
@@ -74,7 +74,7 @@ def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     experiment = Experiment(
         ExperimentSettings.from_fields(declaration["settings"]), scheduler, stopper_from(None)
     )
-    configs = ConfigCodec(space, ObjectStore(directory))
+    configs = ConfigCodec(space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     assert search_adapter.foreign == {}
     assert again.heard == searcher.heard

@@ -36,7 +36,7 @@ from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.config import ResumeConfig
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 
 from . import invariants
@@ -83,7 +83,7 @@ class DriverProcess:
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
         search_adapter = SearchAdapter(searcher, _SPACE, lambda _: _REQUEST)
         self._state = ExperimentState(
-            self.experiment, search_adapter, ConfigCodec(_SPACE, ObjectStore(env.directory))
+            self.experiment, search_adapter, ConfigCodec(_SPACE, ArrayStore(env.directory))
         )
 
     @property

@@ -28,7 +28,7 @@ from tuner.callbacks import (
     TrialFileLogger,
 )
 from tuner.callbacks.files import append, verified_sizes
-from tuner.restore.log_repair import mend_logs
+from tuner.restore.log_repair import repair_logs
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
@@ -171,9 +171,9 @@ class VirtualLogFiles:
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
-        """Let the loggers rewrite incomplete files; see `mend_logs`."""
+        """Let the loggers rewrite incomplete files; see `repair_logs`."""
         before = self._writer.num_waiting
-        mend_logs(self.loggers, *restored)
+        repair_logs(self.loggers, *restored)
         self._seen["log files looked at by the next driver"] += self._writer.num_waiting > before
 
     @property

@@ -7,12 +7,12 @@ import pytest
 
 from tuner.errors import StorageError
 from tuner.storage import array_store
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 
 
 @pytest.fixture
 def store(tmp_path):
-    return ObjectStore(tmp_path, sync=False)
+    return ArrayStore(tmp_path, sync=False)
 
 
 def test_the_same_content_is_stored_once_and_the_same_array_is_hashed_once(
@@ -35,13 +35,13 @@ def test_a_new_driver_does_not_write_what_is_there(store, tmp_path):
     content = store.put(np.arange(3))
     path = tmp_path / "objects" / f"{content}.npy"
     before = path.stat()
-    ObjectStore(tmp_path).put(np.arange(3))
+    ArrayStore(tmp_path).put(np.arange(3))
     assert path.stat() == before
 
 
 def test_an_array_that_is_read_again_is_the_same_object_and_known(store, tmp_path, monkeypatch):
     content = store.put(np.arange(3))
-    other = ObjectStore(tmp_path)
+    other = ArrayStore(tmp_path)
     array = other.get(content)
     assert other.get(content) is array
     monkeypatch.setattr(array_store, "encoded", lambda _: pytest.fail("hashed again"))
@@ -60,7 +60,7 @@ def test_a_file_that_is_gone_or_changed_is_refused_by_name(store, tmp_path, harm
     content = store.put(np.arange(3))
     harm(tmp_path / "objects" / f"{content}.npy")
     with pytest.raises(StorageError, match=rf"{content}\.npy"):
-        ObjectStore(tmp_path).get(content)
+        ArrayStore(tmp_path).get(content)
 
 
 @pytest.mark.parametrize("content", ["../../etc/passwd", "", "A" * 64, "0" * 63])

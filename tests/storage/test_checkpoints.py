@@ -22,8 +22,8 @@ from tuner.storage.checkpoints import (
     delete,
     latest_valid,
     read_manifest,
+    remove_unfinished,
     stage,
-    sweep,
     unfinished,
     verify,
 )
@@ -270,7 +270,7 @@ def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_nam
         assert left in ([final], [])
         if left:
             verify(trial_dir / final)
-        sweep(trial_dir, recorded={final})
+        remove_unfinished(trial_dir, recorded={final})
         assert names_in(trial_dir) == left
         if is_through:
             assert read_manifest(trial_dir / final).metrics == {}
@@ -335,7 +335,7 @@ def test_deleting_takes_the_name_away_first(source, trial_dir, monkeypatch, name
         with pytest.raises(KeyboardInterrupt):
             delete(path)
     assert not path.exists()
-    assert sweep(trial_dir)
+    assert remove_unfinished(trial_dir)
     assert names_in(trial_dir) == []
     delete(path)
 
@@ -346,12 +346,12 @@ def test_a_sweep_removes_the_unfinished_and_the_unrecorded_only(source, trial_di
     stage(trial_dir, 3, 1)
     (trial_dir / f"{layout.STAGING_PREFIX}file").write_bytes(b"")
     (trial_dir / "result.json").write_bytes(b"")
-    assert len(sweep(trial_dir)) == 2
-    assert sweep(trial_dir, recorded={"checkpoint_000000", "checkpoint_000002"}) == [
+    assert len(remove_unfinished(trial_dir)) == 2
+    assert remove_unfinished(trial_dir, recorded={"checkpoint_000000", "checkpoint_000002"}) == [
         "checkpoint_000001"
     ]
     assert names_in(trial_dir) == ["checkpoint_000000", "checkpoint_000002", "result.json"]
-    assert sweep(trial_dir / "missing") == []
+    assert remove_unfinished(trial_dir / "missing") == []
 
 
 def test_the_newest_intact_checkpoint_is_found_and_each_damage_told(source, trial_dir):

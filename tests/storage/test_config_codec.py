@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.errors import StorageError
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, check_keys, missing, require_complete
 
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024  (as users write them)
@@ -38,7 +38,7 @@ def mse(prediction, truth):
 
 @pytest.fixture
 def codec(tmp_path):
-    return lambda space: ConfigCodec(space, ObjectStore(tmp_path, sync=False))
+    return lambda space: ConfigCodec(space, ArrayStore(tmp_path, sync=False))
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_every_configuration_of_a_space_comes_back_alike_in_value_and_type(
         **constants,
         **{name: data.draw(st.sampled_from(options)) for name, options in categories.items()},
     }
-    codec = ConfigCodec(space, ObjectStore(tmp_path_factory.getbasetemp()))
+    codec = ConfigCodec(space, ArrayStore(tmp_path_factory.getbasetemp()))
     text = strict_json.dumps(codec.encode(config))
     json.loads(text, parse_constant=pytest.fail)
     back = codec.decode(strict_json.loads(text))

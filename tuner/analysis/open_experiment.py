@@ -27,7 +27,7 @@ from tuner.journal.rows import JournalRows, Rows, histories_of
 from tuner.journal.snapshot_files import load_newest
 from tuner.restore.experiment import restore_experiment
 from tuner.restore.snapshot_state import ExperimentState
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import is_experiment, read_declaration
@@ -86,7 +86,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
         )
     driver = driver_of(path)
     declaration = read_declaration(path)
-    objects = ObjectStore(path)
+    objects = ArrayStore(path)
     with warnings.catch_warnings():
         # A driver removes the older one while we look at it; a restore warns of a damaged one.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -105,7 +105,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     return StoredExperiment(path, declaration, experiment, restored.elapsed_s, driver)
 
 
-def _new_state(declaration: Mapping[str, Any], objects: ObjectStore) -> ExperimentState:
+def _new_state(declaration: Mapping[str, Any], objects: ArrayStore) -> ExperimentState:
     try:
         settings = ExperimentSettings.from_fields(declaration["settings"])
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
@@ -118,11 +118,11 @@ def _new_state(declaration: Mapping[str, Any], objects: ObjectStore) -> Experime
     return ExperimentState(experiment, None, ConfigCodec({}, objects))
 
 
-def _readable(config: Mapping[str, Any], objects: ObjectStore) -> dict[str, Any]:
+def _readable(config: Mapping[str, Any], objects: ArrayStore) -> dict[str, Any]:
     return {key: _shown(value, objects) for key, value in config.items()}
 
 
-def _shown(value: Any, objects: ObjectStore) -> Any:
+def _shown(value: Any, objects: ArrayStore) -> Any:
     match value:
         case Opaque(text, _, content):
             try:

@@ -114,7 +114,7 @@ trial_argument: Final[Callable[..., Any]] = click.argument(
 
 def trial_folders(experiment: Path) -> list[str]:
     """Return the names of the directories of an experiment's trials."""
-    own = {*layout.SWEPT, layout.OBJECTS, layout.REQUESTS}
+    own = {*layout.FOLDERS_WITH_STAGING, layout.OBJECTS, layout.REQUESTS}
     return sorted(
         path.name
         for path in experiment.iterdir()

@@ -42,13 +42,13 @@ from tuner.execution.trainable import (
 from tuner.journal import completeness, takeover_cleanup
 from tuner.journal.completeness import read_mark
 from tuner.journal.reader import recover
-from tuner.journal.repair import salvage
+from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
 from tuner.restore.arguments import restore_line
 from tuner.restore.experiment import Restored, restore_plan
-from tuner.restore.log_repair import mend_logs
+from tuner.restore.log_repair import repair_logs
 from tuner.restore.resume_command import resume_line
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.config import ResumeConfig
@@ -63,7 +63,7 @@ from tuner.spec.experiment_directory import (
     write_declaration,
 )
 from tuner.spec.experiment_spec import Plan
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox
 from tuner.storage.declaration import is_experiment
@@ -147,7 +147,7 @@ class Run:
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
-        self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
+        self._objects = ArrayStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
         self._environment = EnvironmentRecorder(directory, names_of_secrets(plan.space))
         self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
@@ -188,7 +188,7 @@ class Run:
                     return self._execute_locked(opened.executor, settings, lock)
                 self._make_room()
                 lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
-                with takeover_cleanup.nothing_left_behind(directory):
+                with takeover_cleanup.removed_on_error(directory):
                     write_declaration(plan, settings, directory)
                     return self._execute_locked(opened.executor, settings, lock)
 
@@ -241,7 +241,7 @@ class Run:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""
         plan, directory = self._plan, self._directory
         if resumption.salvage:
-            salvage(directory)
+            repair_journal(directory)
         mark, is_salvage = read_mark(directory), resumption.salvage
         tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
         snapshot = None if is_salvage else usable_snapshot(plan, directory)
@@ -254,7 +254,7 @@ class Run:
         tail = tail._replace(
             epoch=max(tail.epoch, mark.epoch)
         )  # where drivers are missing, none gets the epoch of one of them
-        takeover_cleanup.sweep(directory, _recorded_checkpoints(trials, resumption))
+        takeover_cleanup.remove_unfinished(directory, _recorded_checkpoints(trials, resumption))
         return tail, plan, restored
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
@@ -430,7 +430,7 @@ class Run:
             rows = JournalRows(self._directory, histories_of(trials))
             if self._policies:
                 self._policies.mend(self._directory, trials)
-            mend_logs(self._callbacks, trials, rows, stage.restored.recent)
+            repair_logs(self._callbacks, trials, rows, stage.restored.recent)
 
 
 def _how_to_continue(directory: Path, plan: Plan) -> str:
@@ -453,7 +453,7 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
         directory,
         resumption.settings,
         usable_snapshot(plan, directory),
-        ConfigCodec(plan.space, ObjectStore(directory)),
+        ConfigCodec(plan.space, ArrayStore(directory)),
     )
     return Finished(directory, restored.state.experiment.trials)
 
@@ -583,7 +583,7 @@ def _end_leftovers(directory: Path) -> None:
 
 
 def _make_executor(
-    plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder
+    plan: Plan, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
 ) -> Executor:
     assign = AssignmentBuilder(plan, directory, objects)
     if plan.run.executor == "inline":

@@ -10,7 +10,7 @@ from tuner.core.commands import StartWorker
 from tuner.execution.worker_protocol import Assignment
 from tuner.spec.experiment_spec import Plan
 from tuner.storage import layout
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.directories import make_own_folder
 
 
@@ -18,7 +18,7 @@ from tuner.storage.directories import make_own_folder
 class AssignmentBuilder:
     """Completes a `StartWorker` command to an assignment, and makes the trial's directory."""
 
-    def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
+    def __init__(self, plan: Plan, directory: Path, objects: ArrayStore) -> None:
         self._plan = plan
         self._directory = directory
         self._objects = objects

@@ -28,7 +28,7 @@ from .rows import RESULT_OF
 from .segments import body_of
 
 ASIDE_PREFIX: Final = "damaged-"
-_MENDABLE_BYTES: Final = 4096
+_REPAIRABLE_BYTES: Final = 4096
 """A longer stretch is not searched for the flipped bit: it would take long, and the checksum might
 be met by chance."""
 
@@ -36,21 +36,21 @@ _log = logging.getLogger("tuner")
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
+class RepairReport:
     """What became of a damaged journal.
 
     Attributes:
-        mended: Where a flipped bit was turned back: file and byte at which its line begins.
+        repaired: Where a flipped bit was turned back: file and byte at which its line begins.
         cut_at: File and byte at which the journal was cut, None if it did not have to be.
         lost: How many results of each trial lay behind the cut.
     """
 
-    mended: tuple[tuple[Path, int], ...] = ()
+    repaired: tuple[tuple[Path, int], ...] = ()
     cut_at: tuple[Path, int] | None = None
     lost: Mapping[str, int] = field(default_factory=dict)
 
 
-def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salvaged:
+def repair_journal(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> RepairReport:
     """Repair a journal so that the experiment can be continued; one that is sound is left as it is.
 
     Every file that is changed is kept beside it, as ``damaged-<name>``.
@@ -66,22 +66,24 @@ def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salv
         DamagedJournal: If nothing of the journal could be kept; it is left as it was.
         StorageError: If it cannot be read or written.
     """
-    mended: list[tuple[Path, int]] = []
+    repaired: list[tuple[Path, int]] = []
     while damage := _find_damage(experiment, disk):
         path, offset = damage
         try:
-            if not _mend(path, offset, disk):
-                return Salvaged(tuple(mended), damage, _cut(experiment, path, offset, disk))
+            if not _turn_bit_back(path, offset, disk):
+                return RepairReport(tuple(repaired), damage, _cut(experiment, path, offset, disk))
         except OSError as cause:
-            raise StorageError(f"the damage in journal {path} cannot be mended: {cause}") from cause
+            raise StorageError(
+                f"the damage in journal {path} cannot be repaired: {cause}"
+            ) from cause
         _log.warning(
             "journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is "
             "lost",
             path,
             offset,
         )
-        mended.append(damage)
-    return Salvaged(tuple(mended))
+        repaired.append(damage)
+    return RepairReport(tuple(repaired))
 
 
 def _find_damage(experiment: str | os.PathLike[str], disk: Disk) -> tuple[Path, int] | None:
@@ -95,7 +97,7 @@ def _find_damage(experiment: str | os.PathLike[str], disk: Disk) -> tuple[Path, 
     return None
 
 
-def _mend(path: Path, offset: int, disk: Disk) -> bool:
+def _turn_bit_back(path: Path, offset: int, disk: Disk) -> bool:
     """Turn back the one bit whose flipping explains what is wrong at this byte, if there is one."""
     data = disk.read(path)
     line_end = data.find(b"\n", offset)
@@ -104,7 +106,7 @@ def _mend(path: Path, offset: int, disk: Disk) -> bool:
     )  # a line break may have come into the line, or have gone from it
     if (
         line_end < 0
-        or stretch_end - offset > _MENDABLE_BYTES
+        or stretch_end - offset > _REPAIRABLE_BYTES
         or body_of(data[offset:line_end]) is not None
     ):
         return False

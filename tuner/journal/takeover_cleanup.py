@@ -20,7 +20,7 @@ from .reader import read
 _log = logging.getLogger("tuner")
 
 
-def sweep(
+def remove_unfinished(
     experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]
 ) -> list[Path]:
     """Remove what died before it was finished, or before the journal came to know of it.
@@ -38,7 +38,9 @@ def sweep(
     """
     directory = Path(experiment)
     removed = [
-        path for name in ("", *layout.SWEPT) for path in _swept(os.fspath(directory / name), None)
+        path
+        for name in ("", *layout.FOLDERS_WITH_STAGING)
+        for path in _removed_in(os.fspath(directory / name), None)
     ]
     with os.scandir(directory) as entries:
         trials = sorted(
@@ -47,13 +49,13 @@ def sweep(
             if entry.name in recorded and entry.is_dir(follow_symlinks=False)
         )
     for trial_id in trials:
-        removed += _swept(layout.trial_path(directory, trial_id), recorded[trial_id])
+        removed += _removed_in(layout.trial_path(directory, trial_id), recorded[trial_id])
     return removed
 
 
-def _swept(folder: str, recorded: Collection[str] | None) -> list[Path]:
+def _removed_in(folder: str, recorded: Collection[str] | None) -> list[Path]:
     try:
-        return [Path(folder, name) for name in checkpoints.sweep(folder, recorded)]
+        return [Path(folder, name) for name in checkpoints.remove_unfinished(folder, recorded)]
     except OSError as refusal:
         _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
         return []
@@ -116,7 +118,7 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
 
 
 @contextmanager
-def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
+def removed_on_error(experiment: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a new experiment if an error comes before its first event.
 
     Args:
@@ -135,7 +137,7 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
 
 def _withdraw(directory: Path) -> None:
     journal = journal_directory(directory)
-    checkpoints.sweep(directory)
+    checkpoints.remove_unfinished(directory)
     for path in (
         *journal.glob("*"),
         directory / layout.ENVIRONMENT,

@@ -219,7 +219,7 @@ class Journal:
             self._check_in_place()
         try:
             if self._sync_failed:
-                self._mend()
+                self._rewrite_unsynced()
             if self._staged:
                 self._write_staged()
             if self._syncer:
@@ -395,11 +395,11 @@ class Journal:
             self._on_segment(self.epoch, self._segment.first)
 
     def _sync_or_replace(self) -> None:
-        self._mend()
+        self._rewrite_unsynced()
         try:
             self._sync_unsynced()
         except OSError:
-            self._mend()
+            self._rewrite_unsynced()
 
     def _sync_unsynced(self) -> None:
         with self._file_lock:
@@ -421,7 +421,7 @@ class Journal:
             self._unsynced.popleft()
         self._synced = target
 
-    def _mend(self) -> None:
+    def _rewrite_unsynced(self) -> None:
         """Write what a failed sync has put in doubt into a new segment.
 
         The kernel may call the lost pages of the old file clean.

@@ -146,7 +146,7 @@ def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> U
 
 def _leftovers(stored: StoredExperiment) -> list[Path]:
     folders: dict[Path, Collection[str] | None] = {
-        stored.path / name: None for name in ("", *layout.SWEPT)
+        stored.path / name: None for name in ("", *layout.FOLDERS_WITH_STAGING)
     }
     for trial in stored.experiment.trials:
         folders[trial_directory(stored.path, trial.trial_id)] = {
@@ -326,4 +326,6 @@ def _delete(stored: StoredExperiment, usage: Usage) -> PruneResult:
         }
         for trial in stored.experiment.trials
     }
-    return PruneResult(usage, [*removed, *takeover_cleanup.sweep(stored.path, recorded)], refused)
+    return PruneResult(
+        usage, [*removed, *takeover_cleanup.remove_unfinished(stored.path, recorded)], refused
+    )

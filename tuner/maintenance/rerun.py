@@ -25,7 +25,7 @@ from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.experiment_directory import Record, read_record
 from tuner.spec.experiment_spec import Plan, Rerun, make_plan
 from tuner.storage import layout
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
 from tuner.storage.declaration import read_environments
 
@@ -76,7 +76,7 @@ def plan_rerun(
             `param_space` is given.
     """
     record = read_record(path)
-    stored = read_stored(path, ConfigCodec(param_space or {}, ObjectStore(path)).decode)
+    stored = read_stored(path, ConfigCodec(param_space or {}, ArrayStore(path)).decode)
     meant = _find_trial(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
     require_own_checkpoints(meant, path)

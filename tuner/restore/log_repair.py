@@ -10,7 +10,7 @@ from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import Rows
 
 
-def mend_logs(
+def repair_logs(
     callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows, recent: Collection[str]
 ) -> None:
     """Rewrite log files that lack rows, since the driver was killed or the disk was full.

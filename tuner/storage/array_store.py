@@ -32,7 +32,7 @@ _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @final
-class ObjectStore:
+class ArrayStore:
     """The arrays of an experiment's configurations.
 
     An array that is put again costs nothing, since it is known by its identity; one that is read

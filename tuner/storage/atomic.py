@@ -56,7 +56,7 @@ def write_text(path: Path, text: str, *, sync: bool = True, disk: Disk = LOCAL_D
 
 
 def temporary_sibling(path: Path) -> Path:
-    """Return an unused name in the same directory, one that a sweep recognises as unfinished."""
+    """Return an unused name in the same directory, which cleanup recognises as unfinished."""
     return path.with_name(f"{STAGING_PREFIX}{path.name}-{secrets.token_hex(6)}")
 
 

@@ -4,7 +4,7 @@ A checkpoint is an immutable directory ``<experiment>/<trial>/checkpoint_<index>
 *staging* directory beside it, `commit` writes the manifest last, flushes everything, and renames.
 So a directory with a final name is complete, whenever the power fails; it *counts* from the moment
 the journal names it. A directory that was renamed but never named there is an orphan: the next
-commit of its index, or the next sweep, removes it.
+commit of its index, or the next `remove_unfinished`, removes it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
     "delete",
     "latest_valid",
     "read_manifest",
+    "remove_unfinished",
     "stage",
-    "sweep",
     "verify",
 ]
 
@@ -404,7 +404,9 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None) -> list[str]:
+def remove_unfinished(
+    trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None
+) -> list[str]:
     """Remove what unfinished or unrecorded work has left in a trial's directory.
 
     No worker of the trial may be alive.
@@ -429,7 +431,7 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
 def leftovers(
     trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None
 ) -> list[str]:
-    """Return the names of what `sweep` would remove, in order, that which is unfinished first."""
+    """Return what `remove_unfinished` would remove, in order, the unfinished first."""
     try:
         names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (10,000 Paths are slow)
     except FileNotFoundError:

@@ -20,7 +20,7 @@ from searchers.space.tree import GRID_KEY, Conditional, Path, is_grid, leaves
 from tuner.core.result import SCALARS
 from tuner.errors import StorageError
 
-from .array_store import ObjectStore, is_storable
+from .array_store import ArrayStore, is_storable
 from .strict_json import Opaque, as_items, as_tuple, describe, opaque
 
 _log = logging.getLogger("tuner")
@@ -37,7 +37,7 @@ class ConfigCodec:
         objects: Where arrays are stored.
     """
 
-    def __init__(self, space: Mapping[str, Any], objects: ObjectStore) -> None:
+    def __init__(self, space: Mapping[str, Any], objects: ArrayStore) -> None:
         self._space = space
         self._conditional = _conditional(space)
         self._options: Mapping[Path, Any] = {}

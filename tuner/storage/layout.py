@@ -38,7 +38,7 @@ SNAPSHOT = "snapshot"
 OBJECTS = "objects"
 REQUESTS = "requests"
 LOGGED = "logged"
-SWEPT = (JOURNAL, SNAPSHOT, LOGGED)
+FOLDERS_WITH_STAGING = (JOURNAL, SNAPSHOT, LOGGED)
 """Folders that a driver which dies may leave unfinished files in."""
 PARAMS = "params.json"
 RESULTS = "result.json"

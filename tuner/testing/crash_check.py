@@ -33,7 +33,7 @@ from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.config import FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.storage import strict_json
-from tuner.storage.array_store import ObjectStore
+from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.disk import LocalDisk, Whereabouts
 
@@ -417,7 +417,7 @@ class _CrashingExperiment:
         settings = simulated_settings(plan, self._capacity)
         checkpoints = dataclasses.replace(settings.checkpoints, frequency=self._save_every)
         settings = dataclasses.replace(settings, checkpoints=checkpoints)
-        configs = ConfigCodec(plan.space, ObjectStore(self._directory))
+        configs = ConfigCodec(plan.space, ArrayStore(self._directory))
         snapshot = snapshot_files.load_newest(self._directory)
         return restore_plan(plan, self._directory, settings, snapshot, configs)
 
