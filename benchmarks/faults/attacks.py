@@ -26,7 +26,7 @@ ATTACKS = [
         "S2",
         "the network",
         "nothing listens",
-        [Suite("processes/test_processes", ["nothing_listens"])],
+        [Suite("processes/test_process_executor", ["nothing_listens"])],
     ),
     Case(
         "S3",
@@ -71,7 +71,9 @@ ATTACKS = [
             ),
             Suite("storage/test_atomic", ["a_link_at_the_place_is_replaced_and_not_followed"]),
             Suite("storage/test_lock", ["a_link_in_the_place_of_the_lock_is_refused"]),
-            Suite("processes/test_processes", ["a_link_in_place_of_the_output_is_not_followed"]),
+            Suite(
+                "processes/test_process_executor", ["a_link_in_place_of_the_output_is_not_followed"]
+            ),
             Suite(
                 "callbacks/test_json_logger",
                 ["a_link_planted_in_the_place_of_a_file_is_not_followed"],
@@ -101,11 +103,11 @@ ATTACKS = [
         "that trial fails, the driver's memory stays within 2 MiB",
         [
             Suite(
-                "processes/test_processes",
+                "processes/test_process_executor",
                 ["a_worker_that_does_not_keep_to_the_protocol_is_killed"],
             ),
             Suite(
-                "execution/test_wire",
+                "execution/test_worker_connection",
                 [
                     "a_frame_that_is_too_long_is_refused_before_it_is_all_there",
                     "a_deeply_nested_frame_is_refused",
@@ -124,7 +126,7 @@ ATTACKS = [
         [
             Suite("execution/test_session", ["a_child_process_of_the_trial_does_not_speak_for_it"]),
             Suite(
-                "execution/test_values",
+                "execution/test_metric_conversion",
                 ["values_under_names_of_the_engine_are_left_out_and_named_once"],
             ),
             Suite("security/test_imitations"),

@@ -18,7 +18,7 @@ FAULTS = [
                 "end_to_end/test_restore",
                 ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"],
             ),
-            Suite("processes/test_orphans", ["nobody_outlives_a_killed_driver"]),
+            Suite("processes/test_process_groups", ["no_process_outlives_a_killed_driver"]),
         ],
     ),
     Case(
@@ -29,8 +29,8 @@ FAULTS = [
             Bench("kill_driver --kills 50 --victim driver+zygote"),
             Bench("kill_driver --kills 50 --victim group"),
             Bench("kill_driver --kills 50 --victim container"),
-            Suite("processes/test_orphans"),
-            Suite("processes/test_last_rites", repeat=20),
+            Suite("processes/test_process_groups"),
+            Suite("processes/test_descendants", repeat=20),
         ],
     ),
     Case(
@@ -124,12 +124,12 @@ FAULTS = [
             ),
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
             Suite(
-                "processes/test_processes",
+                "processes/test_process_executor",
                 ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"],
             ),
             Suite(
-                "processes/test_processes",
-                ["a_process_that_vanishes_leaves_its_exit_code_and_last_words"],
+                "processes/test_process_executor",
+                ["a_process_that_vanishes_is_reported_with_exit_code_and_stderr"],
             ),
             Bench("deaths"),
         ],
@@ -140,9 +140,9 @@ FAULTS = [
         "the trial fails with the name of the type and the traceback as text; the driver receives strings only",
         [
             Suite(
-                "processes/test_processes",
+                "processes/test_process_executor",
                 [
-                    "an_exception_that_cannot_be_shown_or_pickled_harms_nobody",
+                    "an_exception_that_cannot_be_formatted_or_pickled_fails_only_its_trial",
                     "an_exception_arrives_as_text",
                 ],
             ),
@@ -162,7 +162,7 @@ FAULTS = [
                     "a_trial_that_never_reports_is_killed_too",
                 ],
             ),
-            Suite("processes/test_processes", ["a_kill_ends_any_worker"]),
+            Suite("processes/test_process_executor", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
             Suite(
                 "core/test_experiment",
@@ -178,7 +178,7 @@ FAULTS = [
         "every kind of value is reported",
         "each becomes what the documentation says, none ends the experiment, every line of JSON is strict",
         [
-            Suite("execution/test_values"),
+            Suite("execution/test_metric_conversion"),
             Suite("storage/test_strict_json"),
             Suite("callbacks/test_json_logger", ["every_value_becomes_strict_json"]),
             Suite(
@@ -410,12 +410,12 @@ FAULTS = [
         "its whole process group is gone within a second and before its slot is used again",
         [
             Suite(
-                "processes/test_processes",
+                "processes/test_process_executor",
                 ["an_exit_comes_when_all_descendants_are_gone"],
                 repeat=20,
             ),
             Suite(
-                "processes/test_processes",
+                "processes/test_process_executor",
                 ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"],
             ),
         ],

@@ -1,4 +1,4 @@
-"""A driver's end of the conversation that answers as it is told and remembers what was said."""
+"""A scripted driver's end of a worker's connection that records what it receives."""
 
 import dataclasses
 

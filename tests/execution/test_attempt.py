@@ -1,4 +1,4 @@
-"""Attempts of class trainables; those of functions are in test_session."""
+"""Attempts of class trainables; for those of functions see test_session."""
 
 import errno
 import logging
@@ -144,7 +144,7 @@ class FullInDisguise(Counter):
 
 
 @pytest.mark.parametrize("trainable", [DiskFull, FullInDisguise])
-def test_a_checkpoint_for_which_there_is_no_room_is_told_and_training_goes_on(tmp_path, trainable):
+def test_a_checkpoint_without_space_is_reported_and_training_continues(tmp_path, trainable):
     script = converse(trainable, tmp_path, SAVE, STOP_AND_SAVE)
     assert script.kinds == ["started", "result", "save_failed", "result", "save_failed", "exited"]
     assert script.outcome == "stopped"

@@ -288,7 +288,7 @@ def test_a_trial_killed_at_its_report_unwinds_and_is_killed(driver, answered):
     assert (event.outcome, cleaned) == (Outcome.KILLED, [True])
 
 
-def test_a_trial_killed_in_its_turn_is_stopped_at_its_next_report_which_nobody_hears(driver):
+def test_a_trial_killed_in_its_turn_is_stopped_at_its_next_report_which_is_dropped(driver):
     reached, goes_on = threading.Event(), threading.Event()
 
     def train(config):

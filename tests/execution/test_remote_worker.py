@@ -1,4 +1,4 @@
-"""How a worker ended is told once, from the best witness there is."""
+"""The end of a worker is reported once, from the most reliable source."""
 
 import json
 import socket
@@ -50,19 +50,19 @@ def test_messages_become_events_of_the_attempt(talk):
     ]
 
 
-def test_the_last_word_is_held_back_until_the_process_is_gone(talk):
+def test_the_exit_message_is_held_back_until_the_process_is_gone(talk):
     assert talk.hear(STARTED, COMPLETED) == [WorkerStarted("t00001", 2, 4711)]
     assert talk.exited() == WorkerExited("t00001", 2, Outcome.COMPLETED)
 
 
 @pytest.mark.parametrize("code", [0, 1, -9, None])
-def test_the_last_word_counts_whatever_became_of_the_process(talk, code):
+def test_the_exit_message_counts_whatever_the_exit_code(talk, code):
     talk.hear(COMPLETED)
     talk.worker.mark_killed("too late")
     assert talk.exited(code).outcome is Outcome.COMPLETED
 
 
-def test_a_last_word_after_the_kill_counts_no_more(talk):
+def test_an_exit_message_after_the_kill_is_ignored(talk):
     talk.worker.mark_killed("first reason")
     talk.worker.mark_killed("second reason")
     assert talk.hear(COMPLETED) == []
@@ -114,7 +114,7 @@ def test_an_answered_worker_may_report_again(talk):
         (-40, "killed by signal 40"),
     ],
 )
-def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
+def test_an_exit_without_a_message_is_diagnosed_from_the_exit_code(talk, code, kind):
     ended = talk.exited(code)
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == kind
@@ -128,9 +128,7 @@ def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
         (None, "the kernel sends it when memory runs out"),
     ],
 )
-def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tells(
-    talk, is_oom, hint
-):
+def test_a_kill_by_another_sender_is_explained_as_far_as_the_kernel_reports_it(talk, is_oom, hint):
     failure = talk.worker.exit_event(ExitInfo(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
     assert hint in failure.message
     assert failure.message.endswith("; its peak memory was 3,072 MiB")
@@ -144,14 +142,14 @@ def test_a_worker_that_was_killed_on_purpose_is_quoted_with_where_it_was(talk):
     )
 
 
-def test_the_end_of_the_error_stream_is_told(talk):
+def test_the_end_of_stderr_is_quoted(talk):
     talk.stderr.write_text("".join(f"line {number}\n" for number in range(2000)))
     assert talk.exited(1).failure.traceback.splitlines() == [
         f"line {number}" for number in range(1980, 2000)
     ]
 
 
-def test_the_error_stream_of_earlier_attempts_is_not_told(tmp_path):
+def test_stderr_of_earlier_attempts_is_not_quoted(tmp_path):
     (tmp_path / "stderr").write_text("earlier\n")
     talk = Conversation(tmp_path)
     with talk.stderr.open("a") as file:

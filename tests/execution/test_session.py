@@ -327,7 +327,7 @@ def test_any_exception_is_one_failed_exit(tmp_path, error, kind):
     assert (exit_["outcome"], exit_["failure"]["kind"]) == ("failed", kind)
 
 
-def test_a_failure_tells_where(tmp_path):
+def test_a_failure_has_its_traceback(tmp_path):
     def train(config):
         return config["missing"]
 

@@ -1,4 +1,4 @@
-"""What training code may know about its trial, and the checkpoints that it reports."""
+"""Checkpoints reported by training code, and what it can find out about its trial."""
 
 import warnings
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_a_missing_checkpoint_directory_is_named_and_nothing_is_reported(tmp_pat
     ] == [(1, "checkpoint_000000")]
 
 
-def test_it_is_told_before_a_checkpoint_is_stored_and_when_that_fails(tmp_path):
+def test_storing_a_checkpoint_is_announced_and_its_failure_reported(tmp_path):
     def train(config):
         source = write(tmp_path / "new")
         Path(tmp_path, "new", "link").symlink_to("/etc")

@@ -1,4 +1,4 @@
-"""What can be trained, with which parameters and resources, and under which names."""
+"""Kinds of trainables, their parameters and resources, and the registry of names."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""A stage on which real worker processes are run, and a look behind it."""
+"""A harness that runs real worker processes."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ DEADLINE_S = 60
 """Long enough for a machine under load; a test that needs it has failed."""
 
 
-class Stage:
+class Harness:
     """An executor, and what it has said about each trial."""
 
     def __init__(self, directory, trainable, **options):
@@ -99,15 +99,15 @@ def start_method(request):
 
 
 @pytest.fixture
-def stage(tmp_path):
-    """Open stages with ``stage(trainable, ...)``; they are closed after the test."""
+def start_executor(tmp_path):
+    """Return a function that starts an executor, which is shut down after the test."""
     opened = []
 
-    def open_stage(trainable, **options):
-        opened.append(Stage(tmp_path, trainable, **options))
+    def build(trainable, **options):
+        opened.append(Harness(tmp_path, trainable, **options))
         return opened[-1]
 
-    yield open_stage
+    yield build
     for one in opened:
         one.executor.shutdown(10)
 
@@ -136,7 +136,7 @@ def trainable_importing(tmp_path, monkeypatch):
 
 
 def is_alive(pid):
-    """Return whether the process exists and is not merely waiting to be reaped by somebody else."""
+    """Return whether the process exists and is not merely waiting to be reaped."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -158,4 +158,4 @@ def all_die():
 
 @pytest.fixture
 def wait_started():
-    return lambda stage, trial_id: stage.next_event(trial_id, WorkerStarted).pid
+    return lambda harness, trial_id: harness.next_event(trial_id, WorkerStarted).pid

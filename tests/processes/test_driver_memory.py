@@ -1,4 +1,4 @@
-"""What a trial sends costs the driver little memory, whatever it is, and harms nobody else."""
+"""Messages of a trial cost the driver little memory and do not disturb other trials."""
 
 import gc
 import signal
@@ -41,22 +41,22 @@ def held():
 @pytest.mark.parametrize(
     "piece", [b"x", b"\n", b"[", b'{"kind": "result", "metrics": {', b"\0\xff"]
 )
-def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(stage, held, piece):
-    theater = stage(flood)
-    theater.start(
+def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(start_executor, held, piece):
+    harness = start_executor(flood)
+    harness.start(
         "t00000", piece=piece
     )  # what the driver loads for its first such trial does not count
-    assert theater.exit_of("t00000").outcome is Outcome.FAILED
+    assert harness.exit_of("t00000").outcome is Outcome.FAILED
     before = held()
     for number in range(1, 6):
         trial_id = f"t{number:05d}"
-        theater.start(trial_id, piece=piece)
-        ended = theater.exit_of(trial_id)
+        harness.start(trial_id, piece=piece)
+        ended = harness.exit_of(trial_id)
         assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "malformed message")
     assert held() - before <= MEBIBYTE
 
 
-def test_the_neighbours_of_such_a_trial_go_on(stage):
+def test_the_neighbours_of_such_a_trial_go_on(start_executor):
     def train(config):
         if config["floods"]:
             flood(config)
@@ -65,8 +65,8 @@ def test_the_neighbours_of_such_a_trial_go_on(stage):
         for step in range(100):
             report({"step": step})
 
-    theater = stage(train)
-    theater.start("t00001", floods=True, piece=b"x")
-    theater.start("t00002", floods=False)
-    assert theater.exit_of("t00002").outcome is Outcome.COMPLETED
-    assert theater.exit_of("t00001").failure.kind == "malformed message"
+    harness = start_executor(train)
+    harness.start("t00001", floods=True, piece=b"x")
+    harness.start("t00002", floods=False)
+    assert harness.exit_of("t00002").outcome is Outcome.COMPLETED
+    assert harness.exit_of("t00001").failure.kind == "malformed message"

@@ -1,4 +1,4 @@
-"""How a worker is killed that does not leave: asked first, where there is time, and quoted with where it was."""
+"""A worker that does not exit gets SIGTERM first, then SIGKILL, and its stack is quoted."""
 
 import os
 import signal
@@ -9,22 +9,22 @@ import threading
 import psutil
 import pytest
 
-from tests.processes.conftest import Stage
+from tests.processes.conftest import Harness
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
 from tuner.core.trial import ReportReply
 
 
-def await_print(theater, trial_id="t00001"):
+def await_print(harness, trial_id="t00001"):
     """Wait until the training code has printed something, which the executor has noticed."""
-    theater.next_event(trial_id, WorkerStarted)
-    file = theater.directory / trial_id / "stdout"
+    harness.next_event(trial_id, WorkerStarted)
+    file = harness.directory / trial_id / "stdout"
     while not (file.exists() and file.read_text()):
         os.sched_yield()
 
 
-def kill_gently(theater, trial_id, term_grace_s):
-    theater.executor.carry_out([KillWorker(trial_id, 1, "the test says so", term_grace_s)])
+def kill_gently(harness, trial_id, term_grace_s):
+    harness.executor.carry_out([KillWorker(trial_id, 1, "the test says so", term_grace_s)])
 
 
 def sleep_under_this_name(config):
@@ -43,26 +43,26 @@ def stop_under_this_name(config):
 
 
 @pytest.mark.parametrize("behaviour", [sleep_under_this_name, spin_under_this_name])
-def test_who_is_killed_tells_where_it_was(stage, start_method, behaviour):
-    theater = stage(behaviour, start_method=start_method)
-    theater.start("t00001")
-    await_print(theater)
-    kill_gently(theater, "t00001", 0.5)
-    ended = theater.exit_of("t00001")
+def test_a_killed_worker_dumps_its_stack(start_executor, start_method, behaviour):
+    harness = start_executor(behaviour, start_method=start_method)
+    harness.start("t00001")
+    await_print(harness)
+    kill_gently(harness, "t00001", 0.5)
+    ended = harness.exit_of("t00001")
     assert ended.outcome is Outcome.KILLED
     assert ended.failure.message == "the test says so"
     assert behaviour.__name__ in ended.failure.traceback
 
 
-def test_who_is_stopped_is_killed_all_the_same(stage, start_method):
-    theater = stage(stop_under_this_name, start_method=start_method)
-    theater.start("t00001")
-    await_print(theater)
-    kill_gently(theater, "t00001", 0.1)
-    assert theater.exit_of("t00001").outcome is Outcome.KILLED
+def test_who_is_stopped_is_killed_all_the_same(start_executor, start_method):
+    harness = start_executor(stop_under_this_name, start_method=start_method)
+    harness.start("t00001")
+    await_print(harness)
+    kill_gently(harness, "t00001", 0.1)
+    assert harness.exit_of("t00001").outcome is Outcome.KILLED
 
 
-def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(stage):
+def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(start_executor):
     def train(config):
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         try:
@@ -71,15 +71,15 @@ def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(stage):
         finally:
             print("cleaned up")
 
-    theater = stage(train)
-    theater.start("t00001")
-    await_print(theater)
-    kill_gently(theater, "t00001", 10_000.0)
-    assert theater.exit_of("t00001").outcome is Outcome.KILLED
-    assert theater.printed() == "here\ncleaned up\n"
+    harness = start_executor(train)
+    harness.start("t00001")
+    await_print(harness)
+    kill_gently(harness, "t00001", 10_000.0)
+    assert harness.exit_of("t00001").outcome is Outcome.KILLED
+    assert harness.printed() == "here\ncleaned up\n"
 
 
-def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die):
+def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method, all_die):
     def train(config):
         from tuner.execution.session import report
 
@@ -93,44 +93,44 @@ def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die
         print(child.stdout.read().decode(), end="")
         signal.pause()
 
-    theater = stage(train, start_method=start_method)
-    theater.start("t00001")
-    child = theater.next_event("t00001", ResultReported).metrics["child"]
-    theater.answer("t00001")
-    kill_gently(theater, "t00001", 2.0)
-    theater.exit_of("t00001")
-    assert theater.printed() == "asked\n"
+    harness = start_executor(train, start_method=start_method)
+    harness.start("t00001")
+    child = harness.next_event("t00001", ResultReported).metrics["child"]
+    harness.answer("t00001")
+    kill_gently(harness, "t00001", 2.0)
+    harness.exit_of("t00001")
+    assert harness.printed() == "asked\n"
     assert all_die([child], within_s=0) == []
 
 
-def test_a_kill_outruns_one_that_gives_time(stage):
-    theater = stage(sleep_under_this_name)
-    theater.start("t00001")
-    await_print(theater)
-    kill_gently(theater, "t00001", 10_000.0)
-    kill_gently(theater, "t00001", 0.0)
-    assert theater.exit_of("t00001").outcome is Outcome.KILLED
+def test_a_kill_outruns_one_that_gives_time(start_executor):
+    harness = start_executor(sleep_under_this_name)
+    harness.start("t00001")
+    await_print(harness)
+    kill_gently(harness, "t00001", 10_000.0)
+    kill_gently(harness, "t00001", 0.0)
+    assert harness.exit_of("t00001").outcome is Outcome.KILLED
 
 
 def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(
-    stage, trainable_importing
+    start_executor, trainable_importing
 ):
-    theater = stage(trainable_importing("import time; time.sleep(10_000)"))
-    theater.start("t00001")
-    theater.kill("t00001")
-    assert theater.exit_of("t00001").outcome is Outcome.KILLED
+    harness = start_executor(trainable_importing("import time; time.sleep(10_000)"))
+    harness.start("t00001")
+    harness.kill("t00001")
+    assert harness.exit_of("t00001").outcome is Outcome.KILLED
 
 
 @pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE, None])
-def test_when_a_trial_stops_pauses_or_ends_all_of_its_processes_are_gone_before_its_exit_is_told(
-    tmp_path, stage, verdict, all_die
+def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
+    tmp_path, start_executor, verdict, all_die
 ):
-    theater: Stage = stage(busy)
-    theater.start("t00001", is_endless=verdict is not None)
-    reported = theater.next_event("t00001", ResultReported)
+    harness: Harness = start_executor(busy)
+    harness.start("t00001", is_endless=verdict is not None)
+    reported = harness.next_event("t00001", ResultReported)
     group = [reported.metrics["pid"], *reported.metrics["children"]]
-    theater.answer("t00001", verdict or ReportReply.CONTINUE)
-    theater.exit_of("t00001")
+    harness.answer("t00001", verdict or ReportReply.CONTINUE)
+    harness.exit_of("t00001")
     leaver = reported.metrics["children"][
         -1
     ]  # of a session of its own, so that nobody has to wait for it

@@ -1,143 +1,143 @@
-"""Whoever is killed, and however, nobody outlives the driver."""
+"""The next driver of an experiment kills exactly the processes of dead drivers."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
-import psutil
 import pytest
 
-HARNESS = str(Path(__file__).parent)
-SCRIPT = """
-    import os, signal, subprocess, sys
-    sys.path.insert(0, {harness!r})
-    from conftest import Stage
-    from pathlib import Path
-
-    def train(config):
-        # One that goes on in the same group, one of its own program, one that has left for a session of its own.
-        pids = [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
-        for leave in (int, os.setsid):
-            if (pid := os.fork()) == 0:
-                leave()
-                signal.pause()
-            while leave is os.setsid and os.getsid(pid) != pid:
-                os.sched_yield()
-            pids.append(pid)
-        print(*pids, flush=True)
-        while config["is_busy"]:
-            sum(range(10**7))
-        signal.pause()
-
-    stage = Stage(Path({directory!r}), train, start_method={method!r})
-    if os.fork() == 0:  # a fork of the driver must not keep the workers alive
-        stage.executor._wakeup_pipe = None
-        signal.pause()
-    stage.start("t00001", is_busy=True)
-    stage.start("t00002", is_busy=False)
-    while True:
-        stage.executor.wait(None)
-"""
+from tuner.execution.local.orphans import VARIABLE, DriverIdentity, kill_orphans
 
 
 @pytest.fixture
-def family(tmp_path, request, start_method):
-    """Return a driver in a process of its own with two busy trials, and the process ids of all its descendants."""
-    source = textwrap.dedent(SCRIPT).format(
-        harness=HARNESS, directory=str(tmp_path), method=start_method
-    )
-    script = tmp_path / "driver.py"
-    script.write_text(source)
-    driver = subprocess.Popen(
-        [sys.executable, script], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
-    pids = set()
-    while len(pids) < 8:
-        assert driver.poll() is None
-        files = [tmp_path / trial_id / "stdout" for trial_id in ("t00001", "t00002")]
-        pids = {int(pid) for file in files if file.exists() for pid in file.read_text().split()}
-    children = psutil.Process(driver.pid).children()
-    yield driver, pids, children
-    driver.kill()
-    driver.wait()
-    for child in children:
-        if child.is_running():
-            child.kill()
+def begin():
+    """Return a function that starts a process in a session of its own, with the name of a driver."""
+    begun = []
+
+    def run(name):
+        environ = {**os.environ, VARIABLE: str(name)}
+        process = subprocess.Popen(
+            ["cat"],
+            env=environ,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        begun.append(process)
+        process.stdin.write(b"?")
+        process.stdout.read(
+            1
+        )  # its environment can be read a little later than the system says that it has begun
+        return process
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.communicate()
 
 
-def zygote_of(children):
-    return next(child for child in children if "tuner.execution.local.zygote" in child.cmdline())
-
-
-def test_nobody_outlives_a_killed_driver(family, all_die):
-    driver, pids, children = family
-    zygote = zygote_of(children)
-    everybody = pids | {child.pid for child in zygote.children(recursive=True)} | {zygote.pid}
-    driver.send_signal(signal.SIGKILL)
-    assert all_die(everybody, within_s=2) == []
-
-
-def test_nobody_outlives_driver_and_zygote_killed_together(family, all_die):
-    driver, pids, children = family
-    zygote = zygote_of(children)
-    members = {pid for pid in pids if os.getpgid(pid) == os.getsid(pid) and os.getpgid(pid) in pids}
-    leavers = {pid for pid in pids if os.getpgid(pid) == pid and psutil.Process(pid).ppid() in pids}
-    os.kill(zygote.pid, signal.SIGSTOP)
-    driver.send_signal(signal.SIGKILL)
-    zygote.kill()
-    assert all_die(members - leavers, within_s=2) == []
-    for pid in leavers:  # nobody is left to know of those that began a session of their own
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_nobody_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, all_die):
-    source = """
-        import sys
-        sys.path.insert(0, {harness!r})
-        from conftest import Stage
-        from pathlib import Path
-        from tuner.core.events import WorkerStarted
-        import signal
-        stage = Stage(Path({directory!r}), lambda config: signal.pause())
-        stage.start("t00001")
-        print(stage.next_event("t00001", WorkerStarted).pid)
-    """
-    script = tmp_path / "driver.py"
-    script.write_text(textwrap.dedent(source).format(harness=HARNESS, directory=str(tmp_path)))
+@pytest.fixture
+def dead_driver(tmp_path):
+    """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
+    printing = f"from tuner.execution.local.orphans import DriverIdentity; print(DriverIdentity.current({str(tmp_path)!r}))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
-        [sys.executable, script], env=environ, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", printing], env=environ, capture_output=True, check=True
+    ).stdout
+    return DriverIdentity.parse(printed.strip())
+
+
+def test_a_name_says_whether_the_driver_lives(tmp_path, dead_driver):
+    mine = DriverIdentity.current(tmp_path)
+    assert mine.is_alive
+    assert DriverIdentity.parse(str(mine).encode()) == mine
+    assert not dead_driver.is_alive
+    assert dead_driver.has_same_experiment(mine)
+
+
+@pytest.mark.parametrize("text", [b"", b"1:2:3", b"1:2:3:4:5", b"1:2:3:x", b"-1:2:3:4", b"::::"])
+def test_what_is_no_name_is_ignored(text):
+    assert DriverIdentity.parse(text) is None
+
+
+def test_what_is_left_is_killed_and_named(tmp_path, dead_driver, begin):
+    left = begin(dead_driver)
+    (found,) = kill_orphans(tmp_path)
+    assert str(found) == f"process {left.pid} (cat)"
+    assert left.wait() == -9
+    assert kill_orphans(tmp_path) == []
+
+
+def test_a_directory_that_has_been_moved_is_the_same_experiment(tmp_path, begin):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    name = DriverIdentity.current(here)
+    begin(DriverIdentity(name.pid, name.started - 1, name.device, name.inode))
+    here.rename(there)
+    assert len(kill_orphans(there)) == 1
+
+
+def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(
+    tmp_path, dead_driver, begin
+):
+    mine = DriverIdentity.current(tmp_path)
+    other = DriverIdentity(
+        dead_driver.pid, dead_driver.started, dead_driver.device, dead_driver.inode + 1
     )
-    assert printed.stderr == b""
-    assert all_die([int(printed.stdout)], within_s=2) == []
+    processes = [begin(mine), begin(other), begin("nonsense")]
+    assert kill_orphans(tmp_path) == []
+    assert [process.poll() for process in processes] == [None] * 3
 
 
-def test_what_a_script_and_its_neighbours_define_can_be_used_in_trials(tmp_path):
-    (tmp_path / "neighbour.py").write_text("def double(x):\n    return 2 * x\n")
-    source = """
-        import sys
-        sys.path.append({harness!r})
-        from conftest import Stage
-        from pathlib import Path
-        import neighbour
+def test_the_searching_process_does_not_find_itself(tmp_path, dead_driver):
+    source = f"from tuner.execution.local.orphans import kill_orphans; print(kill_orphans({str(tmp_path)!r}))"
+    environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run(
+        [sys.executable, "-c", source], env=environ, capture_output=True, check=True
+    ).stdout
+    assert printed == b"[]\n"
 
-        class Setting:
-            value = 21
 
-        def train(config):
-            assert isinstance(config["setting"], Setting)
-            print(neighbour.double(config["setting"].value))
+def test_what_training_code_forks_or_starts_carries_the_name(
+    start_executor, tmp_path, start_method, all_die
+):
+    def train(config):
+        import signal
 
-        stage = Stage(Path({directory!r}), train)
-        assert stage.run(setting=Setting()).failure is None, stage.events
-        assert "torch" not in sys.modules
-        stage.executor.shutdown(5)
-    """
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(source).format(harness=HARNESS, directory=str(tmp_path)))
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+        if (fork := os.fork()) == 0:
+            os.setsid()
+            signal.pause()
+        while os.getsid(fork) != fork:
+            os.sched_yield()
+        report = __import__("tuner").report
+        report({"pids": [child, fork, os.getpid()]})
+        signal.pause()
+
+    from tuner.core.events import ResultReported
+
+    name = DriverIdentity.current(tmp_path)
+    dead = DriverIdentity(name.pid, name.started - 1, name.device, name.inode)
+    harness = start_executor(train, start_method=start_method, environ={VARIABLE: str(dead)})
+    harness.start("t00001")
+    *strays, _worker = pids = harness.next_event("t00001", ResultReported).metrics["pids"]
+    # The worker itself may be dead before it is found: it dies with the zygote.
+    assert set(strays) <= {orphan.pid for orphan in kill_orphans(tmp_path)}
+    assert all_die(pids, within_s=0) == []
+
+
+def test_looking_for_orphans_changes_nothing_without_any(tmp_path):
+    source = textwrap.dedent(f"""
+        from tuner.execution.local import orphans
+        orphans._PROC = orphans.Path("/nowhere")
+        print(orphans.kill_orphans({str(tmp_path)!r}))
+    """)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, script], env=environ, check=True, timeout=60)
-    assert (tmp_path / "t00001/stdout").read_text() == "42\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", source], env=environ, capture_output=True, check=True
+        ).stdout
+        == b"[]\n"
+    )

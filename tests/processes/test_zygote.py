@@ -1,4 +1,4 @@
-"""What the zygote does when the trainable, the system or a murderer is against it."""
+"""The zygote when loading fails, the system refuses processes, or it is killed."""
 
 import contextlib
 import json
@@ -20,10 +20,12 @@ def warnings_in(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_the_trainable_is_loaded_once_for_all_trials(stage, trainable_importing, tmp_path):
-    theater = stage(trainable_importing(f"open({str(tmp_path / 'loads')!r}, 'a').write('x')"))
+def test_the_trainable_is_loaded_once_for_all_trials(start_executor, trainable_importing, tmp_path):
+    harness = start_executor(
+        trainable_importing(f"open({str(tmp_path / 'loads')!r}, 'a').write('x')")
+    )
     for number in range(3):
-        theater.run(f"t{number:05d}")
+        harness.run(f"t{number:05d}")
     assert (tmp_path / "loads").read_text() == "x"
 
 
@@ -31,12 +33,12 @@ SLEEPER = "import threading, time; threading.Thread(target=time.sleep, args=[600
 
 
 def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(
-    stage, trainable_importing, caplog
+    start_executor, trainable_importing, caplog
 ):
-    theater = stage(trainable_importing(SLEEPER))
-    theater.start("t00001")
-    theater.start("t00002")
-    assert [theater.exit_of(trial_id).outcome for trial_id in ("t00001", "t00002")] == [
+    harness = start_executor(trainable_importing(SLEEPER))
+    harness.start("t00001")
+    harness.start("t00002")
+    assert [harness.exit_of(trial_id).outcome for trial_id in ("t00001", "t00002")] == [
         Outcome.COMPLETED
     ] * 2
     (warning,) = warnings_in(caplog)
@@ -44,22 +46,24 @@ def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(
 
 
 def test_a_trainable_that_cannot_be_loaded_fails_each_trial_with_the_cause(
-    stage, trainable_importing, caplog
+    start_executor, trainable_importing, caplog
 ):
-    theater = stage(trainable_importing("import no_such_module"))
+    harness = start_executor(trainable_importing("import no_such_module"))
     for trial_id in ("t00001", "t00002"):
-        failure = theater.run(trial_id).failure
+        failure = harness.run(trial_id).failure
         assert failure.kind == "ModuleNotFoundError"
         assert "import no_such_module" in failure.traceback
     assert len(warnings_in(caplog)) == 1
 
 
-def test_a_trainable_that_crashes_when_loaded_fails_each_trial(stage, trainable_importing, caplog):
-    theater = stage(trainable_importing("import os; os.abort()"))
+def test_a_trainable_that_crashes_when_loaded_fails_each_trial(
+    start_executor, trainable_importing, caplog
+):
+    harness = start_executor(trainable_importing("import os; os.abort()"))
     for trial_id in ("t00001", "t00002"):
         assert (
-            theater._wait_for(
-                lambda trial_id=trial_id: theater._exit(trial_id) or theater.start(trial_id)
+            harness._wait_for(
+                lambda trial_id=trial_id: harness._exit(trial_id) or harness.start(trial_id)
             )
             is not None
         )
@@ -67,7 +71,7 @@ def test_a_trainable_that_crashes_when_loaded_fails_each_trial(stage, trainable_
 
 
 def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
-    stage, all_die, wait_started, caplog
+    start_executor, all_die, wait_started, caplog
 ):
     def train(config):
         if config["is_patient"]:
@@ -75,21 +79,21 @@ def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
                 print(os.getpid(), flush=True)
             signal.pause()
 
-    theater = stage(train)
-    theater.start("t00001", is_patient=True)
-    worker = wait_started(theater, "t00001")
+    harness = start_executor(train)
+    harness.start("t00001", is_patient=True)
+    worker = wait_started(harness, "t00001")
     while not (
-        pids := theater.printed().split() if (theater.directory / "t00001/stdout").exists() else []
+        pids := harness.printed().split() if (harness.directory / "t00001/stdout").exists() else []
     ):
         os.sched_yield()
     psutil.Process(worker).parent().kill()
-    assert theater.exit_of("t00001").outcome is Outcome.LOST
+    assert harness.exit_of("t00001").outcome is Outcome.LOST
     assert all_die([worker, *map(int, pids)], within_s=2) == []
-    assert theater.run("t00002", is_patient=False).outcome is Outcome.COMPLETED
+    assert harness.run("t00002", is_patient=False).outcome is Outcome.COMPLETED
     assert len(warnings_in(caplog)) == 1
 
 
-def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(stage):
+def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(start_executor):
     def train(config):
         from tuner.execution.session import report
 
@@ -99,27 +103,29 @@ def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(stage):
 
         atexit.register(os.kill, os.getppid(), signal.SIGKILL)
 
-    theater = stage(train)
-    theater.start("t00001")
-    theater.next_event("t00001", ResultReported)
-    theater.answer("t00001")
-    assert theater.exit_of("t00001").outcome is Outcome.COMPLETED
+    harness = start_executor(train)
+    harness.start("t00001")
+    harness.next_event("t00001", ResultReported)
+    harness.answer("t00001")
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
 
 
-def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
+def test_an_executor_whose_zygote_cannot_live_gives_up(start_executor, monkeypatch):
     monkeypatch.setattr("tuner.execution.local.launcher.command", lambda *_: ["false"])
-    theater = stage(lambda config: None)
+    harness = start_executor(lambda config: None)
     with pytest.raises(TunerError, match="died 3 times in a row"):
-        list(map(theater.run, ["t00001", "t00002", "t00003", "t00004"]))
-    assert {event.outcome for events in theater.events.values() for event in events} <= {
+        list(map(harness.run, ["t00001", "t00002", "t00003", "t00004"]))
+    assert {event.outcome for events in harness.events.values() for event in events} <= {
         Outcome.LOST
     }
 
 
 @pytest.mark.parametrize("method", ["zygote", "spawn"])
-def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die, method):
-    theater = stage(lambda config: None, start_method=method)
-    theater.run("t00001")
+def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(
+    start_executor, all_die, method
+):
+    harness = start_executor(lambda config: None, start_method=method)
+    harness.run("t00001")
     (zygote,) = (
         child
         for child in psutil.Process().children()
@@ -130,7 +136,7 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, al
     for spare in standby_pids:
         spare.kill()
     assert all_die([spare.pid for spare in standby_pids]) == []
-    assert theater.run("t00002").outcome is Outcome.COMPLETED
+    assert harness.run("t00002").outcome is Outcome.COMPLETED
 
 
 class FakeStarter:

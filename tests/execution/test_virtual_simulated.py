@@ -262,7 +262,7 @@ def test_commands_for_attempts_that_are_gone_or_do_not_wait_are_ignored():
     ]
 
 
-def test_a_clean_up_that_raises_disturbs_nobody():
+def test_a_clean_up_that_raises_is_ignored():
     def curve(config):
         try:
             yield {}

@@ -1,4 +1,4 @@
-"""A worker gets its share of the machine and sees nothing of the rest."""
+"""A worker gets its share of the machine's resources and no access to the rest."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the first worker had to import, the next ones find imported; without torch, by a module that stands for its late ones."""
+"""What the first worker had to import is preloaded for the next ones (without torch)."""
 
 import socket
 import sys
@@ -24,7 +24,7 @@ def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
     assert preload.missing() == ()
 
 
-def test_a_module_that_cannot_be_imported_harms_nobody(monkeypatch):
+def test_a_module_that_cannot_be_imported_is_ignored(monkeypatch):
     monkeypatch.setattr(preload, "MODULES", ("no_such_module_at_all",))
     preload.import_module("no_such_module_at_all")
 

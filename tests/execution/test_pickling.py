@@ -1,4 +1,4 @@
-"""A trainable that cannot travel is refused with the name of what holds it back."""
+"""A trainable that cannot be pickled is refused with the name of the cause."""
 
 import functools
 import importlib.util

@@ -1,4 +1,4 @@
-"""What is meant for the driver ends no trial, and what trials start can be ended by them as ever."""
+"""Termination signals end no trial, but do end the processes that trials start."""
 
 import multiprocessing
 import os
@@ -13,22 +13,24 @@ from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 
 @pytest.mark.parametrize("number", TERMINATION_SIGNALS)
-def test_a_polite_signal_to_every_process_ends_none_of_them(stage, start_method, number):
+def test_a_termination_signal_to_every_process_ends_none_of_them(
+    start_executor, start_method, number
+):
     def train(config):
         from tuner.execution.session import report
 
         for step in range(2):
             report({"step": step})
 
-    theater = stage(train, start_method=start_method)
-    theater.start("t00001")
-    worker = theater.next_event("t00001", ResultReported).metrics["pid"]
+    harness = start_executor(train, start_method=start_method)
+    harness.start("t00001")
+    worker = harness.next_event("t00001", ResultReported).metrics["pid"]
     for process in (psutil.Process(worker).parent(), psutil.Process(worker)):
         process.send_signal(number)
-    theater.answer("t00001")
-    assert theater.next_event("t00001", ResultReported).metrics["step"] == 0
-    assert theater.exit_of("t00001").outcome is Outcome.COMPLETED
-    assert theater.run("t00002").outcome is Outcome.COMPLETED
+    harness.answer("t00001")
+    assert harness.next_event("t00001", ResultReported).metrics["step"] == 0
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
+    assert harness.run("t00002").outcome is Outcome.COMPLETED
 
 
 def by_exec():
@@ -42,20 +44,22 @@ def by_fork():
 
 
 @pytest.mark.parametrize("begin", [by_exec, by_fork])
-def test_a_process_that_training_code_has_started_can_be_terminated(stage, start_method, begin):
+def test_a_process_that_training_code_has_started_can_be_terminated(
+    start_executor, start_method, begin
+):
     def train(config):
         child = begin()
         child.terminate()
         child.join() if hasattr(child, "join") else child.wait()
 
-    assert stage(train, start_method=start_method).run().failure is None
+    assert start_executor(train, start_method=start_method).run().failure is None
 
 
-def test_a_handler_of_the_training_code_hears_what_is_sent_to_the_trial(stage):
+def test_a_handler_of_the_training_code_hears_what_is_sent_to_the_trial(start_executor):
     def train(config):
         signal.signal(signal.SIGTERM, lambda number, frame: print("heard"))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    theater = stage(train)
-    assert theater.run().outcome is Outcome.COMPLETED
-    assert theater.printed() == "heard\n"
+    harness = start_executor(train)
+    assert harness.run().outcome is Outcome.COMPLETED
+    assert harness.printed() == "heard\n"

@@ -1,4 +1,4 @@
-"""Starts for which the system is short of something are tried again, and told of once."""
+"""Starts that fail because the system is short of something are retried, and logged once."""
 
 import errno
 import logging
@@ -23,7 +23,7 @@ def starts(monkeypatch, caplog):
     return StartRetryQueue()
 
 
-def test_a_shortage_is_told_of_once_and_so_is_its_end(starts, caplog, tmp_path):
+def test_a_shortage_is_logged_once_and_so_is_its_end(starts, caplog, tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "t00001"))
     for _ in range(3):
         starts.add(start("a"), full)

@@ -1,4 +1,4 @@
-"""A process that is_reusable for the next attempt of its trial and then refuses it is replaced, however the news of that come in."""
+"""A worker kept for reuse that cannot be reset is replaced, in any order of its messages."""
 
 import select
 import selectors
@@ -21,17 +21,17 @@ class Stubborn(Trainable):
 
 
 @pytest.fixture
-def refused(stage):
+def refused(start_executor):
     """Begin the second attempt of a trial in the process of the first, which will not have it; return when that process is gone."""
-    theater = stage(Stubborn)
-    theater.start("t00001")
-    theater.next_event("t00001", ResultReported)
-    theater.executor.carry_out([AnswerReport("t00001", 1, ReportReply.EXPLOIT, stay=True)])
-    theater.next_event("t00001", WorkerExited)
-    theater.events.clear()
-    theater.start("t00001", attempt=2)
-    assert select.select([theater.executor._launcher.control], [], [], DEADLINE_S)[0]
-    return theater
+    harness = start_executor(Stubborn)
+    harness.start("t00001")
+    harness.next_event("t00001", ResultReported)
+    harness.executor.carry_out([AnswerReport("t00001", 1, ReportReply.EXPLOIT, stay=True)])
+    harness.next_event("t00001", WorkerExited)
+    harness.events.clear()
+    harness.start("t00001", attempt=2)
+    assert select.select([harness.executor._launcher.control], [], [], DEADLINE_S)[0]
+    return harness
 
 
 def test_a_process_that_is_gone_before_its_refusal_is_read_is_replaced(refused):

@@ -1,4 +1,4 @@
-"""How it is known that the kernel has killed a process because memory ran out."""
+"""Counting the processes that the kernel has killed for lack of memory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Two ends of a socket: whatever one sends arrives at the other, in one piece, whichever way it was cut on the way."""
+"""Messages arrive complete at the other end, however the stream was split."""
 
 import contextlib
 import pickle
@@ -121,7 +121,7 @@ def test_a_deeply_nested_frame_is_refused(pair):
         pair.driver.receive()
 
 
-def test_a_birth_and_its_answers_arrive_however_large(pair):
+def test_a_bootstrap_and_its_answers_arrive_however_large(pair):
     bootstrap = Bootstrap("/trial", {"A": "b"}, 7, b"x" * 3_000_000)
     pair.driver.send_bootstrap(bootstrap)
     assert pair.driver.has_backlog

@@ -1,4 +1,4 @@
-"""A trial that ends leaves nobody behind, even if nobody is left to forget it."""
+"""A trial that ends leaves no process behind, even if the zygote is dead."""
 
 import os
 import signal
@@ -22,9 +22,9 @@ def with_loaders(config):
 
 
 def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
-    stage, all_die, start_method
+    start_executor, all_die, start_method
 ):
-    one = stage(with_loaders, start_method=start_method)
+    one = start_executor(with_loaders, start_method=start_method)
     one.start("t00001")
     output = one.directory / "t00001" / "stdout"
     while not (output.exists() and output.read_text().endswith("\n")):
@@ -38,8 +38,8 @@ def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
     assert one.exit_of("t00001").failure is None
 
 
-def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_its_knell_for_a_moment(
-    stage, all_die
+def test_what_a_trial_has_started_dies_with_the_zygote_although_its_pipe_stays_open_for_a_moment(
+    start_executor, all_die
 ):
     def train(config):
         import os
@@ -49,7 +49,7 @@ def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_i
         print(os.getppid(), os.getpid(), subprocess.Popen(["sleep", "600"]).pid, flush=True)
         signal.pause()
 
-    one = stage(train, start_method="zygote")
+    one = start_executor(train, start_method="zygote")
     one.start("t00001")
     output = one.directory / "t00001" / "stdout"
     while not (output.exists() and output.read_text().endswith("\n")):

@@ -1,0 +1,519 @@
+"""Whatever a trial does to its process, one exit with its cause follows, and others go on."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import ReportReply
+from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.resources import THREAD_VARIABLES
+
+
+def test_a_function_that_returns_has_completed(start_executor, start_method):
+    ended = start_executor(lambda config: None, start_method=start_method).run()
+    assert ended == WorkerExited("t00001", 1, Outcome.COMPLETED)
+
+
+def test_reports_arrive_in_order_and_each_waits_for_its_answer(start_executor, start_method):
+    def train(config):
+        from tuner.execution.session import report
+
+        for step in range(3):
+            report({"loss": config["start"] - step})
+
+    harness = start_executor(train, start_method=start_method)
+    harness.run(start=10)
+    kinds = [type(event) for event in harness.events["t00001"]]
+    assert kinds == [WorkerStarted, ResultReported, ResultReported, ResultReported, WorkerExited]
+    assert [event.metrics["loss"] for event in harness.events["t00001"][1:4]] == [10, 9, 8]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems know no such policy")
+@pytest.mark.parametrize(
+    ("policy_of_driver", "policy_of_trial"),
+    [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")],
+)
+def test_training_is_batch_work_unless_the_driver_has_another_policy(
+    start_executor, start_method, policy_of_driver, policy_of_trial
+):
+    def ready():  # in a thread of its own, since nobody may leave the lowest policy who is not privileged
+        os.sched_setscheduler(0, getattr(os, policy_of_driver), os.sched_param(0))
+        theaters.append(
+            start_executor(
+                lambda config: print(os.sched_getscheduler(0)), start_method=start_method
+            )
+        )
+
+    theaters = []
+    thread = threading.Thread(target=ready)
+    thread.start()
+    thread.join()
+    theaters[0].run()
+    assert int(theaters[0].printed()) == getattr(os, policy_of_trial)
+
+
+def test_a_stop_unwinds_the_training_code(start_executor):
+    def train(config):
+        from tuner.execution.session import report
+
+        try:
+            while True:
+                report({"loss": 1})
+        finally:
+            print("cleaned up")
+
+    harness = start_executor(train)
+    harness.start("t00001")
+    harness.next_event("t00001", ResultReported)
+    harness.answer("t00001", ReportReply.STOP)
+    assert harness.exit_of("t00001").outcome is Outcome.STOPPED
+    assert harness.printed() == "cleaned up\n"
+
+
+def test_an_exception_arrives_as_text(start_executor, start_method):
+    def train(config):
+        raise KeyError("learning_rate")
+
+    ended = start_executor(train, start_method=start_method).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "KeyError"
+    assert 'raise KeyError("learning_rate")' in ended.failure.traceback
+
+
+def test_an_exception_that_cannot_be_formatted_or_pickled_fails_only_its_trial(start_executor):
+    def train(config):
+        class Unspeakable(Exception):
+            def __init__(self, first, second):
+                self.lock = threading.Lock()
+
+            def __str__(self):
+                raise RuntimeError("no words")
+
+            def __reduce__(self):
+                raise RuntimeError("no pickle")
+
+        raise Unspeakable(1, 2)
+
+    ended = start_executor(train).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "Unspeakable"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, Outcome.COMPLETED), (3, Outcome.FAILED)])
+def test_leaving_through_sys_exit_fails_unless_the_code_is_zero(start_executor, code, outcome):
+    assert start_executor(lambda config: sys.exit(config["code"])).run(code=code).outcome is outcome
+
+
+def test_a_process_that_vanishes_is_reported_with_exit_code_and_stderr(
+    start_executor, start_method
+):
+    def train(config):
+        print("last words", file=sys.stderr)
+        os._exit(3)
+
+    ended = start_executor(train, start_method=start_method).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "exited with code 3"
+    assert ended.failure.traceback == "last words\n"
+
+
+def test_stderr_of_an_earlier_attempt_is_not_repeated(start_executor):
+    def train(config):
+        print(config["words"], file=sys.stderr)
+        os._exit(3)
+
+    harness = start_executor(train)
+    harness.run(words="first")
+    harness.events.clear()
+    harness.start("t00001", attempt=2, words="second")
+    assert harness.exit_of("t00001").failure.traceback == "second\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT, signal.SIGALRM])
+def test_a_signal_is_named(start_executor, number):
+    ended = start_executor(lambda config: os.kill(os.getpid(), config["number"])).run(number=number)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == f"killed by {number.name}"
+
+
+def test_a_segmentation_fault_shows_where_it_happened(start_executor):
+    def train(config):
+        import ctypes
+
+        ctypes.string_at(0)
+
+    assert "in train" in start_executor(train).run().failure.traceback
+
+
+def spin_in_c(config):
+    sum(range(10**12))
+
+
+def sleep(config):
+    signal.pause()
+
+
+def stop_oneself(config):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def ignore_sigterm(config):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pause()
+
+
+@pytest.mark.parametrize("behaviour", [spin_in_c, sleep, stop_oneself, ignore_sigterm])
+def test_a_kill_ends_any_worker(start_executor, behaviour, wait_started):
+    harness = start_executor(behaviour)
+    harness.start("t00001")
+    wait_started(harness, "t00001")
+    harness.kill("t00001")
+    ended = harness.exit_of("t00001")
+    assert ended.outcome is Outcome.KILLED
+    assert ended.failure.message == "the test says so"
+
+
+def test_a_kill_before_the_start_is_a_kill(start_executor, trainable_importing):
+    harness = start_executor(trainable_importing("import time; time.sleep(0.2)"))
+    harness.start("t00001")
+    harness.kill("t00001")
+    harness.kill("t00001")
+    assert harness.exit_of("t00001").outcome is Outcome.KILLED
+    assert len(harness.events["t00001"]) == 1
+
+
+def test_commands_for_a_worker_that_is_gone_are_ignored(start_executor):
+    harness = start_executor(lambda config: None)
+    harness.run()
+    harness.kill("t00001")
+    harness.answer("t00001")
+    assert harness.run("t00002").outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("manner", ["fork", "exec", "session"])
+def test_an_exit_comes_when_all_descendants_are_gone(start_executor, start_method, manner, all_die):
+    def train(config):
+        if config["manner"] == "exec":
+            child = subprocess.Popen(["sleep", "600"]).pid
+        elif (child := os.fork()) == 0:
+            if config["manner"] == "session":
+                os.setsid()
+            print(os.getpid(), flush=True)
+            signal.pause()
+        print(child, flush=True)
+
+    harness = start_executor(train, start_method=start_method)
+    assert harness.run(manner=manner).outcome is Outcome.COMPLETED
+    assert (
+        all_die(
+            [int(line) for line in harness.printed().split()],
+            within_s=5 if manner == "session" else 0,
+        )
+        == []
+    )
+
+
+def test_a_daemon_lives_as_long_as_its_own_trial(start_executor, all_die, wait_started):
+    def train(config):
+        if config["is_owner"]:
+            # The shell is gone at once, and what it leaves behind has a session of its own.
+            subprocess.run(["sh", "-c", "setsid sleep 600 & echo $!"], check=True)
+            signal.pause()
+
+    harness = start_executor(train)
+    harness.start("t00001", is_owner=True)
+    wait_started(harness, "t00001")
+    while not (harness.directory / "t00001/stdout").read_text():
+        os.sched_yield()
+    for trial_id in ("t00002", "t00003"):
+        harness.run(trial_id, is_owner=False)
+    daemon = int(harness.printed("t00001"))
+    assert all_die([daemon], within_s=0) == [daemon]
+    harness.kill("t00001")
+    harness.exit_of("t00001")
+    assert all_die([daemon]) == []
+
+
+def test_a_worker_that_does_not_exit_after_its_exit_message_is_killed(start_executor):
+    def train(config):
+        import atexit
+
+        atexit.register(signal.pause)
+
+    assert start_executor(train, kill_grace_s=0.2).run().outcome is Outcome.COMPLETED
+
+
+def test_exit_handlers_of_the_training_code_run(start_executor):
+    def train(config):
+        import atexit
+
+        atexit.register(print, "at exit")
+
+    harness = start_executor(train)
+    harness.run()
+    assert harness.printed() == "at exit\n"
+
+
+def test_standard_streams_of_a_worker_and_its_children_land_in_its_directory(
+    start_executor, start_method
+):
+    def train(config):
+        print("from print")
+        print("\udcff from stderr", file=sys.stderr)
+        subprocess.run(["echo", "from a child"], check=True)
+
+    harness = start_executor(train, start_method=start_method)
+    harness.run()
+    assert harness.printed() == "from print\nfrom a child\n"
+    assert harness.printed(stream="stderr") == "\\udcff from stderr\n"
+
+
+def test_a_worker_finds_itself_in_a_world_of_its_own(start_executor, start_method, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+
+    def train(config):
+        assert os.getsid(0) == os.getpgrp() == os.getpid()
+        assert os.environ["TUNER_TRIAL_ID"] == "t00007"
+        assert os.environ["TUNER_TRIAL_DIR"].endswith("t00007")
+        assert os.environ["TUNE_ORIG_WORKING_DIR"] == str(Path.cwd()) == config["directory"]
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+        assert sys.stdin.read() == ""
+
+    harness = start_executor(train, start_method=start_method)
+    harness.start(
+        "t00007", resources={"cpu": 3.5, "gpu": 1.0}, gpu_ids=(1,), directory=str(Path.cwd())
+    )
+    assert harness.exit_of("t00007").failure is None
+
+
+def test_threads_of_libraries_loaded_already_follow_the_cpus(start_executor, monkeypatch):
+    import numpy as np
+
+    def train(config):
+        import threadpoolctl
+
+        np.ones((2, 2)) @ np.ones((2, 2))
+        # Where BLAS was built without threads there is none to count.
+        assert all(pool["num_threads"] == 2 for pool in threadpoolctl.threadpool_info())
+
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    harness = start_executor(train)
+    harness.start("t00001", resources={"cpu": 2.0})
+    assert harness.exit_of("t00001").failure is None
+
+
+def test_workers_draw_different_random_numbers_and_each_the_same_again(
+    start_executor, start_method
+):
+    import numpy as np
+
+    def train(config):
+        import random
+
+        print(random.random(), np.random.rand())  # noqa: TID251, S311, NPY002  (the global ones are meant)
+
+    harness = start_executor(train, start_method=start_method)
+    for trial_id in ("t00001", "t00002"):
+        harness.run(trial_id)
+    harness.events.clear()
+    harness.run("t00001")
+    first, again = harness.printed("t00001").splitlines()
+    assert first == again
+    assert set(first.split()).isdisjoint(harness.printed("t00002").split())
+
+
+def test_nothing_of_the_engine_is_left_open_in_a_worker(start_executor, start_method):
+    def train(config):
+        print(*(entry.name for entry in Path("/proc/self/fd").iterdir()))
+
+    harness = start_executor(train, start_method=start_method)
+    harness.run("t00001")
+    harness.run("t00002")
+    # Standard streams, two liveness_pipes, the connection, the listing itself, and in a spawned one the trainable.
+    assert [len(harness.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [
+        7 if start_method == "zygote" else 8
+    ] * 2
+
+
+def test_a_configuration_that_cannot_be_pickled_fails_its_own_trial_only(start_executor):
+    harness = start_executor(lambda config: None)
+    harness.start("t00001", lock=threading.Lock())
+    harness.start("t00002")
+    assert harness.exit_of("t00001").outcome is Outcome.FAILED
+    assert harness.exit_of("t00002").outcome is Outcome.COMPLETED
+
+
+def test_a_large_configuration_does_not_block_the_driver(start_executor):
+    harness = start_executor(lambda config: print(len(config["data"])))
+    harness.run(data=b"x" * 5_000_000)
+    assert harness.printed() == "5000000\n"
+
+
+def test_a_trial_directory_that_cannot_be_used_fails_its_own_trial_only(start_executor):
+    harness = start_executor(lambda config: None)
+    (harness.directory / "t00001").write_text("in the way")
+    assert harness.run("t00001").failure.kind == "NotADirectoryError"
+    assert harness.run("t00002").outcome is Outcome.COMPLETED
+
+
+def test_a_link_in_place_of_the_output_is_not_followed(start_executor):
+    harness = start_executor(lambda config: None)
+    (harness.directory / "t00001").mkdir()
+    (harness.directory / "t00001/stdout").symlink_to(harness.directory / "elsewhere")
+    assert harness.run("t00001").outcome is Outcome.FAILED
+    assert not (harness.directory / "elsewhere").exists()
+
+
+def test_a_fifo_in_place_of_the_output_is_not_waited_for(start_executor):
+    harness = start_executor(lambda config: None)
+    (harness.directory / "t00001").mkdir()
+    os.mkfifo(harness.directory / "t00001/stdout")
+    assert harness.run("t00001").outcome is Outcome.FAILED
+
+
+def test_a_lack_of_descriptors_is_no_fault_of_the_trials(start_executor, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "too many open files")
+
+    harness = start_executor(lambda config: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.execution.local.executor.socket.socketpair", refuse)
+        harness.start("t00001")
+        harness.start("t00002")
+        assert harness.executor.wait(0.0) == []
+        harness.kill("t00002")
+    assert harness.exit_of("t00002").outcome is Outcome.KILLED
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"no json\n",
+        b'{"kind": "secret"}\n',
+        b"[]\n",
+        b"[" * 100_000 + b"\n",
+        b"x" * 3_000_000,
+        b'{"pid": NaN}\n',
+        b"\xff\n",
+    ],
+)
+def test_a_worker_that_does_not_keep_to_the_protocol_is_killed(start_executor, frame):
+    def train(config):
+        from tuner.execution.attempt import Attempt
+
+        data = config["frame"]
+        while data:
+            data = data[os.write(Attempt.latest._channel._descriptor, data) :]
+        signal.pause()
+
+    ended = start_executor(train).run(frame=frame)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "malformed message"
+
+
+def test_a_second_report_before_the_answer_is_against_the_protocol(start_executor):
+    def train(config):
+        from tuner.execution.attempt import Attempt
+
+        channel = Attempt.latest._channel
+        for step in (1, 2):
+            channel.send(
+                {"kind": "result", "metrics": {"training_iteration": step}, "checkpoint": None}
+            )
+        signal.pause()
+
+    harness = start_executor(train)
+    harness.start("t00001")
+    assert (
+        "before the last one was answered"
+        in harness.next_event("t00001", WorkerExited).failure.message
+    )
+
+
+def test_two_hundred_trials_leave_no_descriptor_open(start_executor, start_method):
+    harness = start_executor(lambda config: None, start_method=start_method)
+    harness.run("t00000")
+    family = [psutil.Process(), psutil.Process().children()[-1]]
+    before = [process.num_fds() for process in family]
+    for number in range(1, 201 if start_method == "zygote" else 11):
+        harness.run(f"t{number:05d}")
+    assert [process.num_fds() for process in family] == before
+
+
+def test_nothing_listens(start_executor, wait_started):
+    harness = start_executor(lambda config: signal.pause())
+    harness.start("t00001")
+    worker = psutil.Process(wait_started(harness, "t00001"))
+    for process in (worker, worker.parent(), psutil.Process()):
+        assert process.net_connections(kind="inet") == []
+        assert [
+            connection.laddr
+            for connection in process.net_connections(kind="unix")
+            if connection.laddr
+        ] == []
+
+
+def test_a_wake_from_another_thread_ends_the_wait(start_executor):
+    harness = start_executor(lambda config: None)
+    while not harness.executor._launcher.is_ready:
+        harness.executor.wait(0.01)
+    thread = threading.Thread(target=harness.executor.wake)
+    thread.start()
+    assert harness.executor.wait(60) == []
+    thread.join()
+
+
+def test_a_wake_before_the_wait_is_not_lost(start_executor):
+    executor = start_executor(lambda config: None).executor
+    executor.wake()
+    assert executor.wait(None) == []
+
+
+def test_a_wait_ends_in_time(start_executor):
+    assert start_executor(lambda config: None).executor.wait(0) == []
+
+
+def test_a_shutdown_kills_what_runs_and_may_be_repeated(start_executor, all_die, wait_started):
+    harness = start_executor(lambda config: signal.pause())
+    harness.start("t00001")
+    pid = wait_started(harness, "t00001")
+    zygote = psutil.Process(pid).ppid()
+    harness.executor.shutdown(10)
+    harness.executor.shutdown(10)
+    assert all_die([pid, zygote], within_s=2) == []
+    harness.executor.wake()
+    harness.start("t00002")
+    assert harness.executor.wait(None) == []
+
+
+def test_capacity_is_what_the_caller_says_or_the_machine_has(start_executor):
+    executor = start_executor(lambda config: None, capacity={"gpu": 2, "license": 1}).executor
+    assert executor.capacity()["gpu"] == 2
+    assert executor.capacity()["license"] == 1
+    assert executor.capacity()["cpu"] >= 1
+
+
+def test_windows_is_refused_with_a_way_out(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(NotImplementedError, match="InlineExecutor"):
+        ProcessExecutor(print, print)
+
+
+@pytest.mark.parametrize("options", [{"start_method": "fork"}, {"kill_grace_s": 0}])
+def test_bad_arguments_are_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        ProcessExecutor(print, print, **options)
