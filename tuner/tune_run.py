@@ -37,7 +37,7 @@ from tuner.storage.declaration import is_experiment
 from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:
-    from tuner.execution.trainable import Request
+    from tuner.execution.resources import ResourceRequest
 
 _MAX_TOLD: Final = 5
 """How many failed trials are told in full."""
@@ -84,7 +84,9 @@ def run(
     | None = None,
     time_budget_s: float | dt.timedelta | None = None,
     config: Mapping[str, Any] | None = None,
-    resources_per_trial: Request | Callable[[dict[str, Any]], Request] | None = None,
+    resources_per_trial: ResourceRequest
+    | Callable[[dict[str, Any]], ResourceRequest]
+    | None = None,
     num_samples: int = 1,
     storage_path: str | os.PathLike[str] | None = None,
     storage_filesystem: Any = None,

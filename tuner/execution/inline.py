@@ -53,9 +53,9 @@ class InlineExecutor:
         self._assign = assign
         self._capacity = dict(capacity)
         self._changed = threading.Condition()
-        self._workers: dict[tuple[str, int], _Worker] = {}
-        self._queue: deque[_Worker] = deque()
-        self._running: _Worker | None = None
+        self._workers: dict[tuple[str, int], _InlineWorker] = {}
+        self._queue: deque[_InlineWorker] = deque()
+        self._running: _InlineWorker | None = None
         self._events: list[Event] = []
         self._is_awake = False
         self._is_shut = False
@@ -123,7 +123,7 @@ class InlineExecutor:
     # Turns. All of these hold the condition.
 
     def _enqueue(self, command: StartWorker) -> None:
-        worker = _Worker(command)
+        worker = _InlineWorker(command)
         self._workers[command.trial_id, command.attempt] = worker
         self._queue.append(worker)
 
@@ -153,7 +153,7 @@ class InlineExecutor:
             else:
                 self._start(worker)
 
-    def _start(self, worker: _Worker) -> None:
+    def _start(self, worker: _InlineWorker) -> None:
         worker.has_started = True
         try:
             assignment = self._assign(worker.command)
@@ -168,7 +168,7 @@ class InlineExecutor:
             target=self._run, args=(worker, _with_own_config(assignment)), name=name, daemon=True
         ).start()
 
-    def _on_message(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+    def _on_message(self, worker: _InlineWorker, message: Mapping[str, Any]) -> None:
         command = worker.command
         if (command.trial_id, command.attempt) not in self._workers:
             return
@@ -180,7 +180,7 @@ class InlineExecutor:
         if isinstance(event, WorkerExited):
             self._finish(worker)
 
-    def _on_report(self, worker: _Worker) -> None:
+    def _on_report(self, worker: _InlineWorker) -> None:
         # Under the same lock as the report: a driver woken in between would answer a trial that
         # does not wait yet.
         worker.is_waiting = True
@@ -188,7 +188,7 @@ class InlineExecutor:
             self._running = None
         self._changed.notify_all()
 
-    def _finish(self, worker: _Worker) -> None:
+    def _finish(self, worker: _InlineWorker) -> None:
         trial_id, attempt = worker.command.trial_id, worker.command.attempt
         if worker.kill_reason is not None:
             self._events.append(
@@ -203,7 +203,7 @@ class InlineExecutor:
 
     # In the threads of the trials.
 
-    def _run(self, worker: _Worker, assignment: Assignment) -> None:
+    def _run(self, worker: _InlineWorker, assignment: Assignment) -> None:
         run_attempt(
             self._trainable,
             assignment,
@@ -212,11 +212,11 @@ class InlineExecutor:
             ),
         )
 
-    def _send(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+    def _send(self, worker: _InlineWorker, message: Mapping[str, Any]) -> None:
         with self._changed:
             self._on_message(worker, message)
 
-    def _await_turn(self, worker: _Worker) -> dict[str, Any]:
+    def _await_turn(self, worker: _InlineWorker) -> dict[str, Any]:
         """Wait until the report is answered and it is the trial's turn, or until it is killed."""
         with self._changed:
             self._changed.wait_for(lambda: not worker.is_waiting or self._is_shut)
@@ -225,7 +225,7 @@ class InlineExecutor:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Worker:
+class _InlineWorker:
     """One attempt of a trial."""
 
     command: StartWorker

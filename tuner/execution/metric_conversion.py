@@ -102,13 +102,13 @@ class Converter:
         return converted
 
     def note_replaced(self, name: str) -> None:
-        """Take note that the engine fills in a name that was reported."""
+        """Note that the engine fills in a reported name."""
         if name not in self._replaced:
             self._replaced.add(name)
             self.replaced.append(name)
 
     def take_replaced(self) -> list[str]:
-        """Return the names that the engine has filled in although they were reported, each once."""
+        """Return reported names that the engine has filled in, each once."""
         replaced, self.replaced = self.replaced, []
         return replaced
 

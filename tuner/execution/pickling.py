@@ -1,4 +1,4 @@
-"""Pickle the trainable, and explain what keeps it from being pickled."""
+"""Pickle the trainable, check search spaces before they are used, and explain what fails."""
 
 from __future__ import annotations
 

@@ -130,6 +130,36 @@ def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
     return checked
 
 
+ResourceRequest = Mapping[str, float] | PlacementGroupFactory
+"""What a trial may request."""
+
+
+def total_amounts(request: ResourceRequest) -> dict[str, float]:
+    """Return the total amounts of a request by name.
+
+    Raises:
+        TypeError: If the request is neither a dictionary nor a `PlacementGroupFactory`.
+        ValueError: If an amount is negative or no number, or more than one GPU in fractions.
+    """
+    match request:
+        case PlacementGroupFactory():
+            total = request.total()
+        case Mapping():
+            total = checked_bundle(request)
+        case _:
+            raise TypeError(
+                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; "
+                "e.g. {'cpu': 1, 'gpu': 0.5}"
+            )
+    gpus = total.get("gpu", 0.0)
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(
+            f"gpu must be at most 1 or a whole number, got {gpus}; "
+            "only one GPU can be shared by fractions"
+        )
+    return total
+
+
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",

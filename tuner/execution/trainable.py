@@ -27,7 +27,7 @@ from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
 
 from .metric_conversion import Converter, note_replaced_iteration
-from .resources import PlacementGroupFactory, checked_bundle
+from .resources import PlacementGroupFactory, ResourceRequest, total_amounts
 from .result_fields import AutoFill, counters_of, here
 from .worker_protocol import Assignment
 
@@ -567,11 +567,10 @@ def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | 
 
 DEFAULT_REQUEST = {"cpu": 1.0}
 
-Request = Mapping[str, float] | PlacementGroupFactory
-"""A request for resources."""
 
-
-def with_resources(trainable: Any, resources: Request | Callable[[dict[str, Any]], Request]) -> Any:
+def with_resources(
+    trainable: Any, resources: ResourceRequest | Callable[[dict[str, Any]], ResourceRequest]
+) -> Any:
     """Return the trainable with a request for resources, which replaces an earlier one.
 
     The original trainable is not changed.
@@ -593,7 +592,7 @@ def with_resources(trainable: Any, resources: Request | Callable[[dict[str, Any]
     """
     check_trainable(trainable)
     if not callable(resources):
-        _total(resources)
+        total_amounts(resources)
     return derive(trainable, requested_resources=resources)
 
 
@@ -609,27 +608,7 @@ def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]
         request = trainable.default_resource_request(dict(config))
     elif callable(request):
         request = request(dict(config))
-    return dict(DEFAULT_REQUEST) if request is None else _total(request)
-
-
-def _total(request: Any) -> dict[str, float]:
-    match request:
-        case PlacementGroupFactory():
-            total = request.total()
-        case Mapping():
-            total = checked_bundle(request)
-        case _:
-            raise TypeError(
-                f"resources must be a dictionary or a PlacementGroupFactory, got {request!r}; "
-                "e.g. {'cpu': 1, 'gpu': 0.5}"
-            )
-    gpus = total.get("gpu", 0.0)
-    if gpus > 1 and gpus != int(gpus):
-        raise ValueError(
-            f"gpu must be at most 1 or a whole number, got {gpus}; "
-            "only one GPU can be shared by fractions"
-        )
-    return total
+    return dict(DEFAULT_REQUEST) if request is None else total_amounts(request)
 
 
 _registered: dict[str, Any] = {}
