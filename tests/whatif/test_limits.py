@@ -222,7 +222,7 @@ def test_without_a_directory_slots_have_to_be_given():
     answer = tune.what_if(grid, FIFOScheduler(), slots=1)
     assert (answer.recorded, answer.replayed.wall_clock_s) == (None, 2.0)
     assert answer.caveats == (
-        "the directory tells neither how trials ended nor what else took time; each curve counts as complete",
+        "the directory records neither how trials ended nor what else took time; each curve counts as complete",
     )
 
 

@@ -214,7 +214,9 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "absent": lambda _: "...",
     "tuple": _tuple,
     "dict": lambda fields: (
-        f"{{{', '.join(f'{expression(key)}: {expression(value)}' for key, value in fields['items'])}}}"
+        "{"
+        + ", ".join(f"{expression(key)}: {expression(value)}" for key, value in fields["items"])
+        + "}"
     ),
     "path": lambda fields: f"pathlib.Path({fields['path']!r})",
     "timedelta": lambda fields: expression(fields["seconds"]),

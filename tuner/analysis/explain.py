@@ -52,7 +52,7 @@ def explain_trial(
     Args:
         trial: The trial.
         records: The experiment's journal, or all of it that concerns the trial.
-        metric: The metric that is told with each result, flattened; None for none.
+        metric: The metric shown with each decision, flattened; None for none.
         why_given_up: Why it was not tried again, where it has failed for good, see
             `RetryPolicy.why_given_up`; empty if nothing tells.
     """
@@ -82,7 +82,7 @@ def _status_text(trial: Trial) -> str:
 
 
 class _TrialExplainer:
-    """Remembers what a line has to tell beside its own record."""
+    """Turns records into lines, keeping what a line needs from earlier records."""
 
     def __init__(self, trial: Trial, metric: str | None, why_given_up: str) -> None:
         self._trial_id = trial.trial_id
@@ -259,7 +259,7 @@ def why_trial_never_compared(trial: Trial, directory: Path) -> str:
         StorageError,
         KeyError,
         TypeError,
-    ):  # written by another release or program; there is nothing to tell then
+    ):  # written by another release or program
         return ""
     comparison = (
         _FirstComparison.of(kind, recorded)
@@ -284,7 +284,7 @@ class _FirstComparison:
 
     @classmethod
     def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _FirstComparison | None:
-        """Return that of a scheduler with these arguments; None for one that does not tell."""
+        """Return that of a scheduler with these arguments; None if it declares none."""
         argument = kind.first_comparison
         arguments = {
             name: parameter.default

@@ -75,7 +75,7 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
 
     Args:
         names: The columns.
-        ends: Those of them that tell how the trial ended.
+        ends: Those of them about how the trial ended.
     """
     prefix = f"{CONFIG}{DELIMITER}"
 
@@ -153,12 +153,12 @@ _SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
 
 @dataclass(frozen=True, slots=True)
 class TableTrial:
-    """What the frame of a trial tells beside its results.
+    """A trial's id, configuration and state, for its data frame.
 
     Attributes:
         trial_id: The trial.
         config: Its last configuration.
-        done: Whether it is over, as the last row tells.
+        done: Whether it is over, for the last row.
         num_rows: How many results it has, as far as that is known without reading them.
     """
 
@@ -412,7 +412,7 @@ class _Columns:
         self._sizes: list[int] = []
         """How many results each chunk has."""
         self._texts: dict[str, str] = {}
-        """Each text once, since most stand in many rows."""
+        """Each string once, since most occur in many rows."""
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Take in a result, nested or flat."""

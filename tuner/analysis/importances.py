@@ -257,7 +257,11 @@ class Column:
 
     def distribution(self) -> BaseDistribution:
         """Return the smallest domain that holds all values."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: PLC0415
+        from optuna.distributions import (  # noqa: PLC0415  (an extra)
+            CategoricalDistribution,
+            FloatDistribution,
+            IntDistribution,
+        )
 
         if self.is_categorical:
             return CategoricalDistribution(sorted({repr(value) for value in self.values}))

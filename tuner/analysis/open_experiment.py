@@ -41,14 +41,14 @@ from .trial_files import read_trial_directories
 
 @dataclass(frozen=True, slots=True)
 class StoredExperiment:
-    """What a directory tells about the experiment in it.
+    """An experiment as read from its directory.
 
     Attributes:
         path: The directory, absolute.
         declaration: What ``experiment.json`` says.
         experiment: The state in which it was left, or in which it is; not to be changed.
         elapsed_s: Its running time in seconds, all sessions together.
-        driver: Who drives it now; None for nobody.
+        driver: Owner of its lock; None if it is not running.
     """
 
     path: Path
@@ -67,7 +67,7 @@ Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
-    """Return what a directory tells about the experiment in it.
+    """Return the experiment in a directory.
 
     Where a configuration held objects, their descriptions stand in their places; arrays are what
     they were.
@@ -146,7 +146,7 @@ class OpenedExperiment:
     Attributes:
         trials: Its trials.
         rows: Where their results are read when they are asked for.
-        metric: The metric that it optimises, flattened; None where nothing tells.
+        metric: The metric that it optimises, flattened; None if unknown.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None where nothing
             tells.
         retention: How its checkpoints are ranked.

@@ -46,7 +46,7 @@ class _Seen:
 
     Attributes:
         stamp: When that was.
-        found: What the directory told.
+        found: Content of the directory.
         trials: Its trials, translated.
     """
 
@@ -239,14 +239,15 @@ def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
     has_several = len(objectives) > 1
     state = _state(trial, has_values=values is not None, has_several=has_several)
     start, end = _times(rows)
+    now = dt.datetime.now()  # noqa: DTZ005  (Optuna's times are local)
     return FrozenTrial(
         number=number,
         trial_id=number,
         state=state,
         value=None,
         values=values if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
-        datetime_start=start or (dt.datetime.now() if state is not TrialState.WAITING else None),  # noqa: DTZ005
-        datetime_complete=(end or dt.datetime.now()) if state.is_finished() else None,  # noqa: DTZ005
+        datetime_start=start or (now if state is not TrialState.WAITING else None),
+        datetime_complete=(end or now) if state.is_finished() else None,
         params=params,
         distributions={name: distributions[name] for name in params},
         user_attrs=_attributes(trial),
@@ -291,9 +292,9 @@ def _times(rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]
     ]
     if not stamps:
         return None, None
-    return dt.datetime.fromtimestamp(stamps[0][0] - stamps[0][1]), dt.datetime.fromtimestamp(  # noqa: DTZ006
-        stamps[-1][0]
-    )
+    (first_s, took_s), (last_s, _) = stamps[0], stamps[-1]
+    local = dt.datetime.fromtimestamp  # naive, as Optuna expects
+    return local(first_s - took_s), local(last_s)
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueErro
     Args:
         metric: The name asked for.
         known: The metrics that exist, flattened.
-        whose: Who would have had to report it, e.g. ``"a trial"``.
+        whose: Subject of the message, e.g. ``"a trial"``.
     """
     message = f"metric must be one that {whose} reported as a number, got {metric!r}"
     if close := meant_by(metric, sorted(known)):
@@ -182,11 +182,11 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
 def value_of(
     trial: Trial, rows: Rows, metric: str, mode: Mode | None, scope: Scope = "last"
 ) -> float:
-    """Return the value that a trial stands for, over the results that count; NaN where it has none.
+    """Return a trial's value of a metric within a scope; NaN if it has none.
 
     Args:
         trial: The trial.
-        rows: Where its results are read, if what the engine keeps count of does not tell.
+        rows: Its results, read if the engine's summary does not suffice.
         metric: Flattened name of the metric.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised, which matters for the
             scope ``all``.

@@ -1,4 +1,4 @@
-"""What one trial came to."""
+"""`Result`: what one trial reported, its checkpoints, and how it ended."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Result:
             recovered or is not over.
         status: Where it stood at the end of the experiment; None where its directory alone cannot
             tell.
-        ending: Why it is over; None while it is not, or where its directory alone cannot tell.
+        ending: Why it ended; None while it has not, or if its directory alone does not record it.
         metric: The metric by which the best step is chosen, flattened: the experiment's, or that
             given to `get_best_result`; None for none.
         mode: Whether that metric is minimised (``"min"``) or maximised (``"max"``).
@@ -293,14 +293,14 @@ class Result:
 
     @functools.cached_property
     def _best_place(self) -> int | None:
-        """The place of the best step among all results, None where there is none."""
+        """The index of the best step among all results; None without one."""
         if self.metric is None or self.mode is None:
             return None
         return best_row_index(self.rows.of(self.trial_id), self.metric, self.mode)
 
     @functools.cached_property
     def _rows_by_checkpoint(self) -> dict[str, Row]:
-        """The results that tell of a checkpoint, by the name of its directory."""
+        """The results saved with a checkpoint, by the name of its directory."""
         return {
             str(row[CHECKPOINT_DIR_NAME]): row
             for row in self.rows.of(self.trial_id)

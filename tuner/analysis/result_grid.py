@@ -418,7 +418,7 @@ class ResultGrid(Sequence[Result]):
         return write_page(self._source(), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Write the results as Parquet files; ``docs/tables.md`` tells their columns.
+        """Write the results as Parquet files; ``docs/tables.md`` documents them.
 
         Args:
             path: A directory, which is made, for ``trials.parquet`` with a row for each trial, as

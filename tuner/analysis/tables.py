@@ -56,7 +56,7 @@ def trials_rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the same as flat rows, and the names of its columns in their order."""
     metrics = [flat_metrics(row) for row in chosen]
-    # A metric of such a name is what was asked for; what the table tells of the trial must not
+    # A metric of such a name takes precedence: the table's facts about the trial must not
     # overwrite it.
     told = [
         name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
@@ -113,7 +113,7 @@ def error_text(result: Result) -> str | None:
 
 
 def status_counts(trials: Sequence[Trial]) -> str:
-    """Return in a few words where the trials stand, with the first failure."""
+    """Return how many trials have which status, and the first failure."""
     if not trials:
         return "there are no trials"
     counts = Counter(str(trial.status) for trial in trials)
@@ -320,7 +320,8 @@ def _agree(arrow: Any, schemas: Sequence[pa.Schema], name: str) -> bool:
     is_json = {
         field.metadata == JSON_METADATA for field in fields if not arrow.types.is_null(field.type)
     }
-    return len(is_json) < 2 and (len(kinds) < 2 or kinds == {arrow.int64(), arrow.float64()})  # noqa: PLR2004
+    has_one_type = len(kinds) <= 1 or kinds == {arrow.int64(), arrow.float64()}
+    return len(is_json) <= 1 and has_one_type
 
 
 def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:

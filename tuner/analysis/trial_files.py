@@ -68,7 +68,7 @@ class TrialFiles:
     Attributes:
         path: The directory, absolute.
         trial_id: The trial.
-        config: Its hyperparameters; what JSON does not know stands there as text.
+        config: Its hyperparameters; values that JSON does not have are text.
         rows: Its results, as `Rows` gives them.
         branches: The branch of each of them: how often the configuration had changed by then.
         configs: The configuration of each branch, and behind them the present one where it is
@@ -297,13 +297,13 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class TrialDirectories:
-    """What the trials' own files tell.
+    """Content of the directories of an experiment's trials.
 
     Attributes:
         trials: The trials, in the order of their creation where that is known, else of their
             directories' names.
         rows: Their results.
-        metric: What the experiment optimised, None where nothing tells.
+        metric: Metric that the experiment optimised; None if unknown.
     """
 
     trials: list[Trial]

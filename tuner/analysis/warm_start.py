@@ -245,7 +245,7 @@ def points_from(
 
 @dataclass(frozen=True, slots=True)
 class _RankedTrial:
-    """A trial that reported the metric: where it lies, what it ran and what it came to."""
+    """A trial that reported the metric: its directory, configuration and value."""
 
     directory: str
     config: Mapping[str, Any]

@@ -65,7 +65,8 @@ def pause(experiment: Path, trial: str) -> int:
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.pause_trial, trial_id)
     click.echo(
-        f"{trial_id} pauses with its next report; tuner resume {experiment.name} {trial_id} resumes it"
+        f"{trial_id} pauses with its next report; "
+        f"tuner resume {experiment.name} {trial_id} resumes it"
     )
     return OK
 
@@ -78,7 +79,7 @@ def pause(experiment: Path, trial: str) -> int:
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A hyperparameter that is to be different, e.g. model/lr=0.1.",
+    help="A hyperparameter to change, e.g. model/lr=0.1.",
 )
 @click.option(
     "--checkpoint",

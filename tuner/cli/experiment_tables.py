@@ -44,7 +44,7 @@ class Objective:
 
 
 def open_grid(path: Path, objective: Objective | None = None) -> ResultGrid:
-    """Return what an experiment's directory tells about its trials.
+    """Return the results in an experiment's directory.
 
     Raises:
         StorageError: If it cannot be read.
@@ -84,7 +84,7 @@ def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
-    """Return metric and mode of an experiment, None for what nothing tells."""
+    """Return metric and mode of an experiment, None if unknown."""
     metric = mode = None
     with suppress(ValueError):
         metric = grid.objective(mode="min")[0]
@@ -146,7 +146,7 @@ def trial_records(grid: ResultGrid) -> list[Record]:
             else dict.fromkeys(objectives)
         )
         record = _record(trial, grid[index], row, own)
-        # A metric of such a name is what was asked for; what the table tells of the trial must not
+        # A metric of such a name takes precedence: the table's facts about the trial must not
         # overwrite it.
         records.append(
             {
@@ -195,7 +195,7 @@ def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> R
 
 
 def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return the newest values of several metrics; None where there is none."""
+    """Return the newest values of several metrics; None without one."""
     return {
         metric: value_of(trial, rows, metric, None) if metric in trial.summary else None
         for metric in metrics

@@ -71,9 +71,7 @@ def explain(experiment: Path, trial: str) -> int:
     metavar="N",
     help="So many lines to begin with; 10.",
 )
-@click.option(
-    "-f", "--follow", is_flag=True, help="Go on until the trial's driver is gone, or Ctrl-C."
-)
+@click.option("-f", "--follow", is_flag=True, help="Continue until the experiment ends, or Ctrl-C.")
 @click.option(
     "--file",
     "kinds",
@@ -139,7 +137,7 @@ class _Tail:
             return b""
 
     def news(self) -> bytes:
-        """Return what has been added; all of it where the file has been begun anew."""
+        """Return what was added; all of it if the file was replaced."""
         try:
             with open_file(self.path) as file:
                 if file.seek(0, os.SEEK_END) < self._offset:

@@ -1,4 +1,4 @@
-"""``tuner ls``: which experiments there are, and how they stand."""
+"""``tuner ls``: experiments with their state and best trial."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Column:
     """A column of a table that people read.
 
     Attributes:
-        key: Where its values stand in the records.
-        title: Its heading; the key where there is none.
+        key: Key of its values in the records.
+        title: Its heading; the key if empty.
         text: Writes a value.
         rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0
             stays.
@@ -67,7 +67,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """What stands above it."""
+        """Its heading, cut to the width of a cell."""
         return shorten(printable(self.title or self.key), _MAX_CELL)
 
     def cell(self, record: Record) -> str:
@@ -92,7 +92,7 @@ class Output:
         """Write records, in their order.
 
         Args:
-            records: What there is to tell, for programs in full.
+            records: The records, which CSV and JSON contain in full.
             columns: What of it people are shown, and how.
         """
         match self.kind:

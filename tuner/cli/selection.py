@@ -30,7 +30,7 @@ _CONDITION: Final = re.compile(
 )
 _PREFIX: Final = "config/"
 ALL: Final = "all"
-"""Given as ``--columns``, stands for every column."""
+"""Value of ``--columns`` for all columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
     try:
         stored = read_stored(experiment)
     except StorageError:
-        return [*findings, *lacks]  # why, they tell already
+        return [*findings, *lacks]  # the findings say why
     # What an incomplete journal does not know is no leftover.
     leftovers = lacks or _leftovers(stored)
     return [
@@ -173,7 +173,7 @@ def _incomplete_journal(experiment: Path) -> Iterator[Finding]:
         if damage.path is None:
             yield Finding("journal", Level.ERROR, *_split_remedy(str(damage)))
     except StorageError:
-        pass  # that is told already
+        pass  # already reported
 
 
 def _torn_at(experiment: Path) -> int | None:

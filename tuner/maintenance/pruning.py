@@ -263,7 +263,7 @@ class PruneResult:
 
     Attributes:
         usage: What the experiment took before.
-        removed: Directories of checkpoints, and leftovers, that are gone.
+        removed: Directories of checkpoints, and leftovers, that were deleted.
         kept: Those that could not be deleted, with the reason; the journal does not know them any
             more.
     """

@@ -35,7 +35,7 @@ _MAX_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RerunPlan:
-    """A trial that is to be trained again.
+    """Plan for training a trial again.
 
     Attributes:
         plan: An experiment of that trial alone.
@@ -166,7 +166,7 @@ def _find_trial(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
 def _criterion(
     record: Record, trial: Trial, trainable: Any, trials: Sequence[Trial]
 ) -> tuple[Any, str]:
-    """Return when the trial ends without its scheduler, and what the user is told of it.
+    """Return when the trial ends without its scheduler, and a note for the user.
 
     That is where training ends that is not stopped early. Where nothing shows that it ever does, as
     after a time budget that no trial has outlived, it ends at the iteration that it had reached;

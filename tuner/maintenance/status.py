@@ -24,7 +24,7 @@ _MAX_DEPTH: Final = 4
 
 
 class State(enum.StrEnum):
-    """How an experiment stands."""
+    """State of an experiment."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -57,7 +57,7 @@ class ExperimentStatus:
 
 
 def status_of(path: Path) -> ExperimentStatus:
-    """Return how the experiment in a directory stands; the directory is only read."""
+    """Return the status of the experiment in a directory, which is only read."""
     changed_at = _changed_at(path)
     try:
         stored = read_stored(path)
@@ -67,7 +67,7 @@ def status_of(path: Path) -> ExperimentStatus:
 
 
 def state_of(path: Path, experiment: Experiment) -> State:
-    """Return how an experiment stands that could be read."""
+    """Return the state of an experiment that could be read."""
     if driver_of(path) is not None:
         return State.RUNNING
     reason = experiment.stop_reason

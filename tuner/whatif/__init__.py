@@ -1,7 +1,7 @@
-"""What another scheduler would have made of a recorded experiment.
+"""Estimates how a recorded experiment would have gone under another scheduler.
 
-`recording` reads what was recorded, `replay` runs it once more under the scheduler, in virtual
-time, and `what_if` compares the two.
+`recording` reads the recorded experiment, `replay` runs it again under the scheduler in virtual
+time, `answer` compares the two, and `what_if` is what users call. Nothing is trained or written.
 """
 
 from .answer import ReplayEnding, TrialOutcome, WhatIf, WhatIfComparison

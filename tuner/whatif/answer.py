@@ -76,7 +76,7 @@ class TrialOutcome:
         ending: How it ended in the replay.
         reason: The scheduler's decision that ended it there, with its numbers; None where none did.
         recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
-        iterations: The largest that it came to in the replay.
+        iterations: The largest in the replay.
         recorded_last: The metric's last recorded value, by which trials are compared; None for
             none, or where it is not finite.
         last: The last that it reported in the replay, likewise.
@@ -152,7 +152,7 @@ def outcome_of(
 
 
 def best_of(results: Iterable[Mapping[str, Any]], metric: str, mode: Mode) -> float | None:
-    """Return the best finite value of a metric, None where there is none."""
+    """Return the best finite value of a metric, None without one."""
     values = (
         value
         for result in results
@@ -217,7 +217,7 @@ class WhatIf:
             -0.05 for 5 % less. None where that was not on the same slots, or is not known.
         caveats: What keeps the answer from being exact, sentence by sentence.
         remarks: What the scheduler had to say.
-        state: What it told of itself in the end.
+        state: The scheduler's `debug_string` at the end.
     """
 
     experiment: str

@@ -33,7 +33,7 @@ from tuner.storage.layout import DECLARATION
 
 @dataclass(slots=True)
 class TrialTiming:
-    """How long one trial took for what its results do not tell, in seconds.
+    """Times of one trial that its results do not include, in seconds.
 
     Attributes:
         start_s: From the moment at which it could have begun until its training code ran, at its
@@ -60,12 +60,12 @@ class Timing:
     """How long things took in an experiment, in seconds.
 
     Attributes:
-        elapsed_s: Its running time; None where no journal tells.
+        elapsed_s: Its running time; None without a journal.
         begin_s: How long it took until the first trial was asked for.
-        start_s: How long a trial took, mostly, until its training code ran.
-        leave_s: How long a trial took to be gone once it was told to, mostly.
-        save_s: How long one took to save when it was asked to, mostly.
-        by_trial: What is to be known of each trial, by its id.
+        start_s: Median time until a trial's training code ran.
+        leave_s: Median time until a stopped trial's worker exited.
+        save_s: Median time of a save on demand.
+        by_trial: Times of each trial, by its id.
     """
 
     elapsed_s: float | None = None
@@ -118,7 +118,7 @@ class _TimingReader:
         self._last_sign_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
         self._waited: set[str] = set()
-        """Trials whose next result tells its waiting time: their first, or a later one of an attempt."""
+        """Trials whose next result has a waiting time: the first, or a later one of an attempt."""
         self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []
@@ -264,8 +264,8 @@ class Recording:
     Attributes:
         path: Its directory.
         trials: Its trials that ran, in the order of their creation.
-        settings: With which it was run; None where nothing tells.
-        seed: What all chance in it followed from; 0 where nothing tells.
+        settings: Its settings; None if not recorded.
+        seed: Its seed; 0 if not recorded.
         metric: The metric that it optimised, flattened; None for none.
         mode: ``"min"`` or ``"max"``: its direction.
         timing: How long things took.
@@ -415,7 +415,7 @@ def _recorded(
 
 
 def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
-    """Return rows that all tell their iteration."""
+    """Return rows that all have an iteration."""
     counted = [
         {**row, TRAINING_ITERATION: int(row.get(TRAINING_ITERATION, number))}
         for number, row in enumerate(rows, start=1)
@@ -472,7 +472,7 @@ def _caveats(
 ) -> Iterator[str]:
     if not declared:
         yield (
-            "the directory tells neither how trials ended nor what else took time; each curve "
+            "the directory records neither how trials ended nor what else took time; each curve "
             "counts as complete"
         )
     if num_forks := sum(map(_is_fork, trials)):

@@ -221,7 +221,7 @@ class ReplayedTrial:
     Attributes:
         worker_s: How long it had a worker, in seconds.
         num_results: How many results it reported, repeated ones included.
-        last_iteration: The largest ``training_iteration`` it came to.
+        last_iteration: Its largest ``training_iteration``.
         num_pauses: How often it was paused.
         num_resumes: How often it was resumed after a pause.
         first_s: When it got its first worker, in seconds of virtual time.
@@ -456,7 +456,7 @@ def cannot_be_replayed(scheduler: Scheduler) -> str:
     return (
         f"scheduler must only stop, pause and resume trials, got {type(scheduler).__name__}, "
         f"which gives them other configurations or "
-        "resources; no recording tells what becomes of them then, so run it"
+        "resources; their results were not recorded, so run an experiment with it"
     )
 
 
@@ -526,7 +526,7 @@ def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
 
 
 def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | None:
-    """Return what an experiment really took and found; None where no journal tells."""
+    """Return what an experiment really took and found; None without a journal."""
     timing = recording.timing
     if timing.elapsed_s is None:
         return None

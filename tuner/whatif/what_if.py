@@ -1,4 +1,4 @@
-"""Asks how a recorded experiment would have gone under another scheduler."""
+"""`what_if`: how a recorded experiment would have gone under another scheduler."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def description_of(scheduler: Scheduler) -> str:
 
 
 _NOTABLE_DRIFT: Final = 0.2
-"""Share by which the virtual clock may differ from the real one before a word is said about it."""
+"""Share by which the virtual clock may differ from the real one before a caveat is added."""
 
 _REPORTED_TIME: Final = 4.0
-"""Share by which it differs where training code tells a ``time_this_iter_s`` of its own."""
+"""Share by which it differs if training code reports its own ``time_this_iter_s``."""
 
 _MAJORITY: Final = 0.5
 

@@ -26,7 +26,7 @@ class Curve:
 
     Attributes:
         trial_id: Whose.
-        state: Where the trial stands, see `state_of`.
+        state: State of the trial, see `state_of`.
         is_best: Whether it is the best one of the experiment.
         xs: What the curve is drawn over, in the order of the results. Where the trial went on from
             another one's checkpoint it may go back.
@@ -86,7 +86,7 @@ def _curve(source: Source, trial: Trial, metric: str, x: str, max_points: int) -
 
 
 def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str) -> go.Figure:
-    """Return all curves, coloured by where the trials stand, the best one on top.
+    """Return all curves, coloured by the trials' states, the best one on top.
 
     Args:
         curves: The curves.

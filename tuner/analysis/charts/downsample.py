@@ -11,10 +11,10 @@ from tuner.core.trial import Trial
 from .source import Source
 
 MAX_TRIALS: Final = 200
-"""More trials than this are thinned, unless told otherwise."""
+"""Default limit of the trials that are drawn."""
 
 MAX_POINTS: Final = 200
-"""More points of one trial than this are thinned, unless told otherwise."""
+"""Default limit of the points of one trial that are drawn."""
 
 _T = TypeVar("_T")
 

@@ -35,7 +35,7 @@ class HistoryStep:
         trial_number: Which trial, counted from 1 in the order of their creation.
         trial_id: Its id.
         value: The value that it reported; over trials the best one that it ever did, NaN for none.
-        best: The best value so far, NaN while there is none.
+        best: The best value so far, NaN before the first.
     """
 
     time_s: float | None

@@ -53,7 +53,7 @@ class ScheduleStep:
 
     Attributes:
         trial_id: Whose schedule.
-        ancestor_id: Who trained this step: the trial itself, or one that it descends from.
+        ancestor_id: Trial that trained this step: itself, or one that it descends from.
         first_iteration: ``training_iteration`` from which on.
         last_iteration: ``training_iteration`` up to which.
         config: The flattened configuration of the step.

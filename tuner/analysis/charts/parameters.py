@@ -102,7 +102,7 @@ class TrialPoint:
 
     Attributes:
         trial_id: Which.
-        state: Where it stands, see `state_of`.
+        state: Its state, see `state_of`.
         value: Its last value of the metric, NaN for none.
         is_best: Whether it is the best one.
         config: The flattened configuration in force at that value, without parameters that are the

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """A trial as it stands in several metrics.
+    """A trial's values of several metrics.
 
     Attributes:
         trial_id: Which.
-        state: Where it stands, see `state_of`.
+        state: Its state, see `state_of`.
         values: Its last value of each metric.
         is_on_front: Whether no other trial is better in one metric and at least as good in all
             others.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 Over = Literal["time", "trials"]
-"""What the history of a search is told over."""
+"""Horizontal axis of a history."""
 
 
 @final
@@ -309,7 +309,7 @@ _STEP_COLUMNS = ("trial_id", "ancestor_id", "first_iteration", "last_iteration",
 
 
 def check_over(over: str) -> Over:
-    """Return what a history is told over if it is ``"time"`` or ``"trials"``.
+    """Return the horizontal axis of a history if it is ``"time"`` or ``"trials"``.
 
     Raises:
         ValueError: If it is not one of them.

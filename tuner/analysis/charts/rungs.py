@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 RungOutcome = Literal["went on", "stopped", "waits", "fully trained"]
-"""What became of a trial at a rung."""
+"""Outcome of a trial at a rung."""
 
 _PLACES = ("rung", "level")
 
@@ -32,16 +32,15 @@ class RungEntry:
     Attributes:
         bracket: Number of the bracket, counted from 0.
         level: The rung: an amount of training in the scheduler's ``time_attr``.
-        trial_id: Which trial.
-        value: The metric that it was compared by, NaN where that was no number.
-        outcome: What became of it there.
-        cutoff: The worst value that went on when it was last judged, None where nothing was decided
-            about it there.
-        rank: Its rank then, 1 for the best; None likewise.
-        num_compared: Of how many; None likewise.
-        rule: Why, e.g. ``"asha.rung"``; empty where nothing was decided.
-        time_s: When that was decided or, where nothing was, when it reached the rung; in seconds of
-            experiment time.
+        trial_id: The trial.
+        value: The metric that was compared; NaN if that was no number.
+        outcome: Its outcome there.
+        cutoff: The worst value that was promoted at the last decision about it there; None without
+            a decision.
+        rank: Its rank then, 1 for the best; None without a decision.
+        num_compared: How many trials were ranked; None without a decision.
+        rule: Rule of the decision, e.g. ``"asha.rung"``; empty without a decision.
+        time_s: Time of the decision, or of reaching the rung, in seconds of experiment time.
     """
 
     bracket: int
@@ -58,13 +57,13 @@ class RungEntry:
 
 @dataclass(slots=True)
 class _RungDecisions:
-    """All that was decided in one experiment that names a rung.
+    """Decisions of an experiment that name a rung.
 
     Attributes:
-        brackets: In which bracket each trial is.
+        brackets: Bracket of each trial.
         levels: The levels of each bracket.
-        decisions: What was decided about a trial at a rung, the latest last.
-        full_levels: The amount of a full training, by bracket.
+        decisions: Decisions about a trial at a rung, the latest last.
+        full_levels: Level of a full training, by bracket.
     """
 
     brackets: dict[str, int] = field(default_factory=dict)
@@ -92,17 +91,16 @@ def rungs(source: Source) -> list[RungEntry]:
 
     Empty if no scheduler compared trials at rungs.
 
-    What was decided is taken from the journal with its numbers. Where nothing was decided since the
-    trial simply went on, the value is that of the first result at the level; if levels are counted
-    in something else than ``training_iteration``, such a trial is left out there.
+    Decisions and their numbers come from the journal. Where a trial passed a rung without a
+    decision, its value is that of the first result at the level; if levels are not counted in
+    ``training_iteration``, such a trial is left out there.
     """
     timeline = source.timeline
     known_rungs = _RungDecisions()
     for decision in timeline.decisions:
         known_rungs.add(decision)
-    if (
-        len(known_rungs.levels) == 1
-    ):  # then there is no doubt where those are about whom nothing was decided
+    if len(known_rungs.levels) == 1:
+        # With a single bracket, trials without a decision are in it, too.
         known_rungs.brackets = {
             **dict.fromkeys(
                 (trial.trial_id for trial in source.trials), next(iter(known_rungs.levels))
@@ -213,7 +211,7 @@ def rungs_figure(
     Above each rung stands how many trials came and how many went on.
 
     Args:
-        entries: Who stood where; of more than 6 brackets, those with the most trials are drawn.
+        entries: Trials at rungs; of more than 6 brackets, those with the most trials are drawn.
         metric: What was compared.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         best_id: The best trial, None for none.

@@ -33,7 +33,7 @@ class RunInterval:
         trial_id: Which trial.
         attempt: Which of its runs; counts from 1.
         start_s: When its worker was up, in seconds of experiment time.
-        end_s: When its worker was gone.
+        end_s: When its worker exited.
         state: How it ended: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"``,
             ``"interrupted"``, ``"running"``, ``"replaced"`` where it gave way to another trial's
             checkpoint, ``"resized"`` where it went on with other resources.
@@ -72,7 +72,7 @@ def run_intervals(source: Source) -> list[RunInterval]:
 
 
 def _state_of(attempt: TimedAttempt, end: str) -> str:
-    """Return how a run ended; `end` is where the trial stands if it was its last one."""
+    """Return how a run ended; `end` is the trial's state if it was its last run."""
     if attempt.outcome in ("failed", "unsaved", "killed", "lost"):
         return "failed"
     if attempt.outcome == "completed" or attempt.is_complete:
@@ -84,7 +84,7 @@ def _state_of(attempt: TimedAttempt, end: str) -> str:
 
 _NUM_TALL_ROWS: Final = 4
 _MAX_BARS: Final = 3000
-"""More runs than this are drawn as lines, which tell nothing when they are pointed at."""
+"""More runs than this are drawn as lines, which have no hover text."""
 
 
 def slots_figure(run_intervals: Sequence[RunInterval], best_id: str | None = None) -> go.Figure:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BEST: Final = "#e8752a"
 """The best trial, in every chart."""
 GOOD: Final = "#3d82c4"
-"""What stands out among the rest."""
+"""Data that is highlighted."""
 OTHER: Final = "#93a1b0"
 """All others."""
 CUTOFF: Final = "#c8553d"
@@ -68,7 +68,7 @@ def template(
         ink: Colour of texts.
         line: Colour of axes.
         grid: Colour of the lines behind the data.
-        paper: Colour behind texts that stand among the data, that of the paper below the chart.
+        paper: Colour behind texts among the data, that of the page.
     """
     axis = {
         "gridcolor": grid,

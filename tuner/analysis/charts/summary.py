@@ -85,7 +85,7 @@ class SlowTrial:
 
     Attributes:
         trial_id: Which.
-        state: Where it stands, see `state_of`.
+        state: Its state, see `state_of`.
         run_s: How long it ran, in seconds, all attempts together.
         num_iterations: How many iterations of it count.
         share: Its part of the time that all trials ran, 0 to 1.
@@ -189,7 +189,7 @@ class FailedTrial:
         error: The last line of what is known about it.
         num_failures: How many of its attempts failed.
         training_iteration: How far it had got.
-        log: Path of the file that tells more.
+        log: Path of the file with details.
     """
 
     trial_id: str

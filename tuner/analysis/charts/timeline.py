@@ -23,14 +23,14 @@ class TimedAttempt:
     """One run of a trial on a slot.
 
     Attributes:
-        trial_id: Whose.
-        attempt: Which; counts from 1.
+        trial_id: The trial.
+        attempt: Number of the attempt, from 1.
         start_s: When its worker was up, in seconds of experiment time.
-        end_s: When its worker was gone; that of the last record where it was not.
+        end_s: When its worker exited; if it did not, the time of the last record.
         outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"unsaved"``,
             ``"killed"`` or ``"lost"``; ``""`` where it did not.
-        last_decision: What had been decided about the trial last, e.g. ``"pause"``; ``""`` for nothing.
-        is_complete: Whether that was an end after a full training.
+        last_decision: Latest decision about the trial, e.g. ``"pause"``; ``""`` for none.
+        is_complete: Whether that decision ended a full training.
     """
 
     trial_id: str
@@ -44,14 +44,14 @@ class TimedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class TimedDecision:
-    """What was decided about a trial.
+    """A decision about a trial, with its time.
 
     Attributes:
-        trial_id: About whom.
+        trial_id: The trial.
         time_s: When, in seconds of experiment time.
         iteration: ``training_iteration`` that the trial had reported last, 0 for none.
-        kind: What: ``"stop"``, ``"pause"``, ``"resume"``, ``"exploit"`` or ``"resize"``.
-        rule: Why, as a dotted name.
+        kind: ``"stop"``, ``"pause"``, ``"resume"``, ``"exploit"`` or ``"resize"``.
+        rule: Its rule, a dotted name.
         numbers: The numbers that were compared; those that are not finite as floats again.
     """
 
@@ -71,11 +71,11 @@ class TimedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A result that was better than all before it, of whichever trial.
+    """A result that was better than all earlier results of any trial.
 
     Attributes:
         time_s: When it was reported, in seconds of experiment time.
-        trial_id: By whom.
+        trial_id: The trial that reported it.
         training_iteration: At which iteration.
         value: The metric.
     """
@@ -88,7 +88,7 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What one trial reported, all attempts in their order; as arrays, since there may be millions.
+    """Results of one trial, all attempts in order, as arrays since there may be millions.
 
     Attributes:
         times_s: When, in seconds of experiment time.
@@ -114,20 +114,20 @@ class Reports:
 
 @final
 class Timeline:
-    """What happened when, in seconds of experiment time, which goes on over restarts.
+    """Events of an experiment, in seconds of experiment time, which continues over restarts.
 
     Args:
         records: The journal, in its order.
-        trial_ids: Whom it is about.
+        trial_ids: The trials to include.
         metric: The metric that is followed, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
 
     Attributes:
         attempts: Each run of each trial, in the order of their ends.
-        decisions: What was decided, in its order, but for saving.
+        decisions: Decisions in order, without requests to save.
         improvements: The results that were better than all before them.
         reports: What each trial reported.
-        end_s: When the last thing happened.
+        end_s: Time of the last record.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Timeline:
         if (
             decision["k"] != "resume"
             and self._latest_decisions.get(trial_id, ("", False))[0] != "stop"
-        ):  # which outweighs what else is said
+        ):  # a stop takes precedence
             self._latest_decisions[trial_id] = decision["k"], bool(decision.get("is_complete"))
         iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
         numbers = {name: _as_number(value) for name, value in decision["n"].items()}
@@ -235,7 +235,7 @@ class Timeline:
 
 
 def _as_number(value: Number | str) -> Number | str:
-    """Return a number that JSON does not know, and that stands there by its name, as a number."""
+    """Return the name of a number that JSON does not have, e.g. ``"NaN"``, as a number."""
     return (
         float(value)
         if isinstance(value, str)

@@ -1,4 +1,4 @@
-"""Which charts stand on the page, in which order, and what is said about each of them."""
+"""Charts of the report, in their order, each with a title and a note."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Chart:
     Attributes:
         name: Its name in links.
         title: Its heading.
-        note: What is to be said about it.
-        figure: The chart; None where there is none to be drawn, for a reason that the note tells.
+        note: Text below the heading.
+        figure: The chart; None if it cannot be drawn, for the reason given in the note.
         is_wide: Whether it takes the whole width of the page.
         min_width: In pixels; on a narrower screen it is scrolled.
     """

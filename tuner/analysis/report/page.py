@@ -40,7 +40,7 @@ _LOOKS: Final = {
 
 
 def write_page(source: Source, path: str | os.PathLike[str]) -> Path:
-    """Write the report of an experiment, and return where it stands.
+    """Write the report of an experiment, and return its path.
 
     Args:
         source: The experiment.

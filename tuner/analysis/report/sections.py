@@ -114,7 +114,7 @@ def _saved(figures: ExperimentSummary) -> str:
 
 
 def best_section(source: Source) -> str:
-    """Return the best trial with its parameters; nothing where there is none."""
+    """Return the best trial with its parameters; empty without one."""
     figures = summarize(source)
     if source.best is None:
         return ""
@@ -184,14 +184,17 @@ def tables(source: Source) -> str:
     return "\n".join([_all_trials(source), _slowest(source)])
 
 
-_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2><p class="note">{note}</p>
+_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
+<p class="note">{note}</p>
 <div class="tools"><input id="filter" type="search" aria-label="Filter"
  placeholder="Filter: a text, or conditions such as lr &lt; 0.01 ending = failed">
-<select id="state" aria-label="Status or ending"><option value="">every status</option></select><span id="count" class="soft"></span>
+<select id="state" aria-label="Status or ending"><option value="">every status</option></select>
+<span id="count" class="soft"></span>
 <button id="columns" class="more" type="button" hidden></button></div>
 <div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
 <p><button id="more" class="more" type="button" hidden>Show more</button></p>
-<noscript><p class="note">The charts and this table are drawn by the page's own script, which is switched off.</p></noscript></section>"""
+<noscript><p class="note">The charts and this table are drawn by the page's own script, which is
+switched off.</p></noscript></section>"""
 
 
 def _all_trials(source: Source) -> str:
@@ -235,15 +238,17 @@ def _table(
         "<tr>" + "".join(f"<td{_kind(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows
     ]
-    heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in names)
-    table = (
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-        if lines
-        else ""
-    )
+    table = _html_table(names, lines) if lines else ""
+    shown_note = f"<p class=note>{escape(note)}</p>" if note else ""
+    return f'<section id="{name}" class="wide"><h2>{title}</h2>{shown_note}{table}</section>'
+
+
+def _html_table(names: Iterable[str], lines: Iterable[str]) -> str:
+    """Return a table that scrolls sideways; `lines` are rows as HTML."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     return (
-        f'<section id="{name}" '
-        f'class="wide"><h2>{title}</h2>{f"<p class=note>{escape(note)}</p>" if note else ""}{table}</section>'
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
@@ -306,7 +311,6 @@ def _block(group: FailureGroup, params: list[str]) -> str:
             + "".join(f'<td class="long">{escape(cell)}</td>' for cell in wide)
             + "</tr>"
         )
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     more = (
         f'<p class="note">and {num_trials - _MAX_TRIALS:,} more trials</p>'
         if num_trials > _MAX_TRIALS
@@ -332,7 +336,7 @@ def _block(group: FailureGroup, params: list[str]) -> str:
     return (
         f'<div class="failure"><h3><span class="count">{count}</span> '
         f"{escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}</div>'
+        f"{_html_table(names, rows)}{more}</div>"
     )
 
 
@@ -355,7 +359,8 @@ def setup_section(source: Source) -> str:
     sessions = read_environments(Path(source.experiment_path))
     facts = [*_declared(source, declaration), *_recorded(sessions[-1] if sessions else {})]
     items = "".join(
-        f"<div{_LONG if len(text) > _MAX_SHORT else ''}><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+        f"<div{_LONG if len(text) > _MAX_SHORT else ''}>"
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
         for name, text in facts
         if text
     )
