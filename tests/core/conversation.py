@@ -63,7 +63,7 @@ class ScriptedScheduler(Scheduler):
 
 
 class Conversation:
-    """Feeds events to an experiment, one turn each, and checks every invariant after each of them."""
+    """Feeds events to an experiment, one turn each, and checks every invariant after each."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Conversation:
         return self.experiment.trial_table[trial_id]
 
     def begin(self, num_trials: int, **resources: float) -> None:
-        """Answer the first requests for trials until `num_trials` are known; those that fit are started and training."""
+        """Suggest `num_trials` trials, and let those that fit start and train."""
         commands = self.say()
         for _ in range(num_trials):
             asked = next(command for command in commands if isinstance(command, AskSearcher))
@@ -136,7 +136,7 @@ class Conversation:
         )
 
     def restore_from_snapshot(self) -> None:
-        """Bring the experiment back from what a snapshot would hold, and check that it says the same."""
+        """Restore the experiment from a snapshot, and check that its state is the same."""
         before = self.experiment
         words, trials = (
             before.state_dict(),

@@ -41,7 +41,7 @@ def heard(talk, fact="add"):
 
 
 def look_ahead(scheduler=None, stopper=None, *, answer=suggest, **settings):
-    """Return a conversation with a slot for one trial, in which three wait beside the one that runs."""
+    """Return a conversation with one slot, in which one trial runs and three wait."""
     talk = Conversation(
         scheduler,
         stopper,
@@ -105,7 +105,7 @@ def test_a_search_that_ends_early_leaves_those_that_wait():
 
 
 @pytest.mark.parametrize("stopper", [None, TimeoutStopper(5.0)])
-def test_what_has_waited_when_the_experiment_stops_is_interrupted_and_waits_again_in_the_next_session(
+def test_a_stop_interrupts_the_backlog_which_waits_again_in_the_next_session(
     stopper,
 ):
     talk = look_ahead(stopper=stopper)
@@ -146,7 +146,7 @@ def test_after_a_death_of_the_driver_they_wait_on_in_their_order():
     assert (starts(commands), waiting(talk)) == ([("t00000", 2)], ["t00001", "t00002", "t00003"])
 
 
-def test_where_the_next_session_wants_fewer_trials_the_last_ones_are_left_out_until_more_are_wanted_again():
+def test_the_last_ones_of_the_backlog_are_skipped_while_fewer_trials_are_wanted():
     talk = look_ahead()
     fewer = dataclasses.replace(talk.experiment.settings, max_trials=2)
     talk.say(DriverRestarted(fewer))
@@ -222,7 +222,7 @@ def refused(trial_id):
     )
 
 
-def test_what_cannot_be_started_fails_when_its_turn_has_come_and_the_next_one_is_looked_at_at_once():
+def test_a_backlog_trial_that_cannot_start_fails_at_admission_and_the_next_is_admitted():
     talk = look_ahead(answer=refused, max_trials=4)
     assert talk.experiment.trial_table.num_by_status[Status.ERROR] == 0
     assert talk.experiment.next_deadline_s() > talk.now_s

@@ -140,7 +140,7 @@ def test_the_checkpoint_that_an_attempt_starts_from_stays_until_it_is_released()
     assert judge.release(trial) == []
 
 
-def test_a_checkpoint_that_is_lost_is_forgotten_with_its_lease_and_its_index_is_not_given_out_again():
+def test_a_lost_checkpoint_is_forgotten_with_its_lease_and_its_index_is_not_reused():
     trial, judge = trial_with(), keeper()
     for index in range(2):
         judge.add(trial, CheckpointRecord(index, index + 1), at(index + 1))

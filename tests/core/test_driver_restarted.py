@@ -165,7 +165,7 @@ def test_trials_ended_by_the_time_budget_resume_when_it_is_larger(restart):
     assert starts(restart(talk, more)) == [("t00000", 2)]
 
 
-def test_a_trial_that_had_saved_for_a_pause_is_paused_although_its_driver_did_not_live_to_see_it_leave():
+def test_a_trial_that_had_saved_for_a_pause_is_paused_although_its_driver_died():
     talk = Conversation(
         ScriptedScheduler({("t00000", 2): [Pause("t00000", Reason("test"))]}),
         max_trials=1,

@@ -252,7 +252,7 @@ def test_a_trial_that_the_user_ends_and_that_cannot_save_itself_is_not_tried_aga
     assert (talk.trial("t00000").status, talk.trial("t00000").failures) == (Status.ERROR, [BOOM])
 
 
-def test_a_trial_that_cannot_save_itself_when_all_are_interrupted_goes_on_later_if_it_may_try_again():
+def test_a_trial_whose_save_fails_in_an_interruption_resumes_later_if_it_has_retries():
     for max_failures, status in ((1, Status.TERMINATED), (0, Status.ERROR)):
         talk = Conversation(
             max_trials=1,

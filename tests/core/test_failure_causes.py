@@ -46,7 +46,8 @@ def test_of_a_chain_the_last_exception_counts():
     failure = Failure(
         "ValueError",
         "x",
-        f"{first}\n\nDuring handling of the above exception, another exception occurred:\n\n{raised().traceback}",
+        f"{first}\n\nDuring handling of the above exception, another exception "
+        f"occurred:\n\n{raised().traceback}",
     )
     assert str(cause_of(failure)) == "ValueError at train.py:12 in train"
 
@@ -102,7 +103,8 @@ def test_the_same_exception_at_the_same_place_is_tried_again_twice():
     number, why = attempts([raised()] * 9, **RETRYING)
     assert number == 3
     assert why.startswith(
-        "it has failed 3 times in a row with RuntimeError at train.py:12 in train, without any progress in between"
+        "it has failed 3 times in a row with RuntimeError at train.py:12 in train, without "
+        "any progress in between"
     )
 
 
@@ -131,8 +133,8 @@ def test_what_is_not_worth_a_retry_gets_none():
     number, why = attempts([raised("MissingColumn", bases=("KeyError", "LookupError"))], **RETRYING)
     assert number == 1
     assert (
-        why
-        == "a MissingColumn is not worth a retry; FailureConfig(retry_on=['KeyError']) has it tried again"
+        why == "a MissingColumn is not worth a retry; FailureConfig(retry_on=['KeyError']) has it "
+        "tried again"
     )
 
 
@@ -204,7 +206,7 @@ def test_an_experiment_ends_when_all_fail_for_one_cause():
 
 
 def at_the_limit():
-    """Return a conversation in which five trials have failed, and the second runs without having reported."""
+    """Return a conversation in which five trials have failed and one has not reported yet."""
     talk = Conversation(**COMMON)
     talk.begin(2)
     for _ in range(5):

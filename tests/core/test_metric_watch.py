@@ -50,7 +50,8 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
     talk.exit("t00000", Outcome.COMPLETED)
     assert rule(talk) == METRIC_NOT_REPORTED
     assert talk.experiment.fatal_error == (
-        "trial t00000 completed, and no trial has reported the metric 'val_accuracy'; reported were train/loss, val_acc; "
+        "trial t00000 completed, and no trial has reported the metric 'val_accuracy'; "
+        "reported were train/loss, val_acc; "
         "did you mean 'val_acc'?"
     )
     talk.report("t00001", 1, val_acc=0.5)
@@ -95,12 +96,14 @@ def test_a_metric_that_is_never_a_number_is_not_reported(value, shown):
         talk.report("t00000", iteration, val_accuracy=value, loss=1.0)
     (warned,) = [notice for notice in talk.notices if isinstance(notice, MetricMissed)]
     assert warning_for(warned.metric, warned.trial, warned.value) == (
-        "trial t00000 has reported 10 results, and no trial has reported a number for the metric 'val_accuracy' so far; "
+        "trial t00000 has reported 10 results, and no trial has reported a number for the "
+        "metric 'val_accuracy' so far; "
         f"it was {shown}, which is no number"
     )
     talk.exit("t00000", Outcome.COMPLETED)
     assert talk.experiment.fatal_error == (
-        f"trial t00000 completed, and no trial has reported a number for the metric 'val_accuracy'; it was {shown}, which is no number"
+        "trial t00000 completed, and no trial has reported a number for the metric "
+        f"'val_accuracy'; it was {shown}, which is no number"
     )
 
 

@@ -33,7 +33,7 @@ def test_on_the_front_is_exactly_what_no_other_point_beats(points, modes):
     assert set(pareto_front(points, modes)) == expected
 
 
-def test_the_front_begins_with_the_best_in_the_first_objective_and_keeps_equal_points_in_their_order():
+def test_the_front_begins_with_the_best_in_the_first_objective_and_keeps_equal_points():
     assert pareto_front([(1, 9), (3, 1), (1, 9), (2, 5), (3, 2)], ("min", "min")) == [0, 2, 3, 1]
 
 

@@ -273,12 +273,18 @@ def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_ask
     [
         (
             [Stop("t00099", WHY)],
-            r"ScriptedScheduler decided Stop for a trial 't00099', which does not exist; it was told of 1 trials",
+            (
+                r"ScriptedScheduler decided Stop for a trial 't00099', which does not exist; it "
+                r"was told of 1 trials"
+            ),
         ),
         ([Resume([], WHY)], r"ScriptedScheduler decided Resume for a trial \[\]"),
         (
             ["STOP"],
-            r"ScriptedScheduler must return Stop, Pause, Resume, Save, Exploit or Resize, got 'STOP'",
+            (
+                r"ScriptedScheduler must return Stop, Pause, Resume, Save, Exploit or Resize, got "
+                r"'STOP'"
+            ),
         ),
         ("STOP", r"ScriptedScheduler must return a list of decisions, empty for none, got 'STOP'"),
         (None, r"ScriptedScheduler must return a list of decisions, empty for none, got None"),

@@ -83,7 +83,7 @@ def test_a_snapshot_of_an_earlier_release_counts_on_without_gaps():
 
 @given(st.data())
 def test_as_many_results_count_as_the_journal_has(data):
-    """Whatever an attempt numbers its results, however it ends, and wherever the next one goes on."""
+    """The rows count, however attempts number their results, end and continue."""
     talk = Conversation(max_trials=1, max_failures=-1)
     talk.begin(1)
     told, num_saved = [], 0

@@ -30,7 +30,8 @@ def answers(stopper, values, metric="loss", trial_id="t"):
     return [stopper(trial_id, {metric: value}) for value in values]
 
 
-# ---------------------------------------------------------------------------------------------------- thresholds
+# --------------------------------------------------------------------------------------------------
+# -- thresholds
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,8 @@ def test_what_is_no_threshold_is_refused_with_the_remedy(threshold):
         MetricThresholdStopper({"loss": threshold})
 
 
-# ---------------------------------------------------------------------------------------------------- iterations
+# --------------------------------------------------------------------------------------------------
+# -- iterations
 
 
 @given(limit=st.integers(1, 20), stride=st.integers(1, 7))
@@ -125,7 +127,8 @@ def test_max_iter_must_be_at_least_one(max_iter):
         MaximumIterationStopper(max_iter)
 
 
-# ---------------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------------
+# -- time
 
 
 @pytest.mark.parametrize("timeout", [90, 90.0, dt.timedelta(minutes=1, seconds=30)])
@@ -147,7 +150,8 @@ def test_a_timeout_must_be_positive(timeout):
         TimeoutStopper(timeout)
 
 
-# ---------------------------------------------------------------------------------------------------- plateaus
+# --------------------------------------------------------------------------------------------------
+# -- plateaus
 
 
 def test_a_trial_stops_when_its_latest_values_hardly_differ():
@@ -216,7 +220,8 @@ def test_a_plateau_must_make_sense(settings, part):
 
 def test_the_experiment_stops_when_its_best_values_have_come_to_rest():
     stopper = ExperimentPlateauStopper("loss", std=0.0, top=2, patience=1)
-    # Worse values leave the best where they are, and a trial is told to stop only together with all others.
+    # Worse values leave the best where they are, and a trial is told to stop only together with all
+    # others.
     assert answers(stopper, [0.5, 0.4, 0.4, 0.9]) == [False, False, False, True]
     assert stopper.stop_all()
 
@@ -250,7 +255,8 @@ def test_the_direction_of_an_experiment_plateau_must_be_known():
         ExperimentPlateauStopper("loss", mode="up")
 
 
-# ---------------------------------------------------------------------------------------------------- combinations
+# --------------------------------------------------------------------------------------------------
+# -- combinations
 
 
 class Hearing(Stopper):
@@ -300,7 +306,8 @@ def test_the_earliest_time_of_several_counts():
     assert CombinedStopper(Hearing()).due_s is None
 
 
-# ---------------------------------------------------------------------------------------------------- the stop argument
+# --------------------------------------------------------------------------------------------------
+# -- the stop argument
 
 
 @pytest.mark.parametrize(
@@ -343,7 +350,8 @@ def test_nothing_is_stopped_by_default():
     assert stopper.due_s is None
 
 
-# ---------------------------------------------------------------------------------------------------- a number meant as a comparison
+# --------------------------------------------------------------------------------------------------
+# -- a number meant as a comparison
 
 
 def ended(value, num_rows=1, rule=STOP, metric="val/loss"):
@@ -357,8 +365,10 @@ def ended(value, num_rows=1, rule=STOP, metric="val/loss"):
 
 def test_a_first_result_above_a_number_in_stop_warns_with_the_line_to_write():
     assert warning_of_direction(ended(2.5), "val/loss", {"val/loss": 0.1}) == (
-        "trial t00000 was stopped at its first result, with val/loss=2.5: a number in stop is reached by an equal or larger value, "
-        "also with mode='min'; to stop trials once val/loss has fallen to 0.1, write stop={'val/loss': '<= 0.1'}"
+        "trial t00000 was stopped at its first result, with val/loss=2.5: a number in stop is "
+        "reached by an equal or larger value, "
+        "also with mode='min'; to stop trials once val/loss has fallen to 0.1, write "
+        "stop={'val/loss': '<= 0.1'}"
     )
 
 

@@ -104,7 +104,7 @@ def test_without_a_timeout_a_worker_may_be_silent_for_ever():
 
 
 def storing(talk, *, is_asked):
-    """Let a trial begin to store a checkpoint, of its own accord or since it was asked to, and be at it for long; return who is killed."""
+    """Let a trial store a checkpoint, unasked or asked, for long; return which are killed."""
     talk.begin(1)
     if is_asked:
         talk.say(CheckpointRequested("t00000"))
@@ -256,7 +256,7 @@ def test_a_worker_that_stores_a_checkpoint_while_everything_is_stopped_has_to_le
 
 
 def heard(watch, trial_id, *intervals_s):
-    """Let a worker report at these intervals and go on each time; return when the last report was answered."""
+    """Let a worker report at these intervals; return when the last report was answered."""
     now_s = 0.0
     watch.expect(trial_id, now_s)
     for interval_s in intervals_s:

@@ -71,7 +71,8 @@ def test_the_status_cannot_be_assigned():
     trial = Trial("t00000", {}, {})
     with pytest.raises(
         AttributeError,
-        match="the status of trial t00000 cannot be assigned, got 'TERMINATED'; to end a trial, give RunConfig",
+        match="the status of trial t00000 cannot be assigned, got 'TERMINATED'; to end a trial, "
+        "give RunConfig",
     ):
         trial.status = "TERMINATED"
     assert trial.status is Status.PENDING

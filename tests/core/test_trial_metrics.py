@@ -111,7 +111,7 @@ def test_what_is_not_finite_can_be_last_and_is_never_best():
 
 
 def attempts(talk, reports):
-    """Let one trial report; a pair is a result with a value, None in place of a value a result without it, "fail" a failed attempt."""
+    """Let one trial report values, None for a result without one, and "fail" attempts."""
     for what in reports:
         if what == "fail":
             talk.exit("t00000", Outcome.FAILED, BOOM)

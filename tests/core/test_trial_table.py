@@ -242,7 +242,7 @@ def test_with_one_checkpoint_to_keep_pauses_and_retries_always_find_one():
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 4)]
 
 
-def test_where_the_checkpoint_to_start_from_is_lost_the_one_before_it_is_taken_and_no_failure_counted():
+def test_a_start_from_a_lost_checkpoint_uses_the_one_before_and_counts_no_failure():
     talk = Conversation(max_trials=1, max_failures=1)
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
@@ -281,24 +281,24 @@ def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
         talk.experiment.handle(event, 0.0)
     outcome = talk.experiment.handle(TurnEnded(), 0.0)
     assert talk.trial("t00000") in talk.experiment.trial_table.ready
-    assert not outcome.is_routine
+    assert not outcome.is_noop
 
 
-def test_a_turn_that_only_asks_the_searcher_is_routine():
+def test_a_turn_that_only_asks_the_searcher_is_a_noop():
     """Nobody outside has seen anything of it, and the searcher's answer will tell of it."""
     talk = Conversation(max_trials=3)
     talk.begin(2)
     talk.experiment.handle(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0)
     outcome = talk.experiment.handle(TurnEnded(), 0.0)
     assert outcome.commands == [AskSearcher("t00002")]
-    assert outcome.is_routine
+    assert outcome.is_noop
 
 
 def test_a_turn_that_starts_a_trial_is_none():
     talk = Conversation(max_trials=1)
     talk.experiment.handle(TurnEnded(), 0.0)
     talk.experiment.handle(suggest("t00000"), 0.0)
-    assert not talk.experiment.handle(TurnEnded(), 0.0).is_routine
+    assert not talk.experiment.handle(TurnEnded(), 0.0).is_noop
 
 
 def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monkeypatch):

@@ -141,7 +141,7 @@ def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_i
     # Only that a turn has ended from which nothing followed may be written later, with whatever comes next.
     unwritten = [event for place in places for event in record.unwritten_before(place)]
     assert unwritten
-    assert set(unwritten) == {TurnEnded(is_routine=True)}
+    assert set(unwritten) == {TurnEnded(is_noop=True)}
 
 
 def test_observers_hear_of_nothing_that_is_not_written(record):

@@ -138,7 +138,7 @@ def test_of_several_routine_turns_in_a_row_the_first_counts_since_it_is_the_one_
     journal = Lines()
     log = JournalLog(journal, journal)
     for at_s in (5.0, 6.0, 7.0):
-        log.append(TurnEnded(is_routine=True), at_s, ())
+        log.append(TurnEnded(is_noop=True), at_s, ())
     log.append(SearchEnded(), 8.0, ())
     log.append(SearchEnded(), 9.0, ())
     assert [strict_json.loads(line).get(records.ROUTINE_END) for line in journal.lines] == [

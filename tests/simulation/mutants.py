@@ -52,7 +52,7 @@ DRIVER = _of(
         "I20 I6",
     ),
     ("(self._has_effects() and not self._is_written)", "False", "I15"),
-    ("self._is_written &= outcome.is_routine", "pass", "I15"),
+    ("self._is_written &= outcome.is_noop", "pass", "I15"),
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
     (

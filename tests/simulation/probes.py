@@ -45,7 +45,7 @@ class LogProbe:
         # A request for a checkpoint that cannot be saved, and a routine turn, have no effects.
         if not (
             isinstance(event, CheckpointRequested)
-            or (isinstance(event, TurnEnded) and event.is_routine)
+            or (isinstance(event, TurnEnded) and event.is_noop)
         ):
             self._env.is_dirty = True
         self._log.append(event, at_s, recorded)

@@ -6,7 +6,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation_testing import copy_packages, hunt, is_plantable
 
 QUICK = [
-    ("tuner/driver/driver.py", "is_routine", "I15"),
+    ("tuner/driver/driver.py", "is_noop", "I15"),
     ("tuner/core/trial_table.py", "num_failures", "I12"),
     ("tuner/core/checkpoints.py", "<= policy.num_to_keep", "I16"),
     ("schedulers/halving/rungs.py", "_highest[trial_id]", "I6"),

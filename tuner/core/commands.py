@@ -68,7 +68,7 @@ class AnswerReport:
         reply: Go on, or end for a pause or for good.
         save: Save a checkpoint first (class trainables).
         stay: The trial is going to be started again at once, with another configuration: a worker
-            that can be reset may stay for that after it has said its last word.
+            that can be reset may stay for that after its last message.
     """
 
     trial_id: str
@@ -289,21 +289,21 @@ class Effects(NamedTuple):
         notices: What observers receive, in order.
         recorded: What was decided and why, to be written down with the event.
         remarks: What the scheduler wants the user to know.
-        is_routine: Whether the event was the end of a turn from which nothing followed but that
-            trials go on and the searcher is asked.
+        is_noop: Whether the event ended a turn in which trials only continued, and at most the
+            searcher was asked.
     """
 
     commands: Sequence[Command] = ()
     notices: Sequence[Notice] = ()
     recorded: Sequence[RecordedDecision] = ()
     remarks: Sequence[str] = ()
-    is_routine: bool = False
+    is_noop: bool = False
 
     @property
     def decisions(self) -> Sequence[Decision]:
         """What was decided about trials."""
         return [
-            said.decision for said in self.recorded if not isinstance(said.decision, StopExperiment)
+            one.decision for one in self.recorded if not isinstance(one.decision, StopExperiment)
         ]
 
 

@@ -35,7 +35,7 @@ class Outcome(enum.StrEnum):
     STOPPED = "stopped"
     """It obeyed a stop or a pause."""
     FAILED = "failed"
-    """The training code raised, exited, or its process died of its own fault."""
+    """The training code raised, exited, or its process crashed."""
     UNSAVED = "unsaved"
     """The training code could not save the checkpoint that it was asked for."""
     KILLED = "killed"
@@ -154,11 +154,11 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLost:
-    """A committed checkpoint is damaged or gone; the trial has to do with the one before it.
+    """A committed checkpoint is damaged or gone; the trial falls back to the one before it.
 
     Attributes:
-        trial_id: Whose.
-        index: Which.
+        trial_id: The trial.
+        index: Index of the checkpoint.
         why: What is wrong with it.
     """
 
@@ -172,9 +172,9 @@ class WorkerExited:
     """The trial's worker and its process group are gone; no more events of this attempt follow.
 
     Attributes:
-        trial_id: Whose.
-        attempt: Which.
-        outcome: How it ended.
+        trial_id: The trial.
+        attempt: The attempt.
+        outcome: How the worker ended.
         failure: What went wrong, for every outcome but COMPLETED and STOPPED.
     """
 
@@ -247,7 +247,7 @@ class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.
 
     Attributes:
-        settings: What holds from now on; the machine, for one, may be another.
+        settings: The settings from now on; the machine may be another one.
         unfinished: What becomes of trials that were not over, or only interrupted.
         errored: What becomes of trials in ERROR; those that are tried again have all their attempts
             left.
@@ -272,11 +272,11 @@ class TurnEnded:
     """The driver has fed all events so far; check the time and issue commands.
 
     Attributes:
-        is_routine: Noted by the driver when it writes the event down: nothing followed but that
-            trials go on and the searcher is asked.
+        is_noop: Set by the driver when it records the event: trials only continued, and at most
+            the searcher was asked.
     """
 
-    is_routine: bool = False
+    is_noop: bool = False
 
 
 Event = (

@@ -284,6 +284,7 @@ def possible_common_failure(reason: Reason) -> str:
     """
     numbers = reason.numbers
     return (
-        f"{numbers['num_failures']} trials failed with {numbers['cause']}, {numbers['trial_id']} first; "
+        f"{numbers['num_failures']} trials failed with {numbers['cause']}, "
+        f"{numbers['trial_id']} first; "
         "no other is started until one of those that run gets farther or all have ended"
     )

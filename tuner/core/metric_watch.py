@@ -139,8 +139,8 @@ def meant_by(metric: str, keys: Collection[str]) -> list[str]:
     round.
 
     Example:
-        >>> meant_by("val_accuracy", ["train_loss", "val_acc"]), meant_by("loss", ["eval/loss", "step"])
-        (['val_acc'], ['eval/loss'])
+        >>> meant_by("val_accuracy", ["train_loss", "val_acc"])
+        ['val_acc']
     """
     leaf = metric.rpartition(DELIMITER)[2]
     same_leaf = [key for key in keys if key.rpartition(DELIMITER)[2] == leaf]
@@ -200,5 +200,8 @@ def _sentence(
         )
     beginning = f"{beginning}, and no trial has reported the metric {metric!r}{so_far}"
     if not keys:
-        return f"{beginning}; the trial reported nothing: call tune.report(metrics), or return the metrics"
+        return (
+            f"{beginning}; the trial reported nothing: "
+            "call tune.report(metrics), or return the metrics"
+        )
     return f"{beginning}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"

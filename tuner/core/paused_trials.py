@@ -1,8 +1,8 @@
 """Pauses: why a trial is paused, what it waits for, and when it resumes.
 
-A paused trial resumes when the scheduler or the user decides so, or without a further decision where
-the pause was only a means: to change its resources, or to apply an exploit. In either case it may
-have to wait, for its donor's checkpoint (`Trial.exploit`) or for the user who holds it
+A paused trial resumes when the scheduler or the user decides so, or without a further decision
+where the pause was only a means: to change its resources, or to apply an exploit. In either case it
+may have to wait, for its donor's checkpoint (`Trial.exploit`) or for the user who holds it
 (`TrialTable.held`); `Trial.is_to_resume` notes that it resumes then. `PausedTrials.resume_pending`
 is the place where it is decided whether it does.
 """

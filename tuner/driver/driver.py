@@ -49,7 +49,7 @@ _LOOK_S = 0.1
 stop."""
 # Made once, since every turn ends with one of them.
 _TURN_ENDED = TurnEnded()
-_TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
+_NOOP_TURN_ENDED = TurnEnded(is_noop=True)
 
 
 _MAY_HAVE_BEEN_SAVING = frozenset(
@@ -287,9 +287,9 @@ class Driver:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(_TURN_ENDED, at_s)
         self._log.append(
-            _TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.recorded
+            _NOOP_TURN_ENDED if outcome.is_noop else _TURN_ENDED, at_s, outcome.recorded
         )
-        self._is_written &= outcome.is_routine
+        self._is_written &= outcome.is_noop
         self._take(outcome)
 
     def _has_effects(self) -> bool:

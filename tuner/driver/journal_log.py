@@ -55,7 +55,7 @@ class JournalLog:
         The end of a turn that changed nothing is told by the next record, which saves half of the
         records.
         """
-        if isinstance(event, TurnEnded) and event.is_routine:
+        if isinstance(event, TurnEnded) and event.is_noop:
             if (
                 self._routine_end_s is None
             ):  # of several in a row the first is the one that answered
@@ -72,7 +72,7 @@ class JournalLog:
         """Write everything added, the end of a turn that changed nothing included."""
         if self._routine_end_s is not None:
             at_s, self._routine_end_s = self._routine_end_s, None
-            self.journal.append(records.encode(TurnEnded(is_routine=True), at_s))
+            self.journal.append(records.encode(TurnEnded(is_noop=True), at_s))
         self.flush()
 
     def flush(self) -> None:

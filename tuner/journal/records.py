@@ -144,8 +144,8 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
                 "m": metrics,
                 "c": checkpoint_fields(checkpoint) if checkpoint else None,
             }
-        case TurnEnded(is_routine):
-            return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
+        case TurnEnded(is_noop):
+            return {"k": "turn", "is_routine": True} if is_noop else {"k": "turn"}
         case TrialSuggested():
             return _suggested_fields(event, translate)
         case WorkerStarted(trial_id, attempt, pid):
