@@ -82,7 +82,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Ask the trial for a checkpoint at its current result and let it go on."""
+    """Ask the trial for a checkpoint at its current result and let it continue."""
 
     trial_id: str
     reason: Reason
@@ -90,22 +90,21 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Exploit:
-    """Let the trial go on from a checkpoint of another trial, with another configuration.
+    """Let the trial continue from a checkpoint of another trial, with another configuration.
 
-    The trial need not be saved for that. Where it is RUNNING its worker leaves at its next word,
-    and the trial lies PAUSED until a `Resume`, which may be given together with this decision: then
-    it goes on at once, in the same process where the trainable can be reset. Where it is PAUSED it
-    stays so. From now on no retention deletes the donor's checkpoint before the trial has one of
-    its own.
+    The trial need not be saved first. If it is RUNNING, its worker stops at its next report, and
+    the trial is PAUSED until a `Resume`, which may be returned together with this decision: then it
+    continues at once, in the same process if the trainable can be reset. If it is PAUSED, it stays
+    so. The donor's checkpoint is kept until the trial has one of its own.
 
     Attributes:
         trial_id: The trial.
-        donor_id: Whose checkpoint it takes.
-        config: The hyperparameters with which it goes on.
+        donor_id: The trial whose checkpoint it takes.
+        config: The hyperparameters with which it continues.
         reason: Why.
-        checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none, or
-            one that was told to `Save` and has not done so yet, is waited for: then it is the one
-            that comes. If the donor ends without one, the trial goes on as it was.
+        checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none yet,
+            or has yet to carry out a `Save`, is waited for, and its next checkpoint is taken. If
+            the donor ends without one, the trial continues as it was.
     """
 
     trial_id: str

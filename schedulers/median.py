@@ -87,10 +87,9 @@ class MedianStoppingRule(MetricScheduler):
     no trial waits for another.
 
     **Pausing instead** (``hard_stop=False``). A trial that would have been stopped is paused. When
-    no further trial comes (``experiment.no_more_trials``) and a slot is free, those that were
-    paused are resumed, first in, first out, and then left alone until they end: nothing else needs
-    their slots any more. Trials must save checkpoints for that, or be able to when they are asked
-    to.
+    no further trial comes (``experiment.no_more_trials``) and a slot is free, paused trials are
+    resumed, first in, first out, and not judged again: no other trial needs their slots any more.
+    Trials must save checkpoints for that, or be able to when they are asked to.
 
     **When something is missing.** A result without ``time_attr`` or without the metric decides
     nothing and counts nowhere; `debug_string` tells which was missing. A metric that is there but
@@ -187,7 +186,7 @@ class MedianStoppingRule(MetricScheduler):
         told = self._verdicts.get(trial_id)
         if told is not None and self._hard_stop:
             return (Stop(trial_id, told),)
-        # One that is to pause goes on reporting until it has a checkpoint.
+        # One that is to pause continues reporting until it has a checkpoint.
         is_new = self._record(trial_id, result)
         if told is None and is_new:
             told = self._judge(trial_id)

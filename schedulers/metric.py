@@ -38,7 +38,7 @@ class MetricScheduler(Scheduler):
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """Return what has to be the same for one scheduler to go on from another's state."""
+        """Return what has to be the same for one scheduler to continue from another's state."""
 
     def _check_settings(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of a scheduler with other settings, whose values would not compare.

@@ -21,10 +21,10 @@ Resources = Mapping[str, float]
 """Amounts by name, e.g. ``{"cpu": 2.0, "gpu": 0.5}``."""
 
 ROUNDING = 1e-6
-"""Differences that are none: the engine counts resources in larger steps."""
+"""Tolerance of comparisons: the engine counts resources in larger steps."""
 
 OVER = ("TERMINATED", "ERROR")
-"""Statuses of trials that need nothing any more."""
+"""Statuses of trials that have ended."""
 
 
 class ResourceView(Protocol):
@@ -40,13 +40,13 @@ class ResourceView(Protocol):
 
     @property
     def num_live(self) -> int:
-        """How many trials there are that are not over."""
+        """Number of trials that have not ended."""
 
     def original_request(self, trial: TrialView) -> Resources:
-        """Return what the trial asked for when it was added."""
+        """Return the trial's original resource request."""
 
     def available_to(self, trial: TrialView) -> Resources:
-        """Return the most that the trial can occupy now, what it has included."""
+        """Return the most that the trial can occupy now, including what it has."""
 
 
 AllocationFunction = Callable[[ExperimentView, TrialView, Mapping[str, Any], Any], Resources | None]
@@ -381,21 +381,21 @@ class ResourceChangingScheduler(Scheduler):
     the other scheduler stops, pauses or gives another's checkpoint at this result, nor for one that
     has no checkpoint and cannot be saved when it is asked to.
 
-    What the function says is followed only where it leaves the trial with its original request at
-    least, and all trials together with no more than there is; else it is ignored, and the user is
-    told so once.
+    The function's answer is applied only if the trial keeps at least its original request and all
+    trials together need no more than there is; otherwise it is ignored, and the user is warned
+    once.
 
     Args:
         base_scheduler: The scheduler that decides about trials; None for `FIFOScheduler`.
-        resources_allocation_function: Says what a trial is to occupy. Called with the experiment
+        resources_allocation_function: Returns a trial's new resources. Called with the experiment
             (as `ExperimentView`), the trial, its flattened result and this scheduler, which can be
             asked for `original_request`, `available_to` and `num_live`; returns all that the trial
             is to occupy, e.g. ``{"cpu": 3.0}``, or None for no change. None to change nothing. A
-            function of your own is kept through a restore only in what it reads from its arguments;
-            one that remembers something is a `ResourceAllocation`.
+            function of your own should depend only on its arguments; one that keeps state across a
+            restore must be a `ResourceAllocation`.
 
     Raises:
-        TypeError: If an argument is not what it has to be.
+        TypeError: If an argument has the wrong type.
 
     Example:
         >>> from schedulers import ASHAScheduler
@@ -749,7 +749,7 @@ class ResourceChangingScheduler(Scheduler):
 
 
 def _is_taken_off(trial_id: str, decisions: Sequence[Decision]) -> bool:
-    """Return whether a trial does not simply go on."""
+    """Return whether a trial does not simply continue."""
     return any(
         decision.trial_id == trial_id and isinstance(decision, Stop | Pause | Exploit | Resize)
         for decision in decisions

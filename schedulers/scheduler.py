@@ -86,7 +86,7 @@ class NoExperiment:
 
 
 class Scheduler(Declared, ABC):
-    """Judges results and decides which trials go on.
+    """Judges results and decides which trials continue.
 
     A scheduler never holds the engine: it is given facts and returns decisions, and one callback
     may decide about several trials. It reads no clock and draws random numbers only from the seed
@@ -101,7 +101,7 @@ class Scheduler(Declared, ABC):
         mode: ``"min"`` or ``"max"``: its direction.
         experiment: View of the experiment; the engine
             sets it before the first trial is added.
-        changes_trials: Whether trials may go on with another configuration, or other resources,
+        changes_trials: Whether trials may continue with another configuration, or other resources,
             than they began with; a what-if replay of recorded results is then impossible.
         first_comparison: Name of the argument that says at which ``time_attr`` trials are compared
             for the first time; if no trial gets there, the user is warned at the end. None for a

@@ -46,9 +46,9 @@ class TrialScheduler:
     Departures:
         From Ray Tune: new trials start by themselves, in the order in which they were suggested;
         `choose_trial_to_run` is asked about those that are paused, when a slot is free and no new
-        trial is to come before one of them goes on. Unless it is overridden they go on in their
-        order. ``save`` and ``restore`` are never called: a restored scheduler is given all facts
-        again.
+        trial is to come before one of them continues. Unless it is overridden they continue in
+        their order. ``save`` and ``restore`` are never called: a restored scheduler is given all
+        facts again.
     """
 
     CONTINUE = "CONTINUE"
@@ -88,7 +88,7 @@ class TrialScheduler:
         """Learn that a paused trial was stopped."""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return a paused trial that is to go on, or None."""
+        """Return a paused trial that is to continue, or None."""
         return None
 
     def debug_string(self) -> str:

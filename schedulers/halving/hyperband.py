@@ -60,7 +60,7 @@ class HyperBandScheduler(MetricScheduler):
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the
     metric, counts nowhere, and the trial trains on until it reports one; `debug_string` tells which
-    was missing. A metric that is there but None, NaN or infinite is worst, and does not go on,
+    was missing. A metric that is there but None, NaN or infinite is worst, and does not continue,
     except from the lowest level of a bracket in which no trial has a number there.
 
     **Repeated results**, after a crash or a restore, do not count again; the earlier decision
@@ -77,7 +77,7 @@ class HyperBandScheduler(MetricScheduler):
         max_t: A full training, the paper's ``R``, at least 1; trials that get there are complete.
             The lowest level of all is between 1 and `reduction_factor`, so choose `time_attr` such
             that 1 is a sensible training to judge by.
-        reduction_factor: One trial in this many goes on from a level, and levels are this factor
+        reduction_factor: One trial in this many continues from a level, and levels are this factor
             apart, the paper's ``eta``; more than 1.
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
             on.
@@ -102,12 +102,12 @@ class HyperBandScheduler(MetricScheduler):
         the same time, as section 3.2 there allows.
 
     Departures:
-        From the paper: at least one trial goes on from a rung, which matters only where a bracket
+        From the paper: at least one trial continues from a rung, which matters only where a bracket
         is short of trials. Sizes are those of Algorithm 1; the paper's Table 1 rounds ``(s_max + 1)
         / (s + 1)`` down first, and has 27, 9 and 6 for 34, 15 and 8. From Ray Tune: the bracket
         with the most halvings comes first, as in the paper and as in Ray Tune's
-        ``HyperBandForBOHB``; the number that goes on is rounded down, not up; levels are not
-        rounded, and none is lost to rounding; a trial that completes a rung and goes on is not
+        ``HyperBandForBOHB``; the number that continues is rounded down, not up; levels are not
+        rounded, and none is lost to rounding; a trial that completes a rung and continues is not
         paused; a missing metric does not raise, NaN does not survive as long as a number is there;
         no trial waits for one that has failed; all of that survives a restore.
     """
@@ -363,7 +363,7 @@ class BracketPlan:
         """Return how many trials are trained up to each level, as pairs ``(n_i, r_i)``.
 
         Args:
-            reduction_factor: One trial in this many goes on.
+            reduction_factor: One trial in this many continues.
 
         Example:
             >>> BracketPlan(2, 15, (9, 27, 81)).halvings(3)
@@ -384,7 +384,7 @@ class Band(Sequence[BracketPlan]):
 
     Args:
         max_t: A full training, the paper's ``R``, at least 1.
-        reduction_factor: Ratio of one level to the next and of trials to those that go on, the
+        reduction_factor: Ratio of one level to the next and of trials to those that continue, the
             paper's ``eta``, more than 1.
 
     Example:
@@ -417,7 +417,7 @@ class Band(Sequence[BracketPlan]):
 
 
 def num_places(num_trials: int, reduction_factor: Number) -> int:
-    """Return how many of some trials go on.
+    """Return how many of some trials continue.
 
     Example:
         >>> num_places(34, 3), num_places(2, 3)
@@ -481,14 +481,14 @@ class Bracket:
 
     A rung is complete when all trials of the bracket that are still in it have reached its level,
     none of them stands at a lower rung, and no further trial joins. Then those that wait there are
-    ranked, and the best go on. Should trials join afterwards, which happens where the search waits
-    for results before it suggests more, they are ranked among all that were compared on the rung
-    before, except those that have failed since.
+    ranked, and the best continue. Should trials join afterwards, which happens where the search
+    waits for results before it suggests more, they are ranked among all that were compared on the
+    rung before, except those that have failed since.
 
     Args:
         number: Which bracket it is, from 0.
         plan: What it is to do.
-        reduction_factor: One trial in this many goes on.
+        reduction_factor: One trial in this many continues.
         mode: ``"min"`` or ``"max"``: whether smaller or larger values are better.
 
     Attributes:

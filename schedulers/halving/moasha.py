@@ -27,20 +27,20 @@ class MOASHAScheduler(HalvingScheduler):
 
     Trials at a level are sorted into fronts: the first are those that no other one dominates, i.e.
     equals or beats in every metric; the second those that only the first dominate, and so on.
-    Better fronts survive first. A front that does not fit in whole survives in the order of an
-    epsilon net: first the trial that is best in the first metric, then again and again the one that
-    is farthest from those before, so that what survives spreads over the trade-offs. Each trial is
+    Better fronts survive first. A front that does not fit completely survives in the order of an
+    epsilon net: first the trial that is best in the first metric, then repeatedly the one that is
+    farthest from those before, so that the survivors spread over the trade-offs. Each trial is
     judged once at each level, and never waits.
 
-    A trial with a metric that is None, NaN or infinite stands behind all others, whatever its other
-    metrics are, and goes on only where it is alone at its first level. A result without one of the
+    A trial with a metric that is None, NaN or infinite ranks behind all others, whatever its other
+    metrics are, and continues only if it is alone at its first level. A result without one of the
     metrics decides nothing before `max_t`; `debug_string` tells which was missing. Rare and
     repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
 
     Args:
         metrics: What to compare, at least two flattened names; or these with the mode of each, e.g.
             ``{"accuracy": "max", "latency": "min"}``. They are the scheduler's own: the metric of
-            ``TuneConfig`` is not looked at.
+            ``TuneConfig`` is ignored.
         modes: ``"min"`` or ``"max"`` for each metric, or one of them for all; None where `metrics`
             has them.
         time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
@@ -346,7 +346,7 @@ class FrontStanding:
 
     @property
     def survives(self) -> bool:
-        """Whether the trial is good enough to go on."""
+        """Whether the trial is good enough to continue."""
         return self.num_better + self.position <= self.num_kept and (
             self.is_first or bool(self.values)
         )

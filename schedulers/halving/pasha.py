@@ -26,9 +26,9 @@ class PASHAScheduler(HalvingScheduler):
     Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are
     promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but none above the
     *ceiling*. Each time a trial reaches the ceiling, the trials there are ranked, and compared with
-    how the same trials ranked one level lower. If one stands at a place that it did not hold there,
-    nor held within `epsilon`, the ceiling rises by a level. So training goes only as far as it
-    takes to tell good from bad.
+    how the same trials ranked one level lower. If one has a rank that it did not have there, not
+    even within `epsilon`, the ceiling rises by a level. So training goes only as far as it takes to
+    tell good from bad.
 
     The noise that `epsilon` stands for is measured: two trials at the ceiling whose curves have
     crossed and crossed back are as good as each other; `epsilon` is the 90th percentile of how far

@@ -198,7 +198,7 @@ class PromotionRule(RungRule):
         )
         if best and (is_over or len(left) == 1) and self._is_last_resort(best[1]):
             return (self._promote(*best, "last_resort"),)
-        # Perhaps the search is not over but waits for a trial to end, and then goes on: the one
+        # Perhaps the search is not over but waits for a trial to end, and then continues: the one
         # with the least prospects makes room.
         ending = left if is_over else left[-1:]
         return [

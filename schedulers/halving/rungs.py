@@ -103,7 +103,7 @@ class RungStanding:
 
     @property
     def survives(self) -> bool:
-        """Whether the trial is good enough to go on."""
+        """Whether the trial is good enough to continue."""
         return self.rank <= self.num_kept and (self.is_first or not math.isnan(self.value))
 
 
@@ -306,9 +306,9 @@ class RushThresholds:
         Problems. AutoML workshop at ICML 2021, arXiv 2103.16111.
 
     Departures:
-        Syne Tune takes trials for known whose number is small; here they are the first that were
-        added, whatever they are called. There a known trial sets the bar only while it goes on
-        itself, here always: it is what earlier tasks say can be reached.
+        In Syne Tune, known trials are those with small numbers; here they are the first that were
+        added, whatever their names. There, a known trial sets the threshold only while it continues
+        itself, here always: its value can be reached according to earlier tasks.
     """
 
     def __init__(self, num_trials: int) -> None:

@@ -28,8 +28,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
     * in the **third quarter** it takes the weights of one of the best members of all *other*
       sub-populations, the best for the best of the quarter and so on, if that one ranks above it.
       From a slower sub-population (larger frequency) it takes the hyperparameters as well; from a
-      faster one it takes the weights alone, and goes on with the hyperparameters of the best of its
-      own sub-population.
+      faster one it takes the weights alone, and continues with the hyperparameters of the best of
+      its own sub-population.
 
     The asymmetry is the point: fast sub-populations lend their weights but not their
     hyperparameters, which may pay only at first. Recommended from 8 members up; `remarks` warn of
@@ -51,7 +51,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
         resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0
             to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale.
-        custom_explore_fn: Takes the varied configuration and returns the one to go on with.
+        custom_explore_fn: Takes the varied configuration and returns the one to continue with.
         log_config: Whether the engine shall log who took over what.
         require_attrs: Whether to tell the user about results without `time_attr` or the metric;
             nothing is decided on those.

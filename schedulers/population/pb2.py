@@ -60,7 +60,7 @@ class PB2(PopulationScheduler):
         require_attrs: Whether to tell the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
-        custom_explore_fn: Takes the new configuration and returns the one to go on with.
+        custom_explore_fn: Takes the new configuration and returns the one to continue with.
 
     Raises:
         ImportError: If scikit-learn is not installed.

@@ -30,7 +30,7 @@ class ClonePlan:
     Attributes:
         target: The member that gives up its weights.
         donor: The member whose weights are copied.
-        config: The hyperparameters with which the target goes on.
+        config: The hyperparameters with which the target continues.
         rule: Last part of the reason's name.
         numbers: The numbers on which it is based.
     """

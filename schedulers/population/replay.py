@@ -36,7 +36,7 @@ class PopulationBasedTrainingReplay(Scheduler):
     its member is the donor of the entry after it.
 
     The trial has to begin with `config`. After the first result at or past the iteration of a
-    change it is saved, and goes on from there with the new configuration; of several changes that
+    change it is saved, and continues from there with the new configuration; of several changes that
     one result has passed, the last counts. A trial that cannot save on demand is paused with its
     next checkpoint for that, and may so repeat iterations.
 
@@ -131,7 +131,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         return ()
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let the trial go on, with its new configuration where it has paused for one."""
+        """Let the trial continue, with its new configuration where it has paused for one."""
         decisions: list[Decision] = []
         for trial in trials[:num_free_slots]:
             if trial.status != "PAUSED":

@@ -25,9 +25,9 @@ class SamplerSource:
 
     Optuna's own samplers know nothing but the study, their arguments and their generators of random
     numbers. Each suggestion is made by a fresh copy of what was given, whose generators are seeded
-    by the number of the suggestion; so a restored search goes on as if never interrupted, and what
-    one suggestion draws does not shift the next. A sampler from elsewhere may remember anything:
-    there is one copy of it for the whole search, and it draws as it likes.
+    by the number of the suggestion; so a restored search continues as if never interrupted, and
+    what one suggestion draws does not shift the next. A sampler from elsewhere may remember
+    anything: there is one copy of it for the whole search, and it draws as it likes.
 
     Args:
         given: The user's sampler, which is left as it is; None for TPE.

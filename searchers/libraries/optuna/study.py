@@ -32,9 +32,9 @@ EXPERIMENT = "experiment"
 
 @final
 class StudyView(optuna.Study):
-    """A study of our own in memory, in which paused trials are PRUNED until they go on.
+    """A study of our own in memory, in which paused trials are PRUNED until they continue.
 
-    Optuna's states are final once told, and it has none for a trial that may yet go on. So the
+    Optuna's states are final once told, and it has none for a trial that may yet continue. So the
     trials themselves stay RUNNING here until they are over, and those that are paused are only
     shown otherwise. Trials are known by their numbers.
 
