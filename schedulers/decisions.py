@@ -103,7 +103,7 @@ class Exploit:
         config: The hyperparameters with which it continues.
         reason: Why.
         checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none yet,
-            or has yet to carry out a `Save`, is waited for, and its next checkpoint is taken. If
+            or has yet to carry out a `Save`, is awaited, and its next checkpoint is taken. If
             the donor ends without one, the trial continues as it was.
     """
 

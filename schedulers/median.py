@@ -92,18 +92,18 @@ class MedianStoppingRule(MetricScheduler):
     Trials must save checkpoints for that, or be able to when they are asked to.
 
     **When something is missing.** A result without ``time_attr`` or without the metric decides
-    nothing and counts nowhere; `debug_string` tells which was missing. A metric that is there but
+    nothing and counts nowhere; `debug_string` shows which was missing. A metric that is there but
     None, NaN or infinite is worse than every number: it makes an average worst from then on, and a
     trial that has reported no number yet is worse than any median.
 
-    **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to
-    stop or to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not judged again; earlier decisions to
+    stop or pause are returned again.
 
     Each result costs 16 bytes of memory and, to be judged, a binary search in the curve of every
     other trial and their median.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. The
+        time_attr: Entry of a result that tells how long the trial has trained; must grow. The
             three times below are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -272,7 +272,7 @@ class MedianStoppingRule(MetricScheduler):
         return ()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded and decided, as JSON values."""
+        """Return the recorded values and decisions, as JSON values."""
         return {
             "settings": self._settings(),
             "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
@@ -287,11 +287,11 @@ class MedianStoppingRule(MetricScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If it comes from a scheduler with another metric, mode or beginning of
-                averages: what was recorded would not compare.
+                averages: recorded values would not compare.
         """
         self._check_settings(state)
         self._curves = {

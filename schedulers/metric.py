@@ -17,7 +17,7 @@ class MetricScheduler(Scheduler):
     _seed = 0
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric, mode and seed.
+        """Set the experiment's metric, mode and seed.
 
         Raises:
             ValueError: If neither the scheduler nor the experiment names a metric and a mode.

@@ -113,7 +113,7 @@ class ResourceAllocation(Declared, ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     def _within_reach(self, trial: TrialView, scheduler: ResourceView) -> dict[str, float]:
         """Return the most that the trial can occupy now."""
@@ -301,7 +301,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         return {"values": [[trial_id, strict(value)] for trial_id, value in self._values.items()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._values = {trial_id: float(value) for trial_id, value in state["values"]}
 
 
@@ -726,7 +726,7 @@ class ResourceChangingScheduler(Scheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._base.load_state_dict(state["base"])
         if isinstance(self._allocate, ResourceAllocation):
             self._allocate.load_state_dict(state["allocation"])

@@ -123,7 +123,7 @@ class Scheduler(Declared, ABC):
         return ((self.metric, self.mode),) if self.metric and self.mode else ()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric, mode and seed, before the first trial is added.
+        """Set the experiment's metric, mode and seed, before the first trial is added.
 
         Args:
             metric: Name of the metric in flattened form (``"val/loss"``), or None where the
@@ -202,11 +202,11 @@ class Scheduler(Declared, ABC):
         return type(self).state_dict is not Scheduler.state_dict
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the facts so far have led to, as JSON values."""
+        """Return the complete state, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     def debug_string(self) -> str:
         """Return one line about the scheduler's state, to be printed."""

@@ -101,7 +101,7 @@ class Searcher(Declared, ABC):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over the experiment's metric, mode, space and seed, before the first suggestion.
+        """Set the experiment's metric, mode, space and seed, before the first suggestion.
 
         Args:
             metric: Name of the metric in flattened form, or None.
@@ -159,7 +159,7 @@ class Searcher(Declared, ABC):
         return None if num_samples < 0 else num_samples
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Learn an intermediate result, flattened to ``"a/b"``."""
+        """Handle an intermediate result, flattened to ``"a/b"``."""
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Handle a paused trial, which may be resumed later.
@@ -176,7 +176,7 @@ class Searcher(Declared, ABC):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Learn how a trial ended.
+        """Handle a trial's end.
 
         Args:
             trial_id: The trial.
@@ -197,7 +197,7 @@ class Searcher(Declared, ABC):
         self.on_trial_complete(trial_id, error=True)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Learn how many suggestions may be unfinished at a time, e.g. to propose as many together.
+        """Set how many suggestions may be unfinished at a time, e.g. to propose as many together.
 
         Args:
             max_concurrent: At least 1.
@@ -259,19 +259,19 @@ class Searcher(Declared, ABC):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether `state_dict` tells all that suggestions and results so far have led to.
+        """Whether `state_dict` returns the complete state.
 
-        False, unless it is overridden: the searcher is then brought back by living through all of
-        them again, from the beginning.
+        False unless it is overridden: the searcher is then restored by replaying all suggestions
+        and results.
         """
         return type(self).state_dict is not Searcher.state_dict
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that suggestions and results so far have led to, as JSON values."""
+        """Return the complete state, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     def get_state(self) -> dict[str, Any]:
         """Return what `save` puts down: `state_dict`, unless it is overridden.

@@ -236,15 +236,15 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         self.remarks = [*self.remarks, _PROMOTES if can_pause else _STOPS]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded and decided, as JSON values."""
+        """Return the recorded values and decisions, as JSON values."""
         return {**super().state_dict(), "chosen": self._chosen, "scouts": dict(self._scouts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: what was recorded would
-                not compare.
+            ValueError: If it comes from a scheduler with other arguments: recorded values
+                would not compare.
         """
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]

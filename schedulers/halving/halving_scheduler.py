@@ -21,7 +21,7 @@ class RungPlan:
     """Parameters of a rung rule.
 
     Attributes:
-        prefix: What the names of its reasons begin with.
+        prefix: Prefix of the names of its reasons.
         levels: The levels of bracket 0, ascending; each further bracket starts one level later.
         reduction_factor: One trial in this many survives a rung.
         num_brackets: How many brackets there are.
@@ -92,18 +92,18 @@ class RungRule(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as JSON values."""
+        """Return the recorded values, as JSON values."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
 
 class HalvingScheduler(MetricScheduler):
     """Assigns trials to brackets at random and passes their reports to a rung rule.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained.
+        time_attr: Entry of a result that tells how long the trial has trained.
         metric: What to compare; None to take the experiment's.
         mode: ``"min"`` or ``"max"``; None to take the experiment's.
         max_t: The highest level.
@@ -112,7 +112,7 @@ class HalvingScheduler(MetricScheduler):
         brackets: How many brackets there are.
 
     Attributes:
-        prefix: What the names of its reasons begin with.
+        prefix: Prefix of the names of its reasons.
         levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
             `max_t`.
     """
@@ -232,7 +232,7 @@ class HalvingScheduler(MetricScheduler):
         return rng.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded and decided, as JSON values."""
+        """Return the recorded values and decisions, as JSON values."""
         return {
             "settings": self._settings(),
             "seed": self._seed,
@@ -246,11 +246,11 @@ class HalvingScheduler(MetricScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If it comes from a scheduler with other levels, or another metric or mode:
-                what was recorded would not compare.
+                recorded values would not compare.
         """
         self._check_settings(state)
         self._seed = state["seed"]

@@ -59,7 +59,7 @@ class HyperBandScheduler(MetricScheduler):
     value, and does not stop for the next level if that is reached, too.
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the
-    metric, counts nowhere, and the trial trains on until it reports one; `debug_string` tells which
+    metric, counts nowhere, and the trial trains on until it reports one; `debug_string` shows which
     was missing. A metric that is there but None, NaN or infinite is worst, and does not continue,
     except from the lowest level of a bracket in which no trial has a number there.
 
@@ -69,7 +69,7 @@ class HyperBandScheduler(MetricScheduler):
     Trials must save checkpoints, or be able to when they are asked to.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+        time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
             is in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -295,7 +295,7 @@ class HyperBandScheduler(MetricScheduler):
         return Reason("hyperband.wait", numbers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded and decided, as JSON values."""
+        """Return the recorded values and decisions, as JSON values."""
         return {
             "settings": self._settings(),
             "brackets": [bracket.state_dict() for bracket in self._brackets],
@@ -303,11 +303,11 @@ class HyperBandScheduler(MetricScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If it comes from a scheduler with other levels, or another metric or mode:
-                what was recorded would not compare.
+                recorded values would not compare.
         """
         self._check_settings(state)
         self._brackets = []
@@ -664,7 +664,7 @@ class Bracket:
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Take back what `state_dict` returned from a bracket with the same plan."""
+        """Restore the state that `state_dict` returned from a bracket with the same plan."""
         self.members = {saved["trial_id"]: _member(saved) for saved in state}
         for member in self.members.values():
             self.stand(member.trial_id, member.standing)

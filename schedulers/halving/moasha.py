@@ -34,7 +34,7 @@ class MOASHAScheduler(HalvingScheduler):
 
     A trial with a metric that is None, NaN or infinite ranks behind all others, whatever its other
     metrics are, and continues only if it is alone at its first level. A result without one of the
-    metrics decides nothing before `max_t`; `debug_string` tells which was missing. Rare and
+    metrics decides nothing before `max_t`; `debug_string` shows which was missing. Rare and
     repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
 
     Args:
@@ -43,7 +43,7 @@ class MOASHAScheduler(HalvingScheduler):
             ``TuneConfig`` is ignored.
         modes: ``"min"`` or ``"max"`` for each metric, or one of them for all; None where `metrics`
             has them.
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+        time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
             and `grace_period` are in its units.
         max_t: The highest level. No trial is compared there; it has simply trained enough.
         grace_period: The lowest level, between 1 and `max_t`; no trial is stopped before it.
@@ -224,11 +224,11 @@ class _ParetoStopping(RungRule):
         return self._brackets
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as JSON values."""
+        """Return the recorded values, as JSON values."""
         return {"brackets": [rungs.state_dict() for rungs in self._brackets]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         for rungs, saved in zip(self._brackets, state["brackets"], strict=True):
             rungs.load_state_dict(saved)
 
@@ -550,7 +550,7 @@ class ParetoRungs:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned from rungs with the same levels."""
+        """Restore the state that `state_dict` returned from rungs with the same levels."""
         self._highest = dict(state["highest"])
         for rung, saved in zip(self._rungs, state["rungs"], strict=True):
             rung.load_state_dict(saved)

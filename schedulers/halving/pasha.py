@@ -42,7 +42,7 @@ class PASHAScheduler(HalvingScheduler):
     of `max_t`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t`
+        time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
             and `grace_period` are in its units.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -179,7 +179,7 @@ class PASHAScheduler(HalvingScheduler):
         return super()._let_go(trial_id, is_trained=is_trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded and decided, as JSON values."""
+        """Return the recorded values and decisions, as JSON values."""
         return {
             **super().state_dict(),
             "epsilon": self._epsilon,
@@ -193,11 +193,11 @@ class PASHAScheduler(HalvingScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: what was recorded would
-                not compare.
+            ValueError: If it comes from a scheduler with other arguments: recorded values
+                would not compare.
         """
         super().load_state_dict(state)
         self._epsilon = state["epsilon"]

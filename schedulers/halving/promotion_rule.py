@@ -262,7 +262,7 @@ class PromotionRule(RungRule):
         return self._brackets
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as JSON values."""
+        """Return the recorded values, as JSON values."""
         return {
             "brackets": [rungs.state_dict() for rungs in self._brackets],
             "known_good": self._known_good.state_dict(),
@@ -271,7 +271,7 @@ class PromotionRule(RungRule):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         for bracket, saved in enumerate(state["brackets"]):
             self._rungs_of(bracket).load_state_dict(saved)
         self._known_good.load_state_dict(state["known_good"])
@@ -609,7 +609,7 @@ class PromotionRungs:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned from rungs with the same levels."""
+        """Restore the state that `state_dict` returned from rungs with the same levels."""
         for index, (rung, saved) in enumerate(zip(self._rungs, state["rungs"], strict=True)):
             rung.load_state_dict(saved, self._mode)
             self._highest.update(dict.fromkeys(rung.entries, index))

@@ -277,7 +277,7 @@ class Rungs:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned from rungs with the same levels."""
+        """Restore the state that `state_dict` returned from rungs with the same levels."""
         self._highest = dict(state["highest"])
         for rung, saved in zip(self._rungs, state["rungs"], strict=True):
             rung.load_state_dict(saved)
@@ -351,6 +351,6 @@ class RushThresholds:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._names = list(state["names"])
         self._thresholds = {level: bar for level, bar in state["thresholds"]}  # noqa: C416  (pairs come back as lists)

@@ -118,14 +118,14 @@ class StoppingRule(RungRule):
         return self._brackets
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as JSON values."""
+        """Return the recorded values, as JSON values."""
         return {
             "brackets": [rungs.state_dict() for rungs in self._brackets],
             "known_good": self._known_good.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         for bracket, saved in enumerate(state["brackets"]):
             self._rungs_of(bracket).load_state_dict(saved)
         self._known_good.load_state_dict(state["known_good"])

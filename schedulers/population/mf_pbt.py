@@ -36,7 +36,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
     fewer than 4 for each sub-population. A quarter is rounded down, to one at least.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
+        time_attr: Entry of a result that tells how long the trial has trained; must grow, and go
             on from a checkpoint as it stood there.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -52,7 +52,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
             to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale.
         custom_explore_fn: Takes the varied configuration and returns the one to continue with.
-        log_config: Whether the engine shall log who took over what.
+        log_config: Whether the engine logs which member clones which.
         require_attrs: Whether to tell the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether the members of a sub-population wait for each other where it evolves, and are

@@ -43,7 +43,7 @@ class PB2(PopulationScheduler):
     missing: see `PopulationScheduler`.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go
+        time_attr: Entry of a result that tells how long the trial has trained; must grow, and go
             on from a checkpoint as it stood there.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
@@ -56,7 +56,7 @@ class PB2(PopulationScheduler):
             there for a whole number.
         quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0,
             for none, to 0.5.
-        log_config: Whether the engine shall log who took over what.
+        log_config: Whether the engine logs which member clones which.
         require_attrs: Whether to tell the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
@@ -195,7 +195,7 @@ class PB2(PopulationScheduler):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the facts so far have led to, as JSON values."""
+        """Return the complete state, as JSON values."""
         rows = [list(row) for row in self._rows]
         assigned = {trial_id: list(units) for trial_id, units in self._assigned.items()}
         return {
@@ -206,7 +206,7 @@ class PB2(PopulationScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If it comes from a scheduler that measures otherwise or chooses other

@@ -44,7 +44,7 @@ class PopulationBasedTraining(PopulationScheduler):
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale. Numbers
             without a domain are multiplied.
         custom_explore_fn: Takes the varied configuration and returns the one to continue with.
-        log_config: Whether the engine shall log who took over what.
+        log_config: Whether the engine logs which member clones which.
         require_attrs: Whether to tell the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.

@@ -59,7 +59,7 @@ class PopulationScheduler(MetricScheduler):
 
     **Generations.** With `synch`, members pause at the turn at which they may become clones, until
     all that are not over have come there; then clones are decided upon, all at one step, and all go
-    on. A member that ends or fails is waited for no longer.
+    on. A member that ends or fails is awaited no longer.
 
     **Donors** are compared as `population` says, and need a checkpoint of the weights they have
     now. Members that have ended well stay in the comparison as long as they have one; those that
@@ -69,21 +69,21 @@ class PopulationScheduler(MetricScheduler):
     after it has been trained for longer than that.
 
     **When something is missing.** A result without ``time_attr`` or the metric decides nothing;
-    `debug_string` tells which was missing, and `remarks` as well with `require_attrs`. A metric
+    `debug_string` shows which was missing, and `remarks` as well with `require_attrs`. A metric
     that is there but None, NaN or infinite, in whatever direction, counts as worst.
 
-    **Repeated results**, after a crash or a restore, are not judged again; a member that was told
-    to pause is told so again.
+    **Repeated results**, after a crash or a restore, are not judged again; an earlier decision to
+    pause is returned again.
 
     Args:
-        time_attr: Which entry of a result tells how long the trial has trained; must grow.
+        time_attr: Entry of a result that tells how long the trial has trained; must grow.
         metric: What to compare, by flattened name; None to take the experiment's.
         mode: ``"min"`` or ``"max"``; None to take the experiment's.
         perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
             more than 0.
         burn_in_period: No member becomes a clone before this time.
         quantile_fraction: Which part of the population clones and is cloned, from 0 to 0.5.
-        log_config: Whether the engine shall log who took over what.
+        log_config: Whether the engine logs which member clones which.
         require_attrs: Whether to tell the user about results in which something is missing.
         synch: Whether the population is compared in generations.
 
@@ -101,7 +101,7 @@ class PopulationScheduler(MetricScheduler):
     changes_trials: ClassVar[bool] = True
     first_comparison: ClassVar[str | None] = "perturbation_interval"
     prefix: ClassVar[str]
-    """What the names of its reasons begin with."""
+    """Prefix of the names of its reasons."""
 
     def __init__(
         self,
@@ -405,7 +405,7 @@ class PopulationScheduler(MetricScheduler):
             self.remarks = [*self.remarks, remark]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the facts so far have led to, as JSON values."""
+        """Return the complete state, as JSON values."""
         return {
             "settings": self._settings(),
             "seed": self._seed,
@@ -417,10 +417,10 @@ class PopulationScheduler(MetricScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler that measures otherwise: what was recorded
+            ValueError: If it comes from a scheduler that measures otherwise: recorded values
                 would not compare.
         """
         self._check_settings(state)

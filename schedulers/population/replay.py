@@ -185,7 +185,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If it comes from another schedule.

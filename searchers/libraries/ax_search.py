@@ -61,8 +61,8 @@ class AxSearch(IncrementalSearch):
     takes as long as they took.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words, or Ax's list of dictionaries, ``[{"name": "x", "type": "range", "bounds": [0.0,
+        space: The search space, if ``param_space`` does not define it: a dictionary with domains,
+            or Ax's list of dictionaries, ``[{"name": "x", "type": "range", "bounds": [0.0,
             1.0]}]``.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take

@@ -29,8 +29,8 @@ class BayesOptSearch(LibrarySearch):
     stopper ended counts with its last value.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words, or with bounds as the library takes them, ``{"x": (0, 1)}``, which are continuous
+        space: The search space, if ``param_space`` does not define it: a dictionary with domains,
+            or with bounds as the library takes them, ``{"x": (0, 1)}``, which are continuous
             ranges.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take

@@ -21,8 +21,8 @@ class HyperOptSearch(LibrarySearch):
     counts as worse than any other, since the estimator only asks for the order.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words.
+        space: The search space, if ``param_space`` does not define it: a dictionary
+            with domains.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.

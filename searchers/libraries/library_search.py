@@ -63,7 +63,7 @@ class LibrarySearch(Searcher, ABC):
     NaN or infinite, as failed. One that was stopped before it reported a value tells nothing.
 
     Args:
-        space: What to search, where ``param_space`` does not say it.
+        space: The search space, if ``param_space`` does not define it.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.

@@ -36,8 +36,8 @@ class NevergradSearch(IncrementalSearch):
         optimizer_kwargs: What the optimizer is made with: ``budget``, the number of trials it
             should plan for (``num_samples`` unless that is endless), and ``num_workers``, how many
             may be unfinished at a time (what a `ConcurrencyLimiter` around it says, else 4).
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words.
+        space: The search space, if ``param_space`` does not define it: a dictionary
+            with domains.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.

@@ -231,7 +231,7 @@ class Observations:
         ]
 
     def load_state_dict(self, state: list[Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         for name, entries, *known in state:
             vector = [math.nan if entry is None else entry for entry in entries]
             if len(known) == 1:

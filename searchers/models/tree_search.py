@@ -61,10 +61,10 @@ class TreeSearch(ModelSearch):
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: How many of the later suggestions are random, between 0 and 1.
-        time_attr: Which entry of a result tells how long the trial has trained.
+        time_attr: Entry of a result that tells how long the trial has trained.
         seed: Seed of all random numbers; None to take the experiment's.
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words.
+        space: The search space, if ``param_space`` does not define it: a dictionary
+            with domains.
         failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
             that are NaN or infinite, as worse than all others; ``"ignore"`` learns nothing from
             them.

@@ -79,9 +79,9 @@ class OptunaSearch(Searcher):
     "tuner-hpo[optuna,torch]"``.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space
-            words or Optuna distributions, or a function of an Optuna trial that returns constants
-            or None. Names such as ``"a/b"`` become nested dictionaries.
+        space: The search space, if ``param_space`` does not define it: a dictionary with domains or
+            Optuna distributions, or a function of an Optuna trial that returns constants or None.
+            Names such as ``"a/b"`` become nested dictionaries.
         metric: Name of the metric, flattened, or a list of several; None to take
             ``TuneConfig(metric=...)``, which is to be left out where there are several.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with

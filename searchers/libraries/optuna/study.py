@@ -175,7 +175,7 @@ class StudyView(optuna.Study):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned, into an empty study."""
+        """Restore the state that `state_dict` returned, into an empty study."""
         with quiet():
             self.add_trials(_trial_of(fields) for fields in state["trials"])
         self.set_attributes(state["attributes"])
