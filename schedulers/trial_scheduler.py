@@ -33,12 +33,12 @@ class TrialScheduler:
     """Base of schedulers that were written for Ray Tune.
 
     A scheduler with these signatures, whether it derives from this class, from Ray Tune's or from
-    none, is taken as it is by ``TuneConfig(scheduler=...)``. New ones are better written as a
+    none, is accepted by ``TuneConfig(scheduler=...)``. New ones are better written as a
     `Scheduler`: it decides about several trials at once, keeps its state through a restore without
-    being told everything again, and gives reasons.
+    a replay, and gives reasons.
 
-    Of the controller, ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and
-    ``pause_trial`` are there; of a trial ``trial_id``, ``config`` and ``status``, which are not to
+    The controller has ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and
+    ``pause_trial``; a trial has ``trial_id``, ``config`` and ``status``, which are not to
     be changed, ``last_result`` (the one before `result`), ``is_finished()`` and
     ``has_checkpoint()``. A class that uses anything else of them is refused when it is given to
     `TuneConfig`, by method and name.
@@ -61,7 +61,7 @@ class TrialScheduler:
 
     @property
     def metric(self) -> str | None:
-        """What is optimised, by flattened name."""
+        """Name of the metric, flattened."""
         return self._metric
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:

@@ -33,35 +33,35 @@ _Tree = dict[str, Any]
 class Explorer:
     """Varies the hyperparameters of a configuration.
 
-    What is done depends on how a hyperparameter may mutate:
+    How a hyperparameter is varied depends on its mutation:
 
     * a **domain** of numbers: moved up or down on its own scale, by the part of the unit interval
       that a factor is away from 1 (1.2: up by a fifth of the whole scale), stopping at the ends;
       integers and multiples of `q` move by one step at least;
-    * a **list or tuple**, or ``choice(..., ordered=True)``: its neighbour to the right where the
-      factor is above 1, else to the left, at an end the only one there is;
-    * ``choice(...)``: any of its categories, since none is near another;
-    * a **function**: a number is multiplied by the factor, whole ones move by 1 at least; since no
-      domain is known nothing limits it. What is no number, or would not change, comes from calling
-      the function. Chance of its own is not covered by the seed;
+    * a **list or tuple**, or ``choice(..., ordered=True)``: its right neighbour if the factor is
+      above 1, else the left one; at an end, the only neighbour;
+    * ``choice(...)``: any of its categories, since unordered categories have no neighbours;
+    * a **function**: a number is multiplied by the factor, without limits since no domain is known;
+      integers move by 1 at least. Other values, and numbers that would not change, are drawn by
+      calling the function, whose own random numbers are not covered by the seed;
     * ``sample_from(...)``: always computed anew, after all others;
     * a **dictionary**: each of its entries likewise.
 
-    With `resample_probability` a value is drawn afresh instead, as it always is where the
-    configuration has none yet or one of a kind that the domain does not know. Only dictionaries on
+    With `resample_probability` a value is drawn afresh instead, as it always is if the
+    configuration has no value or one of a type that the domain does not have. Only dictionaries on
     the way to a mutated value are new; all other values are the same objects as before.
 
     Args:
-        mutations: How each hyperparameter may mutate, nested as in the configuration. What is not
-            named is never changed.
+        mutations: How each hyperparameter may mutate, nested as in the configuration. Other
+            hyperparameters are never changed.
         resample_probability: How likely a value is drawn afresh, from 0 to 1.
         factors: Up and down: one of them, each equally likely, says how far a value moves.
         custom_explore_fn: Called with the new configuration, in dictionaries and lists of its own,
             and returns the one to take.
 
     Raises:
-        TypeError: If a mutation is of no known kind.
-        ValueError: If it leaves nothing to choose from.
+        TypeError: If a mutation has an unsupported type.
+        ValueError: If it leaves no values.
 
     Example:
         >>> from searchers.space import loguniform

@@ -31,13 +31,13 @@ class MFPopulationBasedTraining(PopulationScheduler):
       faster one it takes the weights alone, and continues with the hyperparameters of the best of
       its own sub-population.
 
-    The asymmetry is the point: fast sub-populations lend their weights but not their
-    hyperparameters, which may pay only at first. Recommended from 8 members up; `remarks` warn of
-    fewer than 4 for each sub-population. A quarter is rounded down, to one at least.
+    Fast sub-populations lend only their weights, since their hyperparameters may be good only at
+    first. Recommended from 8 members up; `remarks` warn of fewer than 4 for each sub-population. A
+    quarter is rounded down, to one at least.
 
     Args:
-        time_attr: Entry of a result that tells how long the trial has trained; must grow, and go
-            on from a checkpoint as it stood there.
+        time_attr: Entry of a result that tells how long the trial has trained; must grow, and
+            continue from its value in a checkpoint.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.

@@ -33,18 +33,17 @@ _MIN_ROWS = 3
 class PB2(PopulationScheduler):
     """PB2: PBT in which a Gaussian process chooses a clone's hyperparameters.
 
-    Of each interval of each member it is recorded what the hyperparameters were, and by how much
-    the score got better. A clone gets the hyperparameters with the largest upper confidence bound
-    of that, given when and at which score it begins, less what the other members are trying
-    already. The first few clones, before there is anything to learn from, get random ones. Made for
-    small populations.
+    For each interval of each member, the hyperparameters and the improvement of the score are
+    recorded. A clone gets the hyperparameters with the largest upper confidence bound of the
+    improvement, given the time and score at which it begins and what the other members are trying.
+    The first few clones get random hyperparameters. PB2 is made for small populations.
 
-    When members pause for each other, who may be a donor, and what happens when something is
-    missing: see `PopulationScheduler`.
+    For pauses, donors and
+    missing values see `PopulationScheduler`.
 
     Args:
-        time_attr: Entry of a result that tells how long the trial has trained; must grow, and go
-            on from a checkpoint as it stood there.
+        time_attr: Entry of a result that tells how long the trial has trained; must grow, and
+            continue from its value in a checkpoint.
         metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.

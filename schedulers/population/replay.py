@@ -37,20 +37,20 @@ class PopulationBasedTrainingReplay(Scheduler):
 
     The trial has to begin with `config`. After the first result at or past the iteration of a
     change it is saved, and continues from there with the new configuration; of several changes that
-    one result has passed, the last counts. A trial that cannot save on demand is paused with its
-    next checkpoint for that, and may so repeat iterations.
+    one result has passed, the last counts. A trial that cannot save on demand is paused
+    with its next checkpoint, and may therefore repeat iterations.
 
     Args:
-        policy_file: Path of a ``pbt_policy_*.txt`` with a JSON list per line, which is read here
-            and never again; or the lines themselves, as text or as lists.
+        policy_file: Path of a ``pbt_policy_*.txt`` with a JSON list per line, which is read once;
+            or the lines themselves, as text or as lists.
 
     Attributes:
         config: The first configuration; give it as ``param_space``.
-        changes: What happens to it, in order.
+        changes: The changes of the configuration, in order.
 
     Raises:
         TypeError: If the policy is neither a path nor lines.
-        ValueError: If it is empty, or a line is not of the form it should have.
+        ValueError: If it is empty, or a line does not have the right form.
         OSError: If the file cannot be read.
 
     Example:

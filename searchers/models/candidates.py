@@ -30,10 +30,10 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
 
     Args:
         rng: Random number generator.
-        num_points: How many points, and slices of each side.
-        num_columns: How many dimensions.
-        num_tries: From how many designs the one is taken whose nearest two points are farthest
-            apart.
+        num_points: Number of points, and of slices of each side.
+        num_columns: Number of dimensions.
+        num_tries: Number of designs; the one whose nearest
+            two points are farthest apart is taken.
 
     Reference:
         McKay, Beckman, Conover. A comparison of three methods for selecting values of input
@@ -53,7 +53,7 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
 
 
 def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
-    """Return changes of the best trials, by steps of several sizes.
+    """Return variations of the best trials, with steps of several sizes.
 
     Args:
         table: What is known of trials, one at least.

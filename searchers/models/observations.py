@@ -50,7 +50,7 @@ class Observed:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has something to tell."""
+        """Whether anything was observed."""
         return bool(self.curve) or self.is_failed or self.reward is not None
 
     @property
@@ -249,7 +249,7 @@ class Observations:
 @final
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What is known at a level of training.
+    """Values of trials at a level of training.
 
     Attributes:
         slot: The slot at which it lies.
@@ -279,8 +279,8 @@ class Table:
     Attributes:
         names: Their names, in the order they were suggested.
         vectors: Their configurations, one per row.
-        quantiles: Where each stands among all trials, from near 0 for the best to near 1 for the
-            worst.
+        quantiles: Rank of each among all trials, from near 0
+            for the best to near 1 for the worst.
         heights: The number of the highest level that each has reached, from 0.
         levels: The levels, from the lowest to the highest.
     """

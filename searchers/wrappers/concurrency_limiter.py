@@ -15,8 +15,8 @@ class ConcurrencyLimiter(SearcherWrapper):
     Args:
         searcher: The searcher, which gives metric, mode and space.
         max_concurrent: How many suggestions may be unfinished at a time, at least 1.
-        batch: Whether to wait until all open suggestions are finished, then tell the searcher of
-            them in the order they were made, and only then ask for more.
+        batch: Whether to wait until all unfinished suggestions have ended, report them to the
+            searcher in the order they were made, and only then ask for more.
 
     Raises:
         TypeError: If `searcher` is no searcher.

@@ -21,17 +21,17 @@ POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 
 @final
 class DuplicateGuard(SearcherWrapper):
-    """Watches over a searcher's suggestions for configurations that it has proposed before.
+    """Detects configurations that a searcher has proposed before.
 
     Two configurations are the same if all their entries are: floats exactly, 1 and 1.0 apart,
-    nested entries in any order, objects by identity or equality. What a failed trial ran counts as
-    well.
+    nested entries in any order, objects by identity or equality. Configurations of failed
+    trials count as well.
 
-    Where one is proposed again, ``"repeat"`` lets it run. ``"skip"`` tells the searcher that the
-    suggestion came to nothing and asks for another. ``"reuse"`` tells it what the earlier trial
-    reported, every result and the end, as if the configuration had been run again, and asks for
-    another; where the earlier trial is still running, the searcher gets its results for both as
-    they come. What is left out this way does not count towards ``num_samples``.
+    If one is proposed again, ``"repeat"`` runs it. ``"skip"`` discards the suggestion and asks for
+    another. ``"reuse"`` reports the earlier trial's results and end to the searcher, as if the
+    configuration had been run again, and asks for another; if the earlier trial is still running,
+    the searcher gets its results for both as they arrive. Duplicates that are not run do not count
+    towards ``num_samples``.
 
     After `max_tries` duplicates in a row the next one is let through, unless every configuration of
     a finite space has been proposed: then the search has finished. A searcher that proposes the
@@ -40,7 +40,7 @@ class DuplicateGuard(SearcherWrapper):
     Args:
         searcher: The searcher, which gives metric, mode and space.
         duplicates: ``"skip"``, ``"reuse"`` or ``"repeat"``.
-        max_tries: How many duplicates in a row are turned down, at least 1.
+        max_tries: How many duplicates in a row are rejected, at least 1.
 
     Raises:
         TypeError: If `searcher` is no searcher.

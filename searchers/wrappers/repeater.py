@@ -17,21 +17,20 @@ TRIAL_INDEX: Final = "__trial_index__"
 
 @final
 class Repeater(SearcherWrapper):
-    """Runs each configuration of a searcher several times and tells it the mean of what came out.
+    """Runs each configuration of a searcher several times and reports the mean result to it.
 
     ``num_samples`` counts trials, repeats included. The searcher gets no results before all repeats
     of a configuration are over, and then one end: every number of their last results as its mean,
     NaN and missing values left out. Repeats that failed do not count, and the configuration has
     failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all
-    were: a value from the middle of the training is none of the final ones. A limit on how many
-    trials run at once may stand on either side: within, a `ConcurrencyLimiter` counts
-    configurations, around this it counts trials.
+    were: their values are not final. A `ConcurrencyLimiter` inside this wrapper counts
+    configurations, one around it counts trials.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
         repeat: How often each configuration is run, at least 1.
-        set_index: Whether each trial finds in its configuration, as ``config["__trial_index__"]``,
-            which repeat it is (0 to ``repeat - 1``), e.g. for a seed of its own.
+        set_index: Whether each trial's configuration has the number of the repeat (0 to
+            ``repeat - 1``) as ``config["__trial_index__"]``, e.g. for a seed of its own.
 
     Raises:
         TypeError: If `searcher` is no searcher.
@@ -50,10 +49,9 @@ class Repeater(SearcherWrapper):
         ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})
 
     Departures:
-        Ray Tune leaves out what is left where ``num_samples`` is no multiple of `repeat`; here that
-        is refused. It takes the values of repeats that a scheduler has stopped for final ones.
-        Better than beside a scheduler that stops trials early, repeats are used without one: which
-        repeat is stopped is luck, too.
+        If ``num_samples`` is no multiple of `repeat`, Ray Tune drops the remainder; here that is
+        refused. Ray Tune treats values of stopped repeats as final. Repeats are best used without a
+        scheduler that stops trials early, since which repeat is stopped is random, too.
     """
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
