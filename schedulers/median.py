@@ -264,7 +264,7 @@ class MedianStoppingRule(MetricScheduler):
         return self._verdicts[trial_id]
 
     def _told(self, cost: float) -> Number | str:
-        """Return a cost as the value of the metric that it stands for."""
+        """Return the value of the metric for a cost."""
         return strict((cost if self.mode == "min" else -cost) if math.isfinite(cost) else math.nan)
 
     def _let_go(self, trial_id: str) -> Sequence[Decision]:

@@ -18,7 +18,7 @@ class BasicVariantGenerator(Searcher):
     """Crosses the full grid with random samples.
 
     The experiment consists of ``num_samples`` samples, and each sample is tried at every point of
-    the grid. Points to evaluate come first and stand for one sample each; if they leave grid axes
+    the grid. Points to evaluate come first and count as one sample each; if they leave grid axes
     open, these are crossed as well. The first axis varies fastest.
 
     Every suggestion is computed from the seed and its number alone: the same seed gives the same

@@ -37,7 +37,7 @@ def chosen_seed(own: int | None, given: Any) -> int:
 
 
 def seed_of(random_state: Any) -> int:
-    """Return the seed that an integer stands for, or one drawn from a numpy generator.
+    """Return a seed from an integer, or one drawn from a numpy generator.
 
     Raises:
         ValueError: If it is a negative integer.

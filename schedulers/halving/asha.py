@@ -79,7 +79,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         brackets: How many brackets to spread the trials over, at least 1; of more than there are
             levels, as many are made as there are levels. Bracket `b` starts at the level with
             number `b`, so that its trials get a longer grace period. Each trial is drawn into a
-            bracket with the probabilities that HyperBand's bracket sizes stand in, by the
+            bracket with probabilities proportional to HyperBand's bracket sizes, by the
             experiment's seed and the trial's name alone.
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
             on.

@@ -441,7 +441,7 @@ def _quotient(dividend: Number, divisor: Number) -> Number:
 
 
 class MemberStatus(StrEnum):
-    """How a trial stands in its bracket."""
+    """Status of a trial in its bracket."""
 
     IN = "in"
     STOPPED = "stopped"
@@ -480,7 +480,7 @@ class Bracket:
     """Trials that are halved together.
 
     A rung is complete when all trials of the bracket that are still in it have reached its level,
-    none of them stands at a lower rung, and no further trial joins. Then those that wait there are
+    none of them is at a lower rung, and no further trial joins. Then those that wait there are
     ranked, and the best continue. Should trials join afterwards, which happens where the search
     waits for results before it suggests more, they are ranked among all that were compared on the
     rung before, except those that have failed since.

@@ -327,7 +327,7 @@ class FrontStanding:
         values: What it has reached; empty where a metric was not a finite number.
         front: Number of its front; 1 for the trials that no other dominates. The last one for what
             was not a finite number.
-        num_better: How many trials stand in better fronts.
+        num_better: Number of trials in better fronts.
         num_recorded: How many trials the rung held, this one included.
         num_kept: How many of them survive.
         position: Place in its front's epsilon net, from 1; at most one more than there was room

@@ -281,7 +281,7 @@ class PromotionRule(RungRule):
 
 @dataclass(frozen=True, slots=True)
 class PromotionStanding:
-    """How a trial stands on a rung now.
+    """Current rank of a trial on a rung.
 
     Attributes:
         trial_id: The trial.
@@ -500,7 +500,7 @@ class PromotionRungs:
         return trial_id in self._highest
 
     def place(self, trial_id: str) -> PromotionStanding:
-        """Return how the trial stands on the highest rung it has been at."""
+        """Return the trial's current rank on the highest rung it has reached."""
         index = self._highest[trial_id]
         return self._place(index, self._rungs[index].entries[trial_id])
 

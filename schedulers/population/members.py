@@ -294,7 +294,7 @@ def _minus_infinity_if_none(value: float | None) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How members stand at one step.
+    """Ranking of members at one step.
 
     Attributes:
         step: Where they are compared.

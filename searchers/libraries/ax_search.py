@@ -334,7 +334,7 @@ class AxSearch(IncrementalSearch):
 
 
 def _word(parameter: Mapping[str, Any]) -> Any:
-    """Return the word or constant that a dictionary of Ax stands for."""
+    """Return the domain or constant of an Ax parameter dictionary."""
     given = dict(parameter)
     name, kind = given.pop("name"), given.pop("type", None)
     if kind == "range" and isinstance(given.get("bounds"), list | tuple):

@@ -34,7 +34,7 @@ class Encoding:
         searcher: Name of the searcher, for messages.
 
     Attributes:
-        columns: What the entries of a vector stand for.
+        columns: The parameters of a vector's entries.
         num_categories: For each column the number of its categories, 0 for numbers.
         has_prior: Whether the user expects anything of any of them.
         is_finite: Whether there are finitely many configurations.
@@ -123,7 +123,7 @@ class Encoding:
         rng: Generator | None,
         fixed: Mapping[Path, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the configuration that a vector stands for.
+        """Return the configuration of a vector.
 
         Args:
             vector: An entry for each column.
@@ -354,19 +354,19 @@ class Column:
         return found
 
     def encode(self, value: Any) -> float:
-        """Return the entry of a vector that stands for the value."""
+        """Return the entry of a vector for the value."""
         if self.num_categories and isinstance(self.domain, Categorical):
             return float(self.domain.index(value))
         return self.domain.to_unit(value)
 
     def decode(self, entry: float) -> Any:
-        """Return the value that an entry stands for, or the nearest one."""
+        """Return the value of an entry, or the nearest one."""
         if self.num_categories and isinstance(self.domain, Categorical):
             return self.domain.categories[int(entry)]
         return self.domain.from_unit(entry)
 
     def nth(self, index: int) -> float:
-        """Return the entry that stands for a value of finitely many by its number."""
+        """Return the entry for a value of a finite domain by its index."""
         if self.num_categories:
             return float(index)
         if isinstance(self.domain, Categorical):

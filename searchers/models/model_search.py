@@ -235,8 +235,8 @@ class ModelSearch(Searcher):
             pruned: Whether it was stopped before it was done. That by itself changes nothing: how
                 far it came follows from its intermediate values.
             intermediate_values: What it reported on the way, from the first training iteration on,
-                the last of which stands for `value`. None where it was trained in full, or nobody
-                knows: its value is then compared with those of the highest level.
+                the last of which counts as `value`. None if it was trained in full, or if that is
+                not knows: its value is then compared with those of the highest level.
 
         Raises:
             ValueError: If the configuration does not fit the space or is not complete, or a value

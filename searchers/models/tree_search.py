@@ -182,7 +182,7 @@ class ExtraTrees:
         thresholds: Rows with less than this go to the first child.
         children: The first child of a node, the second follows it; a leaf is its own child.
         values: What a node predicts, the mean of its rows.
-        codes: For each tree the number that stands for each category, by column.
+        codes: For each tree the code of each category, by column.
 
     Example:
         >>> import numpy as np

@@ -74,7 +74,7 @@ class _Builder:
     """Copies a space, with values in place of words.
 
     Attributes:
-        pending: What is to be computed, by where it stands in the configuration.
+        pending: Values to be computed, by their paths in the configuration.
         computed: The steps to all computed parameters that exist, also those that have been
             assigned.
     """
@@ -296,7 +296,7 @@ class _Parser:
         entries = list(node.items() if isinstance(node, dict) else enumerate(node))
         entries.sort(
             key=lambda entry: type(entry[1]) is OnlyIf
-        )  # conditions mostly ask for what stands beside them
+        )  # conditions mostly refer to entries beside them
         for key, child in entries:
             inside = (*steps, key)
             is_there = self._is_there(inside, fit.known) if type(child) is OnlyIf else True
@@ -393,7 +393,7 @@ _CATEGORY, _CONSTANT, _DICT, _LIST, _TUPLE, _OBJECT = (
 )
 
 Naming = Callable[[Any], Any]
-"""Returns a JSON value that stands for an object which neither JSON nor the space knows."""
+"""Returns a JSON value for an object that is neither JSON nor in the space."""
 
 
 def record(space: Any, config: Any, name: Naming | None = None) -> Any:

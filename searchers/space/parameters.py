@@ -66,7 +66,7 @@ class Parameter:
     Attributes:
         name: Its name, unique in the space: the steps to it, joined by slashes. Inside a choice
             between sub-spaces the number of the option is a step, as in ``"opt/0/momentum"``.
-        path: Where its value stands in a configuration, as in ``("opt", "momentum")``.
+        path: Path of its value in a configuration, as in ``("opt", "momentum")``.
         domain: Its values. Those of a choice between sub-spaces are the numbers of its options,
             those of a grid axis what stands on it.
         conditions: What has to hold for it to exist; all of it. Empty for what is in every

@@ -259,7 +259,7 @@ class DuplicateGuard(SearcherWrapper):
         return self._num_points is not None and len(self._known) >= self._num_points
 
     def _name_object(self, value: Any) -> int:
-        """Return a number that stands for an object and those equal to it."""
+        """Return a number for an object and those equal to it."""
         known = Categorical((None, *self._objects))
         if known.contains(value):
             return known.index(value)

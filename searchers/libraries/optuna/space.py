@@ -443,7 +443,7 @@ class Objective:
 
 
 def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Objective:
-    """Return the objective that a user's words stand for.
+    """Return the objective for a user's metric and mode.
 
     Args:
         metric: A name, or a list of names for several objectives.

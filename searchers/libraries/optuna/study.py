@@ -377,7 +377,7 @@ class Beginning:
 
 @dataclass(slots=True)
 class _Written:
-    """What of a trial stands in the storage.
+    """State of a trial in the storage.
 
     Attributes:
         trial_id: Its id there.
@@ -475,7 +475,7 @@ class Mirror:
         """Bring the storage to where a trial stands.
 
         Args:
-            trial: The trial as it stands in the view.
+            trial: The trial in its current state.
             attributes: Attributes of the study that samplers have set.
         """
         self._due[trial.number] = trial
