@@ -19,22 +19,22 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 @final
 @dataclass(frozen=True, slots=True)
 class Branching(Conditional):
-    """A choice between options that hold search-space words.
+    """A choice between options that contain domains.
 
     The configuration has the chosen option in its place, with the parameters of that option alone.
     To searchers the choice is a parameter whose values are the numbers of its options, from 0.
 
     Attributes:
-        options: The options, at least one: sub-spaces, words and plain values.
+        options: The options, at least one: sub-spaces, domains and plain values.
         is_ordered: Whether neighbours in the list are similar.
-        prior: The option presumed best, by its number or, where it is plain and no number, itself;
-            None where nothing is presumed.
+        prior: The option expected to be best, by its number or, if
+            it is plain and not a number, itself; None for no prior.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
         selector: The domain of the options' numbers.
 
     Raises:
-        ValueError: If there is no option, one of them holds a grid or is an `OnlyIf`, or the prior
-            is none of them.
+        ValueError: If there is no option, one of them contains a grid
+            or is an `OnlyIf`, or the prior is none of them.
 
     Example:
         >>> from searchers.space import uniform
@@ -52,7 +52,7 @@ class Branching(Conditional):
     selector: Categorical = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what could not be chosen."""
+        """Check the options and the prior."""
         object.__setattr__(self, "options", tuple(self.options))
         if not self.options:
             raise ValueError(
@@ -118,16 +118,16 @@ class Branching(Conditional):
 @final
 @dataclass(frozen=True, slots=True)
 class OnlyIf(Conditional):
-    """An entry of a space that a configuration has only under conditions.
+    """An entry of a space that exists only under conditions.
 
     Attributes:
         conditions: For each parameter asked for, by name: a value, a list of values, or a function
             of the value that returns whether the condition holds. All of them have to hold.
-        node: What stands there then: a word, a sub-space or a constant.
+        node: The entry: a domain, a sub-space or a constant.
 
     Raises:
         TypeError: If the conditions are not a dictionary with names.
-        ValueError: If there is none, or a grid under them.
+        ValueError: If there is no condition, or the entry contains a grid.
 
     Example:
         >>> from searchers.space import uniform
@@ -139,7 +139,7 @@ class OnlyIf(Conditional):
     node: Any
 
     def __post_init__(self) -> None:
-        """Refuse what is no condition."""
+        """Check the conditions."""
         if not isinstance(self.conditions, Mapping) or not all(
             isinstance(name, str) for name in self.conditions
         ):
@@ -161,7 +161,7 @@ class OnlyIf(Conditional):
         object.__setattr__(self, "conditions", listed)
 
     def inner(self) -> Iterator[tuple[Path, Any]]:
-        """Yield what stands there if the conditions hold."""
+        """Yield the entry."""
         yield (), self.node
 
 
@@ -173,12 +173,12 @@ def is_word(leaf: Any) -> bool:
 
 
 def holds_words(node: Any) -> bool:
-    """Return whether a part of a space is searched, or only a part of it."""
+    """Return whether any leaf of a part of a space is searched."""
     return any(is_word(leaf) for _, leaf in leaves(node))
 
 
 def unwrapped(node: Any) -> Any:
-    """Return what stands behind the conditions of a node, the node itself where it has none."""
+    """Return the entry inside an `OnlyIf`, or the node itself."""
     while type(node) is OnlyIf:
         node = node.node
     return node

@@ -39,8 +39,8 @@ class Domain(ABC):
     """The values that a hyperparameter may take.
 
     Attributes:
-        prior: The value presumed best, None where nothing is presumed. Sampling takes no notice of
-            it; what it is worth is the searchers' to decide.
+        prior: The value expected to be best, None for no
+            prior. Sampling ignores it; searchers decide how to use it.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
     """
 
@@ -62,8 +62,8 @@ class Domain(ABC):
             rng: Random number generator.
             size: How many values to draw.
             random_state: Ray Tune's name for `rng`: a generator, or the seed of a new
-                one. With neither this nor `rng`, a new generator is seeded by the operating system,
-                so that each call draws other values; numpy's global generator is not used.
+                one. With neither, a new generator is seeded by the operating system, so
+                that each call draws other values; numpy's global generator is not used.
 
         Returns:
             One value where `size` is 1, otherwise a list of them.
@@ -81,7 +81,7 @@ class Domain(ABC):
         return self._draw(rng)
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether the value is one of the domain's: Ray Tune's name for `contains`."""
+        """Return whether the domain contains the value: Ray Tune's name for `contains`."""
         return self.contains(value)
 
     def _sample_alone(
@@ -137,7 +137,7 @@ class Domain(ABC):
         """Return a neighbouring value, which never leaves the domain.
 
         Args:
-            value: Where to start; clipped first.
+            value: The value to start from; clipped first.
             rng: Random number generator.
             factor: How far to move: 1.2 goes up by 0.2 of the unit interval, 0.8 down by 0.2. None
                 draws one of these two.
@@ -150,11 +150,11 @@ class Categorical(Domain):
     """One of several objects.
 
     Attributes:
-        categories: The objects, at least one. They are handed out themselves, not copies.
+        categories: The objects, at least one. The objects themselves are returned, not copies.
         is_ordered: Whether neighbours in the list are similar, so that perturbing moves to one of
             them.
-        prior: The category presumed best, None where nothing is presumed: a category None cannot be
-            one.
+        prior: The category expected to be best, None for
+            no prior: a category None cannot be one.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
@@ -172,7 +172,7 @@ class Categorical(Domain):
     prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
-        """Refuse to choose from nothing."""
+        """Check the categories and the prior."""
         object.__setattr__(self, "categories", tuple(self.categories))
         if not self.categories:
             raise ValueError(

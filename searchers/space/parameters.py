@@ -67,13 +67,13 @@ class Parameter:
         name: Its name, unique in the space: the steps to it, joined by slashes. Inside a choice
             between sub-spaces the number of the option is a step, as in ``"opt/0/momentum"``.
         path: Path of its value in a configuration, as in ``("opt", "momentum")``.
-        domain: Its values. Those of a choice between sub-spaces are the numbers of its options,
-            those of a grid axis what stands on it.
-        conditions: What has to hold for it to exist; all of it. Empty for what is in every
-            configuration.
-        is_grid: Whether it is a grid axis, which only a searcher that crosses grids may choose for.
-        steps: The steps to it from the top of the space, numbers of options included:
-            `SearchSpace.assignments` and `resolve` go by them.
+        domain: Its values: for a choice between sub-spaces the numbers of
+            its options, for a grid axis the values on it.
+        conditions: The conditions under which it exists, all of which
+            have to hold. Empty if it is in every configuration.
+        is_grid: Whether it is a grid axis, which only searchers that cross grids support.
+        steps: The steps to it from the top of the
+            space, numbers of options included; keys of `SearchSpace.assignments` and `resolve`.
     """
 
     name: str
