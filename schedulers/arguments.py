@@ -27,7 +27,7 @@ def plain_number(name: str, value: Any) -> Number:
 
 
 def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) -> None:
-    """Refuse levels that cannot be built.
+    """Check the range of `max_t`, `grace_period` and `reduction_factor`.
 
     Raises:
         ValueError: If one of them is out of range.
@@ -49,7 +49,7 @@ def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) 
 
 
 def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
-    """Refuse what cannot name an entry of a result, or a direction.
+    """Check `time_attr`, `metric` and `mode`.
 
     Raises:
         ValueError: If one of them is none.
@@ -66,7 +66,7 @@ def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
 
 
 def check_entry(name: str, value: Any, remedy: str) -> None:
-    """Refuse what cannot name an entry of a result.
+    """Check that an argument names an entry of a result.
 
     Raises:
         ValueError: If it is no text, or empty.
@@ -95,7 +95,7 @@ def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
 
 
 def check_count(name: str, value: Any, remedy: str) -> None:
-    """Refuse what cannot count from 0.
+    """Check that an argument is a whole number of at least 0.
 
     Raises:
         TypeError: If it is no whole number.

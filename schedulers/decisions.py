@@ -82,7 +82,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Ask the trial for a checkpoint at its current result and let it continue."""
+    """Save a checkpoint of the trial at its current result, and continue it."""
 
     trial_id: str
     reason: Reason
@@ -90,7 +90,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Exploit:
-    """Let the trial continue from a checkpoint of another trial, with another configuration.
+    """Continue the trial from another trial's checkpoint, with another configuration.
 
     The trial need not be saved first. If it is RUNNING, its worker stops at its next report, and
     the trial is PAUSED until a `Resume`, which may be returned together with this decision: then it

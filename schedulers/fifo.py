@@ -11,7 +11,7 @@ from .scheduler import Scheduler, TrialView
 
 @final
 class FIFOScheduler(Scheduler):
-    """Decides nothing: trials run in the order they were suggested, and none is stopped early.
+    """Runs trials in the order they were suggested, and stops none early.
 
     Example:
         >>> scheduler = FIFOScheduler()

@@ -36,7 +36,7 @@ class RunningAverages:
     last: float = -math.inf
 
     def add(self, time: float, cost: float, *, counts: bool) -> None:
-        """Append a result, to the average only where it counts."""
+        """Append a result; include it in the average if it counts."""
         self.best = min(self.best, cost)
         self.last = time
         if counts:
@@ -181,7 +181,7 @@ class MedianStoppingRule(MetricScheduler):
         self._metrics = MetricReader()
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Stop or pause the trial where its best is worse than the median of the others."""
+        """Stop or pause the trial if its best is worse than the median of the others."""
         trial_id = trial.trial_id
         told = self._verdicts.get(trial_id)
         if told is not None and self._hard_stop:
@@ -205,7 +205,7 @@ class MedianStoppingRule(MetricScheduler):
         return self._let_go(trial.trial_id)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Resume those that were paused first once no further trial needs the slots."""
+        """Resume the trials paused first, once no new trial needs the slots."""
         if not self.experiment.no_more_trials:
             return ()
         waiting = [trial.trial_id for trial in trials if trial.status not in _OVER]
@@ -217,7 +217,7 @@ class MedianStoppingRule(MetricScheduler):
         return Resume(trial_id, Reason("median.resume", paused.numbers if paused else {}))
 
     def _record(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Record a result where it tells what it has to, and return whether it was a new one."""
+        """Record a complete result, and return whether it was a new one."""
         time, cost = self._metrics.amount(result, self._time_attr), self._cost(result)
         if time is None or cost is None or math.isinf(time):
             return False

@@ -29,7 +29,7 @@ class MetricScheduler(Scheduler):
         return True
 
     def check_ready(self) -> None:
-        """Refuse to work without a direction.
+        """Check that metric and mode are known.
 
         Raises:
             ValueError: If metric or mode is not known yet.

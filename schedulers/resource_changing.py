@@ -244,7 +244,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         self._values: dict[str, float] = {}
 
     def check_ready(self, scheduler: ResourceView) -> None:
-        """Refuse to begin without a direction.
+        """Check that metric and mode are known if they are needed.
 
         Raises:
             ValueError: If neither this function nor the experiment names a metric and a mode.
@@ -490,7 +490,7 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What both have to say to the user."""
+        """Remarks of both schedulers."""
         return self._base.remarks
 
     @remarks.setter
@@ -513,7 +513,7 @@ class ResourceChangingScheduler(Scheduler):
         return self._base.completed_space(space)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Note what the trial asks for, and let the other scheduler learn of it."""
+        """Record the trial's request, and pass the trial to the base scheduler."""
         self._take_note(trial)
         return self._base.on_trial_add(trial)
 
@@ -540,7 +540,7 @@ class ResourceChangingScheduler(Scheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Forget the trial, and let the other scheduler learn of its end."""
+        """Forget the trial, and pass its end to the base scheduler."""
         self._requests.pop(trial.trial_id, None)
         self._forget(trial.trial_id)
         return self._base.on_trial_complete(trial, result)
@@ -551,7 +551,7 @@ class ResourceChangingScheduler(Scheduler):
         return self._base.on_trial_error(trial)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let the other scheduler decide."""
+        """Pass the call to the base scheduler."""
         return self._base.on_idle(trials, num_free_slots)
 
     @property

@@ -178,7 +178,7 @@ class TrialSchedulerAdapter(Scheduler):
 
     @property
     def has_run(self) -> bool:
-        """Whether it has been told of trials, here or by another adapter."""
+        """Whether the adapted scheduler has been used, by this adapter or another one."""
         return getattr(self.adapted, _HAS_RUN, False) is True
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
@@ -254,7 +254,7 @@ class TrialSchedulerAdapter(Scheduler):
         return self._taken()
 
     def debug_string(self) -> str:
-        """Return what the other scheduler says of itself."""
+        """Return the adapted scheduler's line."""
         return (
             str(self.adapted.debug_string())
             if hasattr(self.adapted, "debug_string")
@@ -296,7 +296,7 @@ class TrialSchedulerAdapter(Scheduler):
         return shown
 
     def ask_to(self, word: str, trial_id: str) -> None:
-        """Note what it wants of any trial, beside what it returns."""
+        """Record a decision made by a call to the controller."""
         if word == "pause":
             self._pause(trial_id, self._reason(word, {}))
         else:

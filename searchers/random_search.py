@@ -83,7 +83,7 @@ class BasicVariantGenerator(Searcher):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over the space, the seed and the number of samples; metric and mode play no part.
+        """Set the space, the seed and the number of samples; metric and mode are ignored.
 
         Raises:
             ValueError: If a point to evaluate does not fit the space.
@@ -135,7 +135,7 @@ class BasicVariantGenerator(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called."""
+        """Restore the state that `state_dict` returned."""
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._unfinished = set(state["unfinished"])

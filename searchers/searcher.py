@@ -289,7 +289,7 @@ class Searcher(Declared, ABC):
         return self.state_dict()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.load_state_dict(state)
 
     def save(self, checkpoint_path: str) -> None:

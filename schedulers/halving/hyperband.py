@@ -146,7 +146,7 @@ class HyperBandScheduler(MetricScheduler):
         self._metrics = MetricReader()
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Let the trial join the last bracket, or the first trial of a new one."""
+        """Add the trial to the last bracket, or to a new one."""
         self._bracket_of(trial.trial_id)
         return ()
 
@@ -181,11 +181,11 @@ class HyperBandScheduler(MetricScheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Let the trial leave its bracket, and decide about those that waited for it."""
+        """Remove the trial from its bracket, and decide about trials that waited for it."""
         return self._let_go(trial.trial_id, MemberStatus.ENDED)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Let the trial leave its bracket, and decide about those that waited for it."""
+        """Remove the trial from its bracket, and decide about trials that waited for it."""
         return self._let_go(trial.trial_id, MemberStatus.FAILED)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
@@ -527,12 +527,12 @@ class Bracket:
         return self.plan.s
 
     def join(self, trial_id: str) -> None:
-        """Take in a trial."""
+        """Add a trial."""
         self.members[trial_id] = BracketMember(trial_id)
         self.stand(trial_id, MemberStatus.IN)
 
     def stand(self, trial_id: str, standing: MemberStatus) -> None:
-        """Let a trial leave the bracket, or come back to where it was."""
+        """Set a trial's status: it leaves the bracket, or returns to its rung."""
         member = self.members[trial_id]
         member.standing = standing
         if standing is MemberStatus.IN and member.rung < self.num_rungs:

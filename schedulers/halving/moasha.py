@@ -157,7 +157,7 @@ class _ParetoStopping(RungRule):
         return ()
 
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
-        """Stop the trial where too many of its age are better, or at the last level."""
+        """Stop the trial if too many trials of its level are better, or at the last level."""
         rungs = self._brackets[report.bracket]
         level = rungs.reached(report.time)
         standing = (

@@ -213,7 +213,7 @@ class PASHAScheduler(HalvingScheduler):
         return {**super()._settings(), "epsilon": self._given_epsilon}
 
     def debug_string(self) -> str:
-        """Return how far trials may train now, and what `ASHAScheduler` tells."""
+        """Return the base class's line, the ceiling and epsilon."""
         return f"{super().debug_string()}; ceiling {self.ceiling:g}, epsilon {self._epsilon:.6g}"
 
 

@@ -69,7 +69,7 @@ class PromotionRule(RungRule):
         self._trained_to: Number = 0
 
     def join(self, trial_id: str, bracket: int) -> None:
-        """Let the trial climb the rungs of its bracket."""
+        """Add the trial to its bracket."""
         self._known_good.join(trial_id)
         self._rungs_of(bracket).join(trial_id)
 
@@ -436,7 +436,7 @@ class PromotionRungs:
         return self.levels[index] if index >= 0 else None
 
     def join(self, trial_id: str) -> None:
-        """Take in a trial that runs: a new one, or one that was over and has come back."""
+        """Add a running trial: a new one, or one that had ended and is run again."""
         if trial_id in self._live:
             return
         self._live.add(trial_id)
@@ -446,7 +446,7 @@ class PromotionRungs:
             self._wait(trial_id, index)
 
     def leave(self, trial_id: str) -> None:
-        """Let go of a trial that is over or will not be promoted; what it has recorded stays."""
+        """Remove a trial that has ended or will not be promoted; its recorded values stay."""
         if trial_id not in self._live:
             return
         self._live.remove(trial_id)

@@ -317,7 +317,7 @@ class RushThresholds:
         self._thresholds: dict[Number, float] = {}
 
     def join(self, trial_id: str) -> None:
-        """Take a new trial among the known ones, as long as there are too few."""
+        """Count a new trial among the known ones, while there are too few."""
         if len(self._names) < self._num_trials and trial_id not in self._names:
             self._names.append(trial_id)
 
@@ -333,7 +333,7 @@ class RushThresholds:
         return bool(self._thresholds)
 
     def threshold(self, level: Number) -> float:
-        """Return the bar at a level, NaN where there is none."""
+        """Return the threshold at a level, NaN if there is none."""
         return self._thresholds.get(level, math.nan)
 
     def admits(self, trial_id: str, level: Number, value: float, mode: str) -> bool:

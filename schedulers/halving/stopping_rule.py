@@ -53,7 +53,7 @@ class StoppingRule(RungRule):
         return ()
 
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
-        """Stop the trial where it is not good enough for its age, or has reached the last level."""
+        """Stop the trial if it is not good enough, or has reached the last level."""
         standing = self._record(report)
         max_t = self._plan.levels[-1]
         if report.time >= max_t:

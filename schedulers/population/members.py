@@ -207,7 +207,7 @@ class Member:
     def become_clone(
         self, donor: Member, iteration: int | None, own_checkpoint: int | None, *, is_awaited: bool
     ) -> None:
-        """Take over a donor's weights.
+        """Become a clone of a donor.
 
         Args:
             donor: Whose.
@@ -228,7 +228,7 @@ class Member:
         self.last_abandoned_checkpoint = -1 if own_checkpoint is None else own_checkpoint
 
     def stay_itself(self) -> None:
-        """Take back `become_clone`, since the donor has ended without a checkpoint."""
+        """Undo `become_clone`, since the donor has ended without a checkpoint."""
         if self.former is not None:
             self.curve, self.turn_time, self.cloned_at, self.last_abandoned_checkpoint = self.former
         self.awaited_donor = self.former = None

@@ -117,7 +117,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
         )
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the search space with those of `hyperparam_mutations` that it lacks."""
+        """Return the search space with missing entries of `hyperparam_mutations` added."""
         return self._explorer.completed_space(space)
 
     def _check_size(self, num_members: int) -> None:

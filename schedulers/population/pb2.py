@@ -118,7 +118,7 @@ class PB2(PopulationScheduler):
         _check_installed()
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the search space with those of `hyperparam_bounds` that it lacks, as floats."""
+        """Return the search space with missing entries of `hyperparam_bounds` added, as floats."""
         return with_missing(
             space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()})
         )

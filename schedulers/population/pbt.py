@@ -118,7 +118,7 @@ class PopulationBasedTraining(PopulationScheduler):
         )
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the search space with those of `hyperparam_mutations` that it lacks."""
+        """Return the search space with missing entries of `hyperparam_mutations` added."""
         return self._explorer.completed_space(space)
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:

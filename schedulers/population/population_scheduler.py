@@ -159,14 +159,14 @@ class PopulationScheduler(MetricScheduler):
         return member.time >= self._burn_in and member.is_further
 
     def _group(self, member: Member) -> str:
-        """Return the name of those with which a member forms generations."""
+        """Return the name of the group in which a member forms generations."""
         return ""
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
         """Handle the end of a member's interval, which began at a time, before its turn."""
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Take the trial into the population.
+        """Add the trial to the population.
 
         Raises:
             ValueError: If the size of the population is unknown.

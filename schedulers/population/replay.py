@@ -86,7 +86,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         self._trial_id: str | None = None
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Take the trial.
+        """Handle the only trial.
 
         Raises:
             ValueError: If it is not the first.
@@ -109,7 +109,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         return ()
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Change the configuration where the schedule says so."""
+        """Change the configuration as scheduled."""
         iteration = result.get("training_iteration")
         if not isinstance(iteration, int):
             return ()
@@ -131,7 +131,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         return ()
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Let the trial continue, with its new configuration where it has paused for one."""
+        """Resume the trial, with its new configuration if it was paused for one."""
         decisions: list[Decision] = []
         for trial in trials[:num_free_slots]:
             if trial.status != "PAUSED":

@@ -191,7 +191,7 @@ class AxSearch(IncrementalSearch):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed, and make Ax ready.
+        """Set metric, mode, space and seed, and create Ax's client.
 
         Raises:
             ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a
@@ -234,7 +234,7 @@ class AxSearch(IncrementalSearch):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back a history, see `IncrementalSearch.set_state`."""
+        """Restore a history, see `IncrementalSearch.set_state`."""
         super().set_state(state)
         self._outcomes = {place: dict(outcomes) for place, outcomes in state["outcomes"]}
 

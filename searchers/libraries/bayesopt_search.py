@@ -168,7 +168,7 @@ class BayesOptSearch(LibrarySearch):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed, and what the earlier experiment found.
+        """Set metric, mode, space and seed, and load earlier results.
 
         Raises:
             ValueError: As in other searchers, and if all that is to be searched are pairs of

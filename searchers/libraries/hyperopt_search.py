@@ -104,7 +104,7 @@ class HyperOptSearch(LibrarySearch):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed."""
+        """Set metric, mode, space and seed."""
         self.__dict__.pop("_domain", None)
         return super().set_search_properties(metric, mode, config, **spec)
 

@@ -134,7 +134,7 @@ class LibrarySearch(Searcher, ABC):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed.
+        """Set metric, mode, space and seed.
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
@@ -202,7 +202,7 @@ class LibrarySearch(Searcher, ABC):
         observation.value = None if error else _finite(value)
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Take note that the configuration is not run."""
+        """Record that the configuration is not run."""
         if trial_id in self._open:
             observation = self._history[self._open.pop(trial_id)]
             observation.is_over = observation.is_discarded = True
@@ -303,7 +303,7 @@ class LibrarySearch(Searcher, ABC):
 
     @property
     def _sign(self) -> int:
-        """1 where a larger value is better, -1 where a smaller one is."""
+        """1 if larger values are better, -1 if smaller ones are."""
         return 1 if self.mode == "max" else -1
 
     def _tells_nothing(self, observation: Observation) -> bool:
@@ -370,7 +370,7 @@ class LibrarySearch(Searcher, ABC):
 
 @contextmanager
 def _looking_absent(names: Sequence[str]) -> Iterator[None]:
-    """Let modules look as if they were not installed."""
+    """Hide modules from import for the duration."""
     known = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     # The documented way to make an import fail.
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
@@ -439,7 +439,7 @@ class IncrementalSearch(LibrarySearch, ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back nothing, see `keeps_state`."""
+        """Do nothing, see `keeps_state`."""
 
     def get_state(self) -> dict[str, Any]:
         """Return the whole history for `save`; a restore reports all of it to the library."""
@@ -456,7 +456,7 @@ class IncrementalSearch(LibrarySearch, ABC):
 
     @abstractmethod
     def _finish(self, place: int | None, known_as: Any) -> None:
-        """Tell the library what a configuration has come to.
+        """Report a configuration's value to the library.
 
         Args:
             place: Where in the history its value stands: its own place, that of the worst value if

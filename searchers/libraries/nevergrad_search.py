@@ -110,7 +110,7 @@ class NevergradSearch(IncrementalSearch):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed, and make the optimizer.
+        """Set metric, mode, space and seed, and create the optimizer.
 
         Raises:
             ValueError: If metric or mode is missing, Nevergrad cannot search a parameter, the

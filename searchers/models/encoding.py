@@ -113,7 +113,7 @@ class Encoding:
         ]
 
     def completed(self, assignments: Mapping[Path, Any], rng: Generator) -> list[float]:
-        """Return the vector of values by steps, with all else that exists beside them drawn."""
+        """Return the vector of values by steps, with other active parameters drawn."""
         drawn = self.entries_from_cube(rng.random((1, len(self.columns))))[0].tolist()
         return self.encoded({**self._values(drawn), **assignments})
 
@@ -215,7 +215,7 @@ class Encoding:
         }
 
     def _existing(self, values: Mapping[Path, Any]) -> Mapping[Path, Any]:
-        """Return those of the values by steps whose parameters exist beside the others."""
+        """Return the values by steps of active parameters."""
         if not self._space.is_conditional:
             return values
         by_name: dict[str, Any] = {}
@@ -411,7 +411,7 @@ def _edges(domain: Domain, num_values: int) -> Array:
 
 
 def _places(domain: Domain, num_values: int) -> Array:
-    """Return where the values lie in the unit interval."""
+    """Return the positions of the values in the unit interval."""
     if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
         values = np.log(domain.lower + domain.q * np.arange(num_values))
         low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)

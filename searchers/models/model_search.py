@@ -120,12 +120,12 @@ class ModelSearch(Searcher):
 
     @abstractmethod
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return vectors, those liked best first."""
+        """Return vectors, the best first."""
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed.
+        """Set metric, mode, space and seed.
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
@@ -184,7 +184,7 @@ class ModelSearch(Searcher):
         return merge(self._constants, encoding.config(vector, rng, fixed))
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Learn a value; a result without the metric tells nothing."""
+        """Record a value; a result without the metric is ignored."""
         value = number_in(result, self.metric or "")
         time = number_in(result, self._time_attr)
         if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
@@ -212,7 +212,7 @@ class ModelSearch(Searcher):
             self.observations.end(trial_id, is_failed=False, is_forgotten=error)
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Take note that the configuration is not run."""
+        """Record that the configuration is not run."""
         self.observations.end(trial_id, is_failed=False, is_forgotten=True)
 
     def add_evaluated_point(

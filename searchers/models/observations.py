@@ -120,7 +120,7 @@ class Observations:
         return name in self.trials and self.trials[name].is_known
 
     def end(self, name: str, *, is_failed: bool, is_forgotten: bool = False) -> None:
-        """Take note that a trial has ended.
+        """Record that a trial has ended.
 
         Args:
             name: The trial; the end of an unknown one is left aside.
@@ -204,7 +204,7 @@ class Observations:
             yield Level.of(0, rewards)
 
     def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
-        """Return at which slots trials are compared, each with where the next octave begins.
+        """Return the slots at which trials are compared, each with the start of the next octave.
 
         Of each octave it is the slot at which most trials stand: there a scheduler holds them, or
         they end.

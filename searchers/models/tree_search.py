@@ -150,7 +150,7 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
 
 
 def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator) -> Array:
-    """Return what each tree, with its trend, says of each candidate."""
+    """Return the prediction of each tree, with its trend, for each candidate."""
     trend = LinearTrend(rows, scores, encoding.num_categories)
     weights = trend.drawn(rng, 1 + NUM_AVERAGED)
     left = scores - trend.of(rows, weights)
@@ -206,7 +206,7 @@ class ExtraTrees:
     codes: tuple[dict[int, Array], ...]
 
     def predict(self, rows: Array) -> Array:
-        """Return what each tree says of each row.
+        """Return the prediction of each tree for each row.
 
         Args:
             rows: Vectors, one per row; NaN for what is not there.

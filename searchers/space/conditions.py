@@ -93,7 +93,7 @@ class Branching(Conditional):
         return (((number,), option) for number, option in enumerate(self.options))
 
     def grid(self) -> dict[str, list[Any]]:
-        """Refuse to be a grid, which only a `Categorical` can be.
+        """Raise an error, since only a `Categorical` can be a grid.
 
         Raises:
             ValueError: Always.

@@ -135,7 +135,7 @@ class _Builder:
 def known_constants(
     space: Mapping[str, Any], table: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the constants of the space that exist beside some parameter values.
+    """Return the constants of the space that exist with some parameter values.
 
     A list or tuple that holds a word is left out as a whole.
 
@@ -219,7 +219,7 @@ class _Parsed:
     is_exact: bool = True
 
     def take(self, other: _Parsed) -> None:
-        """Take over what a choice that is decided gives."""
+        """Merge the values of a decided choice."""
         self.known = other.known
         self.assignments |= other.assignments
         self.guarded += other.guarded

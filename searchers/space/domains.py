@@ -126,7 +126,7 @@ class Domain(ABC):
 
     @abstractmethod
     def to_unit(self, value: Any) -> float:
-        """Return where the value, clipped, lies between 0 and 1."""
+        """Return the value's position between 0 and 1, clipped."""
 
     @abstractmethod
     def from_unit(self, unit: float) -> Any:
@@ -311,7 +311,7 @@ class _Interval(Domain):
         return self.cast(value)
 
     def to_unit(self, value: Any) -> float:
-        """Return where the value, clipped, lies between 0 and 1 on the domain's scale."""
+        """Return the value's position between 0 and 1 on the domain's scale, clipped."""
         low, high = self._ends()
         if low == high:  # ends that differ by less than the scale can tell
             return 0.5
@@ -395,7 +395,7 @@ class Float(_Interval):
     prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
-        """Refuse impossible bounds."""
+        """Check the bounds."""
         lower, upper = _number("lower", self.lower), _number("upper", self.upper)
         if not lower < upper:
             raise ValueError(
@@ -476,7 +476,7 @@ class Integer(_Interval):
     prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
-        """Refuse impossible bounds."""
+        """Check the bounds."""
         lower, upper, q = (
             _whole("lower", self.lower),
             _whole("upper", self.upper),
@@ -548,7 +548,7 @@ class Normal(Domain):
     q: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an impossible spread."""
+        """Check the standard deviation."""
         object.__setattr__(self, "mean", _number("mean", self.mean))
         object.__setattr__(self, "sd", _positive("sd", self.sd))
         object.__setattr__(self, "q", self.q if self.q is None else _positive("q", self.q))
@@ -653,7 +653,7 @@ def _check_log(lower: float, *, is_log: bool) -> None:
 
 
 def checked_prior(domain: Any) -> Any:
-    """Return a domain's prior in the domain's type, None where it has none.
+    """Return a domain's prior in the domain's type, None if it has none.
 
     Args:
         domain: A domain, complete but for its prior, which may still be of another type.

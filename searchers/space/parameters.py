@@ -40,7 +40,7 @@ class Condition:
     predicate: Predicate | None = field(default=None)
 
     def holds(self, value: Any) -> bool:
-        """Return whether the condition holds where the parameter has that value of its domain."""
+        """Return whether the condition holds for a value of the parameter."""
         if self.predicate is None:
             return any(_is_same(allowed, value) for allowed in self.values or ())
         try:
@@ -350,7 +350,7 @@ _Outcomes = Mapping[_Dead, int]
 
 
 def num_values(domain: Domain) -> int | None:
-    """Return how many values a domain has, None where they have no end or it does not tell.
+    """Return the number of values of a domain, None if infinite or unknown.
 
     Example:
         >>> num_values(Float(0, 1, q=0.25)), num_values(Integer(1, 8)), num_values(Float(0, 1))

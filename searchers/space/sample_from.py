@@ -33,7 +33,7 @@ class SampleFrom:
     _takes_config: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Check that the function is callable."""
         if not callable(self.function):
             raise TypeError(
                 f"sample_from must be given a function, got {self.function!r}; give a constant as "

@@ -371,7 +371,7 @@ def foreign_library(value: Any) -> str | None:
 
 
 def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = None) -> None:
-    """Refuse a space with words of other libraries.
+    """Refuse a space with domains of other libraries.
 
     Args:
         space: The space.
@@ -393,7 +393,7 @@ def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = N
 
 
 def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> None:
-    """Refuse what a searcher cannot take as a space of its own.
+    """Check a space that was given to a searcher.
 
     Args:
         space: What was given, None for nothing.

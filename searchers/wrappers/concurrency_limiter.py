@@ -106,7 +106,7 @@ class ConcurrencyLimiter(SearcherWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called."""
+        """Restore the state that `state_dict` returned."""
         self._open = {trial_id: ending for trial_id, ending in state["open"]}  # noqa: C416  (pairs come back as lists)
         self.searcher.load_state_dict(state["searcher"])
 

@@ -211,7 +211,7 @@ class DuplicateGuard(SearcherWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If configurations held objects that are found nowhere in the space, so that

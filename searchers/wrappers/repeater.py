@@ -145,7 +145,7 @@ class Repeater(SearcherWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: If a configuration that is to be repeated holds an object that is found

@@ -100,14 +100,14 @@ class SamplerSource:
 
 
 def is_built_in(sampler: BaseSampler) -> bool:
-    """Return whether a sampler, and those within it, are Optuna's own."""
+    """Return whether a sampler and the samplers inside it are Optuna's own."""
     return all(
         type(part).__module__.startswith(_HOME) for part in _parts(sampler) if _is_sampler(part)
     )
 
 
 def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
-    """Refuse a sampler that cannot do what is asked of it whatever the space is.
+    """Check that a sampler supports the objectives and constraints.
 
     Raises:
         ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of

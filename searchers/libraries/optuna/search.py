@@ -207,7 +207,7 @@ class OptunaSearch(Searcher):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take over metric, mode, space and seed.
+        """Set metric, mode, space and seed.
 
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
@@ -632,13 +632,13 @@ class OpenedStudy:
             self.write(number)
 
     def write(self, number: int) -> None:
-        """Bring the user's storage to where a trial stands."""
+        """Write a trial's current state to the user's storage."""
         if self.mirror is not None:
             self.mirror.write(self.view.standing(number), self.view.attributes)
 
 
 def check_study(study: Any) -> None:
-    """Refuse what is no study.
+    """Check that an argument is a study.
 
     Raises:
         TypeError: If it is none.

@@ -246,7 +246,7 @@ def _is_searched(leaf: Any) -> bool:
 
 
 def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
-    """Return the space taken apart where it is conditional, None where it is flat.
+    """Return the parsed space if it is conditional, None if it is flat.
 
     Raises:
         ValueError: If it is conditional and has what Optuna cannot search.
@@ -347,7 +347,7 @@ A constraint is satisfied at 0 or below.
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One or several metrics with their directions, and the constraints beside them.
+    """One or several metrics with their modes, and the constraints.
 
     Attributes:
         metrics: Their flattened names.
@@ -365,7 +365,7 @@ class Objective:
         return len(self.metrics) == 1
 
     def value(self, result: Mapping[str, Any]) -> float | None:
-        """Return the one metric's value, which may be NaN; None where there is no number."""
+        """Return the single metric's value, which may be NaN; None if it is no number."""
         return as_float(result.get(self.metrics[0]))
 
     def values(self, result: Mapping[str, Any]) -> list[float] | None:

@@ -152,7 +152,7 @@ class StudyView(optuna.Study):
         ]
 
     def forget(self, number: int) -> None:
-        """Take a trial out of sight that will never be run."""
+        """Hide a trial that will never be run."""
         self._view.hidden.add(number)
 
     @property
@@ -472,7 +472,7 @@ class Mirror:
         ]
 
     def write(self, trial: FrozenTrial, attributes: Mapping[str, Any]) -> None:
-        """Bring the storage to where a trial stands.
+        """Write a trial's current state to the storage.
 
         Args:
             trial: The trial in its current state.
