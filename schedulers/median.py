@@ -186,7 +186,7 @@ class MedianStoppingRule(MetricScheduler):
         told = self._verdicts.get(trial_id)
         if told is not None and self._hard_stop:
             return (Stop(trial_id, told),)
-        # One that is to pause continues reporting until it has a checkpoint.
+        # A trial that is told to pause reports until it has a checkpoint.
         is_new = self._record(trial_id, result)
         if told is None and is_new:
             told = self._judge(trial_id)

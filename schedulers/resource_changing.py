@@ -598,8 +598,8 @@ class ResourceChangingScheduler(Scheduler):
         promised = self._promised.get(trial_id, {})
         if trial.status not in _HOLDING:
             return promised
-        # Until it has moved a trial holds what it had, and what it will have must not be given to
-        # anybody else.
+        # Until a trial has been resized, it holds its old resources, and its new ones must not be
+        # given away.
         return {
             name: max(trial.resources.get(name, 0.0), promised.get(name, 0.0))
             for name in {**trial.resources, **promised}

@@ -114,7 +114,7 @@ def adapted(scheduler: Any) -> Any:
 def _has_ray_signatures(kind: type) -> bool:
     if not callable(getattr(kind, _RESULT, None)) or issubclass(kind, TrialSchedulerAdapter):
         return False
-    # A method with ``*arguments`` takes both: the class tells which it means.
+    # A method with ``*arguments`` fits both signatures: the base class decides.
     is_ours = issubclass(kind, Scheduler) and _can_take(kind, _RESULT, _ARGUMENTS[_RESULT][1:])
     return not is_ours and _takes_controller(kind, _RESULT)
 
@@ -446,8 +446,7 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return
-    # A hook may call its arguments as it likes; a method of another name is understood where it
-    # uses Ray Tune's words.
+    # A hook may name its arguments freely; other methods are checked if they use Ray Tune's names.
     given = list(inspect.signature(function).parameters)[1:]
     body = [
         inner

@@ -188,7 +188,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         )
         self._known_good = RushThresholds(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
-        # Undecided, trials are only counted, and a promoter counts them.
+        # While the type is undecided, trials are only recorded, which the promotion rule does.
         self._current = self._make_rule(self._chosen or "promotion")
 
     @property

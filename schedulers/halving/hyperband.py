@@ -172,8 +172,8 @@ class HyperBandScheduler(MetricScheduler):
             if bracket.is_waiting(trial_id) and not was_waiting
             else []
         )
-        # One that has to begin anew is let go until it is back where it waits: it would be resumed
-        # from where it is paused.
+        # A trial that restarts from the beginning runs until it is back at the level where it
+        # waits: a pause would resume it from the earlier checkpoint.
         if bracket.is_waiting(trial_id) and time >= bracket.level_of(trial_id):
             decisions.append(Pause(trial_id, self._why_wait(bracket, member)))
         return decisions

@@ -130,7 +130,7 @@ class MOASHAScheduler(HalvingScheduler):
         )
 
     def _settings(self) -> dict[str, Any]:
-        # The experiment's metric and mode are not compared, and may change.
+        # The experiment's metric and mode are not used, and may change.
         objectives = [[metric, mode] for metric, mode in self._objectives.items()]
         return {**super()._settings(), "metric": None, "mode": None, "objectives": objectives}
 
@@ -372,8 +372,8 @@ class _Rung:
         self.points.append(point)
         place = number = self._front_for(point)
         moving = [len(self.points) - 1]
-        # Points that are pushed down move to the next front; of
-        # its points, only those that an arrival dominates have to move on.
+        # Points that are pushed down move to the next front; of its points, only those that an
+        # arrival dominates have to move on.
         while moving:
             if number == len(self.fronts):
                 self.fronts.append([])
@@ -383,8 +383,8 @@ class _Rung:
         return place
 
     def _front_for(self, point: Point) -> int:
-        # A point dominated by a front is dominated by all better fronts,
-        # too; so it belongs to the first front that does not dominate it.
+        # A point dominated by a front is dominated by all better fronts, too; so it belongs to the
+        # first front that does not dominate it.
         low, high = 0, len(self.fronts)
         while low < high:
             middle = (low + high) // 2

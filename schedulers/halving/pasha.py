@@ -170,8 +170,8 @@ class PASHAScheduler(HalvingScheduler):
         self._over = set()
 
     def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
-        # Curves of the trials at the ceiling are compared with those that will come there; others
-        # that are over will never get there.
+        # Curves of the trials at the ceiling are compared with those that will come there; other
+        # ended trials will never get there.
         if trial_id in self._at_ceiling:
             self._over.add(trial_id)
         else:

@@ -65,7 +65,7 @@ class PromotionRule(RungRule):
         self._direction = direction
         self._known_good = known_good
         self._brackets: tuple[PromotionRungs, ...] = ()
-        # The highest level at which, or past which, a trial has come to its own end.
+        # The highest level that a trial had reached when it ended by itself.
         self._trained_to: Number = 0
 
     def join(self, trial_id: str, bracket: int) -> None:
@@ -132,7 +132,7 @@ class PromotionRule(RungRule):
     ) -> Sequence[Decision]:
         """Promote the best waiting trials; if there are none and no more come, end all."""
         paused = [trial.trial_id for trial in trials]
-        # There may be thousands, and this is asked again for every slot that becomes free.
+        # A set, since there may be thousands, and this runs for every free slot.
         others = set(paused).difference(*(rungs.names_waiting for rungs in self._brackets))
         underway = [trial_id for trial_id in paused if trial_id in others] if others else []
         resumed = [
@@ -199,7 +199,7 @@ class PromotionRule(RungRule):
         if best and (is_over or len(left) == 1) and self._is_last_resort(best[1]):
             return (self._promote(*best, "last_resort"),)
         # Perhaps the search is not over but waits for a trial to end, and then continues: the one
-        # with the least prospects makes room.
+        # with the worst rank is stopped to make room.
         ending = left if is_over else left[-1:]
         return [
             self._give_up(bracket, self._brackets[bracket].place(trial_id), "not_promoted")
@@ -426,8 +426,7 @@ class PromotionRungs:
         self._highest: dict[str, int] = {}
         self._live: set[str] = set()
         self._waiting: set[str] = set()
-        # How many live trials have got no higher than each level; first, those that have been at
-        # none.
+        # Number of live trials by highest level reached; first, those that have reached none.
         self._num_live_at = [0] * (len(self.levels) + 1)
 
     def reached(self, time: Number) -> Number | None:

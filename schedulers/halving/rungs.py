@@ -49,8 +49,8 @@ def rung_levels(
     """
     levels: list[Number] = []
     level = grace_period
-    # A product of floats may miss max_t by a rounding error; that must not hang a second rung right
-    # beside the last one.
+    # A product of floats may miss max_t by a rounding error; this must not add a second rung just
+    # below the last one.
     while level < max_t and not math.isclose(level, max_t):
         levels.append(level)
         level *= reduction_factor

@@ -120,8 +120,7 @@ class Explorer:
             if isinstance(gene, dict):
                 new[key] = self._mutated(gene, new.get(key), rng)
             elif not isinstance(gene, SampleFrom):
-                # Drawn in any case, so that what one hyperparameter needs does not shift the
-                # others' chance.
+                # Drawn in any case, so that one hyperparameter's draws do not change the others'.
                 is_fresh, factor = (
                     bool(rng.random() < self._resample_probability),
                     self._factors[int(rng.integers(len(self._factors)))],

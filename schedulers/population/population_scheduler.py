@@ -227,8 +227,8 @@ class PopulationScheduler(MetricScheduler):
         can_pause = self._can_pause()
         if has_evolution and not can_pause:
             self._say(_NO_CHECKPOINTS)
-            # Code that saves rarely may yet do so; where a second turn comes first, the engine ends
-            # what would be a random search.
+            # The training code may save later; if a second turn comes first, the engine ends the
+            # experiment, which would be a random search.
             return (
                 ()
                 if member.num_turns == 1
@@ -293,8 +293,7 @@ class PopulationScheduler(MetricScheduler):
 
     def _finish(self, generations: Sequence[Sequence[Member]]) -> Sequence[Decision]:
         """Decide which members become clones, and resume all."""
-        # All are decided before one of them becomes a clone: ranks must not depend on
-        # the order.
+        # All are decided before one of them becomes a clone: ranks must not depend on the order.
         plans = [plan for generation in generations for plan in self._plans(generation)]
         targets = {plan.target for plan in plans}
         cloned = [

@@ -249,7 +249,7 @@ def _chain(steps: Sequence[_Step]) -> list[_Step]:
 
 
 def _is_equal(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    # As JSON, since what has been written down and read again has lists for tuples.
+    # As JSON, since tuples become lists when they are written and read.
     return json.dumps(config, sort_keys=True, default=repr) == json.dumps(
         other, sort_keys=True, default=repr
     )

@@ -139,8 +139,7 @@ def _proposed(
     scale = _score_scale(tried[:, 1])
     inputs, target = _scaled(tried, scale), _standardised(gains)
     mean = _fitted(FadingKernel() + WhiteKernel(0.1, (1e-3, 1.0)), inputs, target)
-    # What is observed does not change how sure the process is, so that zeros will do for what is
-    # not known yet.
+    # The predicted deviation does not depend on observed values, so zeros can replace unknown ones.
     all_inputs = np.vstack([inputs, _scaled(busy, scale)]) if len(busy) else inputs
     spread = _fitted(
         mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True
@@ -173,7 +172,7 @@ def _fitted(kernel: Any, inputs: Array, target: Array, *, is_final: bool = False
         kernel, alpha=1e-6, optimizer=None if is_final else "fmin_l_bfgs_b", copy_X_train=False
     )
     with warnings.catch_warnings():
-        # A hyperparameter at the end of its range is as good as any.
+        # A fitted hyperparameter at the end of its range is fine.
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(inputs, target)
     return process

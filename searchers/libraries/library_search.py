@@ -272,7 +272,8 @@ class LibrarySearch(Searcher, ABC):
         if known := sys.modules.get(cls.library + name):
             return known
         try:
-            # Some draw a number while they are imported, or use what others have deprecated.
+            # Some libraries draw random numbers when imported, or use deprecated functions of
+            # others.
             with seeded_global_rngs(0), _looking_absent(cls.hidden), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return importlib.import_module(cls.library + name)

@@ -60,7 +60,7 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
         encoding: The space.
         rng: Random number generator.
     """
-    # Of equal trials those come first that have shown their worth at higher levels.
+    # Of equal trials, those measured at higher levels come first.
     best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
     parents = best[rng.integers(len(best), size=NUM_LOCAL)]
     steps = np.array(STEPS)[rng.integers(len(STEPS), size=NUM_LOCAL)]

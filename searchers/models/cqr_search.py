@@ -307,7 +307,7 @@ def _questions(
     features, cuts = np.empty(DEPTH, dtype=int), np.empty(DEPTH)
     for level in range(DEPTH):
         columns = rng.integers(rows.shape[1], size=NUM_CUTS)
-        # A cut between two rows that were drawn lies where rows are.
+        # A cut between two random rows lies where rows are dense.
         first, second = rows[rng.integers(len(rows), size=(2, NUM_CUTS)), columns]
         places = np.where(is_category[columns], first, (first + second) / 2)
         asked = rows.T[columns]

@@ -66,8 +66,8 @@ class Encoding:
         self.columns = tuple(map(column_of, self._space.parameters))
         self.num_categories = tuple(column.num_categories for column in self.columns)
         self.has_prior = any(column.prior is not None for column in self.columns)
-        # What functions compute may differ each time, so that a configuration that comes again need
-        # not be the same.
+        # Computed values may differ each time, so a repeated vector need not be the same
+        # configuration.
         self.is_finite = (
             all(column.num_values is not None for column in self.columns)
             and not self._space.dependents
@@ -266,8 +266,8 @@ class ActiveParameters:
         if not self._gates:
             return vectors
         masked = np.array(vectors, dtype=float)
-        # Parents stand before their children, so that what hangs on something that does not exist
-        # is found out, too.
+        # Parents come before their children, so that children of inactive parents become inactive,
+        # too.
         for place, gates in self._gates:
             for gate in gates:
                 masked[~gate.is_open(masked), place] = np.nan

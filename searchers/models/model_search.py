@@ -327,7 +327,8 @@ class ModelSearch(Searcher):
                     return vector
         if not encoding.is_finite:
             return vector
-        # Nearly all have been suggested: walk through the space from anywhere until one has not.
+        # Nearly all have been suggested: walk through the space from a random start until one has
+        # not.
         return next(
             (vector for vector in encoding.each(rng) if key(vector) not in self._seen), None
         )

@@ -160,7 +160,7 @@ class Observations:
         is_known = np.array([trial.is_known for trial in self.trials.values()], dtype=bool)
         names = tuple(compress(self.trials, is_known))
         known = list(compress(self.trials.values(), is_known))
-        # What failed stays where it is put first: at the end.
+        # Failed trials keep their first place: at the end.
         quantiles = np.full(len(known), 1 - 0.5 / max(len(known), 1))
         heights = np.zeros(len(known), dtype=int)
         levels = tuple(self._reached(known))

@@ -153,7 +153,7 @@ class OnlyIf(Conditional):
                 "what is always there"
             )
         _check_no_grid("only_if", self.node)
-        # Sets have no order, in which they could be written down.
+        # Sets have no order, which the JSON form needs.
         listed = {
             name: sorted(asked, key=repr) if isinstance(asked, AbstractSet) else asked
             for name, asked in self.conditions.items()

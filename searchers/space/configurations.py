@@ -53,8 +53,8 @@ def build_configuration(
                 "values"
             )
         elif is_active or rng is not None:
-            # Drawn in any case, so that what exists beside one value does not shift the chance of
-            # what is there beside all.
+            # Drawn in any case, so that conditional parameters do not change the draws of
+            # unconditional ones.
             value = sample(parameter.domain, rng)
         if is_active:
             values[parameter.name] = value
@@ -242,7 +242,7 @@ class _Parser:
         """
         fit = _Parsed(dict(known))
         self._collect(node, path, steps, given, fit)
-        # After all else that is given beside them: conditions inside may ask for it.
+        # After all other entries: conditions inside may refer to them.
         while fit.undecided:
             self._decide(*fit.undecided.pop(0), fit)
         return fit

@@ -102,7 +102,7 @@ class Parameter:
 
 
 def _is_same(allowed: Any, value: Any) -> bool:
-    # True is not 1, where both are categories.
+    # True and 1 are different categories.
     return isinstance(allowed, bool) == isinstance(value, bool) and is_same_constant(allowed, value)
 
 
@@ -307,8 +307,8 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
     """
     done: set[str] = set()
     for first in every:
-        # A stack in place of recursion: a chain of conditions may be long. What is under way is on
-        # it with its parents as yet unseen.
+        # A stack in place of recursion: a chain of conditions may be long. It holds unfinished
+        # parameters with their remaining parents.
         under_way: list[tuple[str, Iterator[str]]] = (
             [(first, _parents(every[first]))] if first not in done else []
         )

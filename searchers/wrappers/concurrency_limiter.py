@@ -44,8 +44,8 @@ class ConcurrencyLimiter(SearcherWrapper):
         self.max_concurrent = max_concurrent
         self.batch = batch
         searcher.set_max_concurrency(max_concurrent)
-        # Open suggestions in the order they were made; in a batch each keeps how it ended until the
-        # others have, too: an empty dictionary if it was discarded.
+        # Open suggestions in the order they were made; in a batch, each keeps its end until all
+        # have ended: an empty dictionary if it was discarded.
         self._open: dict[str, dict[str, Any] | None] = {}
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:

@@ -85,8 +85,7 @@ class DuplicateGuard(SearcherWrapper):
                 "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
             )
         self.duplicates = duplicates
-        # A guard within another one is asked under that one's names, among which its own must not
-        # be.
+        # A nested guard gets ids made by the outer one, from which its own must differ.
         self._mark = "+" * sum(isinstance(each, DuplicateGuard) for each in _chain(self))
         self.max_tries = max_tries
         self._space: Mapping[str, Any] = {}

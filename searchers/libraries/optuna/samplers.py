@@ -129,8 +129,7 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
         name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name
     ]
     if inner and is_built_in(sampler):
-        # Optuna counts the configurations that cannot come as not yet run, and repeats others for
-        # them.
+        # Optuna counts impossible configurations as not yet run, and repeats others instead.
         raise ValueError(
             f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take "
             "what is fixed out of the space"

@@ -127,7 +127,7 @@ class OptunaSearch(Searcher):
         Paused trials are RUNNING there, and a sampler knows nothing of them.
     """
 
-    # A URL may hold a password, and nothing is to be connected to because a file says so.
+    # A URL may contain a password, and a restore must not open connections named in a file.
     withheld = frozenset({"storage", "study"})
 
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
@@ -161,8 +161,7 @@ class OptunaSearch(Searcher):
                 f"study must be given without study_name={study_name!r} and storage, got both; it "
                 "has them already"
             )
-        # Several metrics are the searcher's own business: what the engine calls the metric is a
-        # single one.
+        # Several metrics are handled by the searcher alone: the engine's metric is a single one.
         self._metrics, self._modes = names_of(metric), names_of(mode)
         self.metric = self._metrics[0] if len(self._metrics) == 1 else None
         self.mode = self._modes[0] if len(self._modes) == 1 else None
@@ -531,7 +530,7 @@ class Declaration:
         from .study import quiet, random_sampler  # noqa: PLC0415  (imports Optuna)
 
         view.sampler = self.source.at(number)
-        # Optuna's samplers take no notice of what is FAIL, and propose it again and again.
+        # Optuna's samplers ignore FAIL trials, and propose them again and again.
         counting = view.counting_failures(
             as_pruned=self.source.ranks_pruned and self.objective.is_single
         )
