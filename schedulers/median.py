@@ -174,7 +174,7 @@ class MedianStoppingRule(MetricScheduler):
         self._min_samples_required = min_samples_required
         self._hard_stop = hard_stop
         self._curves: dict[str, RunningAverages] = {}
-        self._verdicts: dict[str, Reason] = {}
+        self._reasons: dict[str, Reason] = {}
         self._resumed: set[str] = set()
         self._num_stopped = 0
         self._num_paused = 0
@@ -183,26 +183,26 @@ class MedianStoppingRule(MetricScheduler):
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Stop or pause the trial if its best is worse than the median of the others."""
         trial_id = trial.trial_id
-        told = self._verdicts.get(trial_id)
-        if told is not None and self._hard_stop:
-            return (Stop(trial_id, told),)
-        # A trial that is told to pause reports until it has a checkpoint.
+        reason = self._reasons.get(trial_id)
+        if reason is not None and self._hard_stop:
+            return (Stop(trial_id, reason),)
+        # A trial that is to pause reports until it has a checkpoint.
         is_new = self._record(trial_id, result)
-        if told is None and is_new:
-            told = self._judge(trial_id)
-        if told is None:
+        if reason is None and is_new:
+            reason = self._judge(trial_id)
+        if reason is None:
             return ()
-        return (Stop(trial_id, told),) if self._hard_stop else (Pause(trial_id, told),)
+        return (Stop(trial_id, reason),) if self._hard_stop else (Pause(trial_id, reason),)
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
         """Forget the verdict; the trial's curve stays for the others to be compared with."""
-        return self._let_go(trial.trial_id)
+        return self._handle_end(trial.trial_id)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
         """Forget the verdict; the trial's curve stays for the others to be compared with."""
-        return self._let_go(trial.trial_id)
+        return self._handle_end(trial.trial_id)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Resume the trials paused first, once no new trial needs the slots."""
@@ -212,7 +212,7 @@ class MedianStoppingRule(MetricScheduler):
         return [self._resume(trial_id) for trial_id in waiting[:num_free_slots]]
 
     def _resume(self, trial_id: str) -> Decision:
-        paused = self._verdicts.pop(trial_id, None)
+        paused = self._reasons.pop(trial_id, None)
         self._resumed.add(trial_id)
         return Resume(trial_id, Reason("median.resume", paused.numbers if paused else {}))
 
@@ -250,25 +250,25 @@ class MedianStoppingRule(MetricScheduler):
         if math.isfinite(curve.best) and curve.best <= middle:
             return None
         numbers = {
-            "best": self._told(curve.best),
-            "median": self._told(middle),
+            "best": self._as_metric(curve.best),
+            "median": self._as_metric(middle),
             "num_compared": len(known),
             "time": curve.last,
         }
-        return self._give_verdict(trial_id, numbers)
+        return self._record_decision(trial_id, numbers)
 
-    def _give_verdict(self, trial_id: str, numbers: Mapping[str, Number | str]) -> Reason:
-        self._verdicts[trial_id] = Reason(_STOPPED if self._hard_stop else _PAUSED, numbers)
+    def _record_decision(self, trial_id: str, numbers: Mapping[str, Number | str]) -> Reason:
+        self._reasons[trial_id] = Reason(_STOPPED if self._hard_stop else _PAUSED, numbers)
         self._num_stopped += self._hard_stop
         self._num_paused += not self._hard_stop
-        return self._verdicts[trial_id]
+        return self._reasons[trial_id]
 
-    def _told(self, cost: float) -> Number | str:
+    def _as_metric(self, cost: float) -> Number | str:
         """Return the value of the metric for a cost."""
         return strict((cost if self.mode == "min" else -cost) if math.isfinite(cost) else math.nan)
 
-    def _let_go(self, trial_id: str) -> Sequence[Decision]:
-        self._verdicts.pop(trial_id, None)
+    def _handle_end(self, trial_id: str) -> Sequence[Decision]:
+        self._reasons.pop(trial_id, None)
         return ()
 
     def state_dict(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class MedianStoppingRule(MetricScheduler):
             "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
             "verdicts": {
                 name: {"rule": why.rule, "numbers": dict(why.numbers)}
-                for name, why in self._verdicts.items()
+                for name, why in self._reasons.items()
             },
             "resumed": sorted(self._resumed),
             "num_stopped": self._num_stopped,
@@ -297,7 +297,7 @@ class MedianStoppingRule(MetricScheduler):
         self._curves = {
             trial_id: RunningAverages.of(saved) for trial_id, saved in state["curves"].items()
         }
-        self._verdicts = {
+        self._reasons = {
             name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
         }
         self._resumed = set(state["resumed"])

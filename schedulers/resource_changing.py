@@ -514,13 +514,13 @@ class ResourceChangingScheduler(Scheduler):
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Record the trial's request, and pass the trial to the base scheduler."""
-        self._take_note(trial)
+        self._record_resources(trial)
         return self._base.on_trial_add(trial)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Let the base scheduler judge the result; if the trial continues, consider a resize."""
         decisions = self._base.on_trial_result(trial, result)
-        self._take_note(trial)
+        self._record_resources(trial)
         self._promised.pop(trial.trial_id, None)
         if (
             self._allocate is None
@@ -692,7 +692,7 @@ class ResourceChangingScheduler(Scheduler):
             Reason("resource_changing.resize", {**numbers, "num_live": self.num_live}),
         )
 
-    def _take_note(self, trial: TrialView) -> None:
+    def _record_resources(self, trial: TrialView) -> None:
         self._live[trial.trial_id] = None
         self._requests.setdefault(trial.trial_id, dict(trial.resources))
 

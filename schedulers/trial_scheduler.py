@@ -155,7 +155,7 @@ class TrialSchedulerAdapter(Scheduler):
         self._methods = [name for name in _ARGUMENTS if _takes_controller(kind, name)]
         self._trials: dict[str, _Trial] = {}
         self._paused: set[str] = set()
-        self._said: list[Decision] = []
+        self._decisions: list[Decision] = []
         self.metric, self.mode = (
             _own(scheduler, "_metric", "metric"),
             _own(scheduler, "_mode", "mode"),
@@ -185,7 +185,7 @@ class TrialSchedulerAdapter(Scheduler):
         """Pass on a new trial."""
         with contextlib.suppress(AttributeError):  # one with __slots__
             setattr(self.adapted, _HAS_RUN, True)
-        return self._told("on_trial_add", self._trial(trial))
+        return self._notify("on_trial_add", self._trial(trial))
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pass on a result, and return what was decided as decisions.
@@ -200,7 +200,7 @@ class TrialSchedulerAdapter(Scheduler):
         reason = self._reason(str(word).lower(), flat)
         match word:
             case TrialScheduler.STOP:
-                self._said.append(Stop(trial.trial_id, reason))
+                self._decisions.append(Stop(trial.trial_id, reason))
             case TrialScheduler.PAUSE:
                 self._pause(trial.trial_id, reason)
             case TrialScheduler.CONTINUE | TrialScheduler.NOOP:
@@ -210,7 +210,7 @@ class TrialSchedulerAdapter(Scheduler):
                     f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got "
                     f"{word!r}"
                 )
-        return self._taken()
+        return self._take_decisions()
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
@@ -219,13 +219,13 @@ class TrialSchedulerAdapter(Scheduler):
         shown = self._trial(trial)
         if trial.trial_id in self._paused or result is None:
             self._paused.discard(trial.trial_id)
-            return self._told("on_trial_remove", shown)
-        return self._told("on_trial_complete", shown, dict(result))
+            return self._notify("on_trial_remove", shown)
+        return self._notify("on_trial_complete", shown, dict(result))
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
         """Pass on that a trial has failed for good."""
         self._paused.discard(trial.trial_id)
-        return self._told("on_trial_error", self._trial(trial))
+        return self._notify("on_trial_error", self._trial(trial))
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Resume the paused trials that it chooses, or the first, once no new trials come."""
@@ -246,12 +246,12 @@ class TrialSchedulerAdapter(Scheduler):
             if chosen is None or chosen.trial_id not in paused:
                 break
             del paused[chosen.trial_id]
-            self._said.append(self._resume(chosen.trial_id))
+            self._decisions.append(self._resume(chosen.trial_id))
             chosen.is_chosen = True  # the next choice must be another one
             resumed.append(chosen)
         for trial in resumed:
             trial.is_chosen = False
-        return self._taken()
+        return self._take_decisions()
 
     def debug_string(self) -> str:
         """Return the adapted scheduler's line."""
@@ -265,18 +265,18 @@ class TrialSchedulerAdapter(Scheduler):
     def _name(self) -> str:
         return type(self.adapted).__name__
 
-    def _told(self, method: str, *facts: Any) -> Sequence[Decision]:
+    def _notify(self, method: str, *facts: Any) -> Sequence[Decision]:
         if method in self._methods:
             getattr(self.adapted, method)(_Controller(self), *facts)
-        return self._taken()
+        return self._take_decisions()
 
-    def _taken(self) -> Sequence[Decision]:
-        said, self._said = self._said, []
-        return said
+    def _take_decisions(self) -> Sequence[Decision]:
+        decisions, self._decisions = self._decisions, []
+        return decisions
 
     def _pause(self, trial_id: str, reason: Reason) -> None:
         self._paused.add(trial_id)
-        self._said.append(Pause(trial_id, reason))
+        self._decisions.append(Pause(trial_id, reason))
 
     def _resume(self, trial_id: str) -> Resume:
         self._paused.discard(trial_id)
@@ -300,7 +300,7 @@ class TrialSchedulerAdapter(Scheduler):
         if word == "pause":
             self._pause(trial_id, self._reason(word, {}))
         else:
-            self._said.append(Stop(trial_id, self._reason(word, {})))
+            self._decisions.append(Stop(trial_id, self._reason(word, {})))
 
     def shown_trials(self) -> list[_Trial]:
         """Return all trials, in the order in which they were added."""

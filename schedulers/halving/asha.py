@@ -197,7 +197,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def _make_rule(self, chosen: str) -> RungRule:
         make = StoppingRule if chosen == "stopping" else PromotionRule
-        return make(self._plan, self._direction, self._known_good)
+        return make(self._plan, self._get_mode, self._known_good)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Draw the trial into its bracket; the first ones are scouts."""

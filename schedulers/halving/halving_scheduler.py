@@ -152,7 +152,7 @@ class HalvingScheduler(MetricScheduler):
     @property
     @abstractmethod
     def _rule(self) -> RungRule:
-        """How trials are dealt with that have reached a rung."""
+        """The rule that decides about trials on rungs."""
 
     @abstractmethod
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
@@ -167,7 +167,7 @@ class HalvingScheduler(MetricScheduler):
             "more"
         )
 
-    def _direction(self) -> str:
+    def _get_mode(self) -> str:
         self.check_ready()
         return str(self.mode)
 
@@ -178,25 +178,25 @@ class HalvingScheduler(MetricScheduler):
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Judge the trial if it has reached a level; repeat an earlier stop."""
-        told = self._stop_reasons.get(trial.trial_id)
-        if told is not None:
-            return (self._stop(trial.trial_id, told),)
+        earlier = self._stop_reasons.get(trial.trial_id)
+        if earlier is not None:
+            return (self._stop(trial.trial_id, earlier),)
         time = self._metrics.amount(result, self._time_attr)
         if time is None:
             return ()
         report = self._report(trial, time, result)
         self._rule.join(report.trial_id, report.bracket)
-        return self._remembered(self._rule.judge(report, self.experiment))
+        return self._record_stops(self._rule.judge(report, self.experiment))
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
         """Forget the trial's stop reason; its recorded values stay for later comparisons."""
-        return self._let_go(trial.trial_id, is_trained=result is not None)
+        return self._handle_end(trial.trial_id, is_trained=result is not None)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
         """Forget the trial's stop reason; its recorded values stay for later comparisons."""
-        return self._let_go(trial.trial_id, is_trained=False)
+        return self._handle_end(trial.trial_id, is_trained=False)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Repeat the stops that were decided, and ask the rule about the other trials."""
@@ -204,18 +204,18 @@ class HalvingScheduler(MetricScheduler):
         others = [trial for trial in trials if trial.trial_id not in self._stop_reasons]
         stops = [self._stop(trial_id, self._stop_reasons[trial_id]) for trial_id in stopping]
         decided = self._rule.on_idle(others, num_free_slots, self.experiment) if others else ()
-        return (*stops, *self._remembered(decided))
+        return (*stops, *self._record_stops(decided))
 
-    def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+    def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
         is_own_end = self._stop_reasons.pop(trial_id, None) is None
         bracket = self._bracket_of(trial_id)
-        return self._remembered(
+        return self._record_stops(
             self._rule.leave(
                 trial_id, bracket, self.experiment, is_trained=is_trained and is_own_end
             )
         )
 
-    def _remembered(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+    def _record_stops(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         stops = [decision for decision in decisions if isinstance(decision, Stop)]
         self._stop_reasons.update({stop.trial_id: stop.reason for stop in stops})
         self._num_stopped += len(stops)

@@ -182,11 +182,11 @@ class HyperBandScheduler(MetricScheduler):
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
         """Remove the trial from its bracket, and decide about trials that waited for it."""
-        return self._let_go(trial.trial_id, MemberStatus.ENDED)
+        return self._handle_end(trial.trial_id, MemberStatus.ENDED)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
         """Remove the trial from its bracket, and decide about trials that waited for it."""
-        return self._let_go(trial.trial_id, MemberStatus.FAILED)
+        return self._handle_end(trial.trial_id, MemberStatus.FAILED)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Judge brackets that will not be filled, and resume trials that need not wait."""
@@ -249,7 +249,7 @@ class HyperBandScheduler(MetricScheduler):
         }
         return [Stop(member.trial_id, Reason(_FULL, numbers), is_complete=True), *decisions]
 
-    def _let_go(self, trial_id: str, standing: MemberStatus) -> Sequence[Decision]:
+    def _handle_end(self, trial_id: str, standing: MemberStatus) -> Sequence[Decision]:
         bracket = self._home.get(trial_id)
         if bracket is None:
             return ()
@@ -275,11 +275,11 @@ class HyperBandScheduler(MetricScheduler):
 
     @staticmethod
     def _stop(member: BracketMember) -> list[Decision]:
-        return [Stop(member.trial_id, member.verdict or Reason("hyperband.rung"))]
+        return [Stop(member.trial_id, member.reason or Reason("hyperband.rung"))]
 
     @staticmethod
     def _resume(member: BracketMember) -> Decision:
-        return Resume(member.trial_id, member.verdict or Reason("hyperband.resume"))
+        return Resume(member.trial_id, member.reason or Reason("hyperband.resume"))
 
     @staticmethod
     def _why_wait(bracket: Bracket, member: BracketMember) -> Reason:
@@ -461,14 +461,14 @@ class BracketMember:
             for what is not a number.
         rung: At how many rungs it has been among the best.
         standing: How it stands.
-        verdict: What was decided about it last.
+        reason: What was decided about it last.
     """
 
     trial_id: str
     values: list[float] = field(default_factory=list)
     rung: int = 0
     standing: MemberStatus = MemberStatus.IN
-    verdict: Reason | None = None
+    reason: Reason | None = None
 
     def was_judged_at(self, rung: int) -> bool:
         """Return whether it has been compared there."""
@@ -571,7 +571,7 @@ class Bracket:
             is_closed: Whether no further trial joins, although the bracket may not be full.
 
         Returns:
-            Those that were judged, each once, with its last verdict; the best first.
+            Those that were judged, each once, with its last reason; the best first.
         """
         judged: dict[str, BracketMember] = {}
         while (self.is_full or is_closed) and (waiting := self._complete()):
@@ -612,18 +612,18 @@ class Bracket:
                 "cutoff": strict(cutoff),
             }
             is_eligible = is_undefined or not math.isnan(member.values[rung])
-            self._pass_verdict(
+            self._decide(
                 member,
                 numbers,
                 goes_on=is_eligible and (rank <= places or (is_deserted and place == 0)),
             )
         return [member for _, member in ranked]
 
-    def _pass_verdict(
+    def _decide(
         self, member: BracketMember, numbers: Mapping[str, Number | str], *, goes_on: bool
     ) -> None:
         where = {"bracket": self.number, "s": self.plan.s, "level": self.plan.levels[member.rung]}
-        member.verdict = Reason(
+        member.reason = Reason(
             "hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers}
         )
         member.rung += goes_on
@@ -657,8 +657,8 @@ class Bracket:
                 "values": [strict(value) for value in member.values],
                 "rung": member.rung,
                 "standing": str(member.standing),
-                "verdict": member.verdict
-                and {"rule": member.verdict.rule, "numbers": dict(member.verdict.numbers)},
+                "verdict": member.reason
+                and {"rule": member.reason.rule, "numbers": dict(member.reason.numbers)},
             }
             for member in self.members.values()
         ]
@@ -671,10 +671,10 @@ class Bracket:
 
 
 def _member(saved: Mapping[str, Any]) -> BracketMember:
-    verdict = saved["verdict"] and Reason(
+    reason = saved["verdict"] and Reason(
         saved["verdict"]["rule"], dict(saved["verdict"]["numbers"])
     )
     values = [float(value) for value in saved["values"]]
     return BracketMember(
-        saved["trial_id"], values, saved["rung"], MemberStatus(saved["standing"]), verdict
+        saved["trial_id"], values, saved["rung"], MemberStatus(saved["standing"]), reason
     )

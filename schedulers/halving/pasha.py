@@ -104,7 +104,7 @@ class PASHAScheduler(HalvingScheduler):
             )
         self._promotion = PromotionRule(
             RungPlan(self.prefix, self.levels, self._reduction_factor),
-            self._direction,
+            self._get_mode,
             RushThresholds(0),
         )
         self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
@@ -169,14 +169,14 @@ class PASHAScheduler(HalvingScheduler):
             self._curves.pop(trial_id, None)
         self._over = set()
 
-    def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+    def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
         # Curves of the trials at the ceiling are compared with those that will come there; other
         # ended trials will never get there.
         if trial_id in self._at_ceiling:
             self._over.add(trial_id)
         else:
             self._curves.pop(trial_id, None)
-        return super()._let_go(trial_id, is_trained=is_trained)
+        return super()._handle_end(trial_id, is_trained=is_trained)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""

@@ -39,7 +39,7 @@ class PromotionRule(RungRule):
 
     Args:
         plan: Levels and brackets.
-        direction: Returns ``"min"`` or ``"max"``, not before the first trial.
+        get_mode: Returns ``"min"`` or ``"max"``, not before the first trial.
         known_good: Trials that set a bar for the others.
 
     Attributes:
@@ -58,11 +58,11 @@ class PromotionRule(RungRule):
     """
 
     def __init__(
-        self, plan: RungPlan, direction: Callable[[], str], known_good: RushThresholds
+        self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
     ) -> None:
         self.ceiling = len(plan.levels) - 1
         self._plan = plan
-        self._direction = direction
+        self._get_mode = get_mode
         self._known_good = known_good
         self._brackets: tuple[PromotionRungs, ...] = ()
         # The highest level that a trial had reached when it ended by itself.
@@ -102,7 +102,7 @@ class PromotionRule(RungRule):
             )
         ):
             return False
-        self._known_good.record(report.trial_id, level, report.value, self._direction())
+        self._known_good.record(report.trial_id, level, report.value, self._get_mode())
         return True
 
     def _judge_own(self, report: RungReport, rungs: PromotionRungs) -> Sequence[Decision]:
@@ -178,7 +178,7 @@ class PromotionRule(RungRule):
         return sorted(found, key=lambda found: -found[1].level)
 
     def _is_admitted(self, place: PromotionStanding) -> bool:
-        return self._known_good.admits(place.trial_id, place.level, place.value, self._direction())
+        return self._known_good.admits(place.trial_id, place.level, place.value, self._get_mode())
 
     def _wind_up(self, paused: set[str], experiment: ExperimentView) -> Sequence[Decision]:
         """Decide about paused trials when all of them wait and none may be promoted."""
@@ -248,7 +248,7 @@ class PromotionRule(RungRule):
 
     def _rungs_of(self, bracket: int) -> PromotionRungs:
         if not self._brackets:
-            plan, mode = self._plan, self._direction()
+            plan, mode = self._plan, self._get_mode()
             self._brackets = tuple(
                 PromotionRungs(
                     plan.levels[start:], plan.reduction_factor, mode, is_by_cost=plan.is_by_cost

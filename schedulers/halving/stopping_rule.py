@@ -19,7 +19,7 @@ class StoppingRule(RungRule):
 
     Args:
         plan: Levels and brackets.
-        direction: Returns ``"min"`` or ``"max"``, not before the first report.
+        get_mode: Returns ``"min"`` or ``"max"``, not before the first report.
         known_good: Trials that set a bar for the others.
 
     Example:
@@ -35,10 +35,10 @@ class StoppingRule(RungRule):
     """
 
     def __init__(
-        self, plan: RungPlan, direction: Callable[[], str], known_good: RushThresholds
+        self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
     ) -> None:
         self._plan = plan
-        self._direction = direction
+        self._get_mode = get_mode
         self._known_good = known_good
         self._brackets: tuple[Rungs, ...] = ()
 
@@ -75,7 +75,7 @@ class StoppingRule(RungRule):
                 ),
             )
         if not self._known_good.admits(
-            report.trial_id, standing.level, standing.value, self._direction()
+            report.trial_id, standing.level, standing.value, self._get_mode()
         ):
             numbers = {
                 **_numbers_of(report, standing),
@@ -100,12 +100,12 @@ class StoppingRule(RungRule):
             return None
         standing = rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
         if standing is not None:
-            self._known_good.record(report.trial_id, level, report.value, self._direction())
+            self._known_good.record(report.trial_id, level, report.value, self._get_mode())
         return standing
 
     def _rungs_of(self, bracket: int) -> Rungs:
         if not self._brackets:
-            mode = self._direction()
+            mode = self._get_mode()
             plan = self._plan
             self._brackets = tuple(
                 Rungs(plan.levels[start:], plan.reduction_factor, mode)

@@ -123,7 +123,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
     def _check_size(self, num_members: int) -> None:
         least = _QUARTERS * len(self.frequencies)
         if num_members < least:
-            self._say(
+            self._add_remark(
                 f"sub-populations at the frequencies {self.frequencies} need {least} members, "
                 f"{_QUARTERS} each, to be ranked in quarters, "
                 f"got {num_members}; set num_samples to {least} or more, or give fewer frequencies"

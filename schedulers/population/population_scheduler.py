@@ -127,7 +127,7 @@ class PopulationScheduler(MetricScheduler):
         self._num_generations: dict[str, int] = {}
         self._num_clones = 0
         self._metrics = MetricReader()
-        self._told: set[str] = set()
+        self._past_remarks: set[str] = set()
 
     @abstractmethod
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
@@ -182,7 +182,7 @@ class PopulationScheduler(MetricScheduler):
 
     def _check_size(self, num_members: int) -> None:
         if num_members == 1:
-            self._say(_ALONE)
+            self._add_remark(_ALONE)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Give the member its turn if its interval is over."""
@@ -226,7 +226,7 @@ class PopulationScheduler(MetricScheduler):
         has_evolution = self._has_evolution(member)
         can_pause = self._can_pause()
         if has_evolution and not can_pause:
-            self._say(_NO_CHECKPOINTS)
+            self._add_remark(_NO_CHECKPOINTS)
             # The training code may save later; if a second turn comes first, the engine ends the
             # experiment, which would be a random search.
             return (
@@ -389,7 +389,7 @@ class PopulationScheduler(MetricScheduler):
         time = self._metrics.amount(result, self._time_attr)
         score = self._metrics.finite(result, str(self.metric))
         for name in sorted(self._metrics.missing - missing) if self._require_attrs else ():
-            self._say(
+            self._add_remark(
                 f"results must have a number under {name!r} for trials to be compared, got one "
                 "without; report it every time"
             )
@@ -398,9 +398,9 @@ class PopulationScheduler(MetricScheduler):
         iteration = result.get("training_iteration")
         return CurvePoint(time, score, iteration if isinstance(iteration, int) else None)
 
-    def _say(self, remark: str) -> None:
-        if remark not in self._told:
-            self._told.add(remark)
+    def _add_remark(self, remark: str) -> None:
+        if remark not in self._past_remarks:
+            self._past_remarks.add(remark)
             self.remarks = [*self.remarks, remark]
 
     def state_dict(self) -> dict[str, Any]:
@@ -412,7 +412,7 @@ class PopulationScheduler(MetricScheduler):
             "num_generations": dict(self._num_generations),
             "num_clones": self._num_clones,
             "missing": sorted(self._metrics.missing),
-            "told": sorted(self._told),
+            "told": sorted(self._past_remarks),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -431,7 +431,7 @@ class PopulationScheduler(MetricScheduler):
         self._num_generations = dict(state["num_generations"])
         self._num_clones = state["num_clones"]
         self._metrics = MetricReader(state["missing"])
-        self._told = set(state["told"])
+        self._past_remarks = set(state["told"])
 
     def _settings(self) -> dict[str, Any]:
         return {"metric": self.metric, "mode": self.mode, "time_attr": self._time_attr}

@@ -260,12 +260,12 @@ class AxSearch(IncrementalSearch):
 
     def _propose(self, seed: int) -> Values | None:
         with _quiet(self):
-            self._tell()
+            self._report_new_results()
             try:
                 ((number, parameters),) = self._opened.get_next_trials(max_trials=1).items()
             except self._module(".exceptions.core").SearchSpaceExhausted:
                 return None
-        self._take_note(number)
+        self._record_proposal(number)
         values = {name: int(parameters[_ax_name(name)]) if isinstance(domain, Categorical) else parameters[_ax_name(name)]
                   for name, domain in self._varied.items()}  # fmt: skip
         return {

@@ -400,7 +400,7 @@ class IncrementalSearch(LibrarySearch, ABC):
     saved, so a restore replays all suggestions and results.
 
     A subclass says in `_attach` and `_finish` how a configuration is reported to the library and of
-    its value; in `_propose` it calls `_tell` before it asks, and `_take_note` of what it gets.
+    its value; in `_propose` it calls `_report_new_results` before it asks, and `_record_proposal` of what it gets.
 
     Args:
         space: See `LibrarySearch`, as for the others.
@@ -465,7 +465,7 @@ class IncrementalSearch(LibrarySearch, ABC):
             known_as: What the library knows it by.
         """
 
-    def _tell(self) -> None:
+    def _report_new_results(self) -> None:
         """Report new results to the library, in the order of the suggestions."""
         for place in range(self._num_known, len(self._history)):
             self._unfinished[place] = self._attach(self._history[place].values)
@@ -480,7 +480,7 @@ class IncrementalSearch(LibrarySearch, ABC):
             elif worst is not None:  # else it waits until there is a value that it can count like
                 self._finish(worst, self._unfinished.pop(place))
 
-    def _take_note(self, known_as: Any) -> None:
+    def _record_proposal(self, known_as: Any) -> None:
         """Record the library's id of its proposal, which is next in the history."""
         self._unfinished[len(self._history)] = known_as
         self._num_known = len(self._history) + 1

@@ -183,9 +183,9 @@ class NevergradSearch(IncrementalSearch):
 
     def _propose(self, seed: int) -> Values | None:
         with _quiet():
-            self._tell()
+            self._report_new_results()
             candidate = self._made.ask()
-        self._take_note(candidate)
+        self._record_proposal(candidate)
         return {
             name: self._value(domain, candidate.value[name])
             for name, domain in self._parameters.items()

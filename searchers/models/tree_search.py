@@ -133,8 +133,8 @@ class TreeSearch(ModelSearch):
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
         )
         rows, scores = _learnt(table, rng)
-        told = _told(rows, scores, pool, encoding, rng)
-        drawn, others = told[0], told[1 : 1 + NUM_AVERAGED]
+        predicted = _predicted(rows, scores, pool, encoding, rng)
+        drawn, others = predicted[0], predicted[1 : 1 + NUM_AVERAGED]
         order = np.argsort(drawn + others.mean(axis=0), kind="stable")
         return spread_out(pool[order], self.observations.vectors(), encoding, NOVELTY)
 
@@ -149,7 +149,9 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
     return table.vectors[kept], normal_scores(table.quantiles[kept])
 
 
-def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator) -> Array:
+def _predicted(
+    rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator
+) -> Array:
     """Return the prediction of each tree, with its trend, for each candidate."""
     trend = LinearTrend(rows, scores, encoding.num_categories)
     weights = trend.drawn(rng, 1 + NUM_AVERAGED)
@@ -158,8 +160,8 @@ def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Gene
     forest = grow(
         rows, left, encoding.num_categories, num_trees=1 + NUM_AVERAGED, rng=rng, min_leaf=min_leaf
     )
-    told: Array = forest.predict(pool) + trend.of(pool, weights)
-    return told
+    predicted: Array = forest.predict(pool) + trend.of(pool, weights)
+    return predicted
 
 
 MAX_DEPTH = 40

@@ -85,7 +85,7 @@ class ConcurrencyLimiter(SearcherWrapper):
             "stopped": stopped,
         }
         if not self.batch:
-            self._tell(trial_id)
+            self._report(trial_id)
         else:
             self._tell_batch()
 
@@ -113,9 +113,9 @@ class ConcurrencyLimiter(SearcherWrapper):
     def _tell_batch(self) -> None:
         if None not in self._open.values():
             for finished in list(self._open):
-                self._tell(finished)
+                self._report(finished)
 
-    def _tell(self, trial_id: str) -> None:
+    def _report(self, trial_id: str) -> None:
         if ending := self._open.pop(trial_id):
             report_end(self.searcher, trial_id, **ending)
         else:

@@ -289,7 +289,7 @@ SCHEDULERS = _of(
 SEARCHERS = _of(
     "searchers/wrappers/concurrency_limiter.py",
     (
-        "        if not self.batch:\n            self._tell(trial_id)\n",
+        "        if not self.batch:\n            self._report(trial_id)\n",
         "        if not self.batch:\n            pass\n",
         "I9",
     ),

@@ -528,7 +528,7 @@ class Mirror:
         """Return the trial's record in the storage, from earlier or from its queue; None if new."""
         stored = self._known.get(trial.user_attrs[TRIAL_ID])
         if stored is None and QUEUED in trial.user_attrs:
-            stored = self._taken(trial, trial.user_attrs[QUEUED])
+            stored = self._taken_from_queue(trial, trial.user_attrs[QUEUED])
         if stored is None:
             return None
         return _Written(
@@ -538,7 +538,7 @@ class Mirror:
             dict(stored.system_attrs),
         )
 
-    def _taken(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
+    def _taken_from_queue(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
         """Run a trial that has been waiting in the storage, unless another process does."""
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
