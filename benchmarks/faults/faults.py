@@ -499,7 +499,7 @@ FAULTS = [
         [
             Suite("faults/test_lost_storage"),
             Suite(
-                "callbacks/test_entries",
+                "callbacks/test_log_records",
                 ["where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place"],
             ),
         ],

@@ -234,7 +234,7 @@ def test_an_exploit_changes_the_configuration(start, written, make_trial):
 def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(
     start, written, make_trial, report
 ):
-    trial, tracker = make_trial(), start()._courier._tracker
+    trial, tracker = make_trial(), start()._queue._tracker
     tracker.connect()
     for iteration in (1, 2):
         tracker.begin(trial, Begun({"lr": 0.1}, 0.0))

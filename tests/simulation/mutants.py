@@ -328,7 +328,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/restore/log_repair.py",
     ("        logger.audit(settled, rows.of)\n", "", "I19"),
-    ("            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
+    ("            if not (logger.has_verified_size(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
 
 MUTANTS = [
@@ -381,7 +381,7 @@ ESCAPING = _of(
     # Needs a power cut long after a trial has ended that keeps the size of its file: rare here, and
     # found by tests of their own.
     ("frozenset(lines if head == self._head else ())", "frozenset(lines)", "I19"),
-    ("[{told.text},{", "[{", "I19"),
+    ("[{fingerprint.text},{", "[{", "I19"),
     (",{size}]", ",0]", "I19"),
 )  # fmt: skip
 """Defects that the simulation does not find within a minute, with the reason."""

@@ -167,7 +167,7 @@ class VirtualLogFiles:
             TBXLoggerCallback(self._writer),
         ]
         for logger in self.loggers:
-            logger.fewest_sealed = 0  # no trial has many results here
+            logger.min_verified_results = 0  # no trial has many results here
         return self.loggers
 
     def mend(self, *restored: Any) -> None:

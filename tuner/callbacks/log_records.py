@@ -13,11 +13,11 @@ from tuner.storage import strict_json
 
 
 @final
-class Told:
-    """How much there is to be told of a trial: the number of its results, and what tells the last of them from others.
+class Fingerprint:
+    """Fingerprint of a trial's results: their number, and the iteration and times of the last one.
 
     Args:
-        values: All that.
+        values: What it consists of.
     """
 
     __slots__ = ("_text", "_values")
@@ -28,22 +28,23 @@ class Told:
 
     @property
     def text(self) -> str:
-        """The same as JSON; made once, for all files that tell it."""
+        """The values as JSON; computed once, for all files."""
         if not self._text:
             self._text = strict_json.dumps(self._values, strict_json.opaque)
         return self._text
 
 
 class Begin(NamedTuple):
-    """An attempt of the trial has started.
+    """Log record: an attempt of the trial has started.
 
     Attributes:
         config: Its hyperparameters.
-        is_first: Whether whatever of this trial is on disk does not count.
-        resumed_iteration: Rows after this training iteration are going to be reported again; -1 if nothing counts of what was told.
+        is_first: Whether existing files of this trial are to be replaced.
+        resumed_iteration: Rows after this training iteration will be reported again; -1 if no
+            earlier row counts.
         resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
-        num_earlier: How many rows stay whatever their iteration, since the trial reported them before it went on from another one's
-            checkpoint.
+        num_earlier: How many rows stay whatever their iteration, since the trial reported them
+            before its last exploit.
         at: Unix time.
     """
 
@@ -85,17 +86,17 @@ class Row:
 
 
 class End(NamedTuple):
-    """The trial is over for good.
+    """Log record: the trial is over and will not be continued.
 
     Attributes:
         has_failed: Whether it ended in ERROR.
         at: Unix time.
-        told: How much there was to be told of it; None where nobody need know.
+        fingerprint: Of its results; None where the file is not to be verified.
     """
 
     has_failed: bool
     at: float
-    told: Told | None = None
+    fingerprint: Fingerprint | None = None
 
 
 Entry = Begin | Row | End
@@ -103,7 +104,7 @@ Entry = Begin | Row | End
 
 @dataclass(slots=True)
 class Segment:
-    """What happened to a trial within one attempt, as far as one batch tells; written in one piece.
+    """The log records of one attempt within one batch, written in one piece.
 
     Attributes:
         begin: How the attempt began, None where it had begun before.
@@ -122,7 +123,7 @@ class Segment:
 
 
 def segments_of(entries: Iterable[Entry]) -> list[Segment]:
-    """Return the entries, attempt by attempt; the first may have begun earlier."""
+    """Split log records into attempts, the first of which may have begun in an earlier batch."""
     segments: list[Segment] = []
     rows: list[Row] = []
     for entry in entries:
@@ -145,7 +146,7 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
 
 
 def begin_of(trial: Trial) -> Begin:
-    """Return what is to be told of the attempt with which a trial begins, or goes on."""
+    """Return the log record of the attempt with which a trial starts or continues."""
     num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
     if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
         return Begin(trial.config, trial.attempt <= 1, -1, -1, num_earlier, time.time())
@@ -165,11 +166,11 @@ def begin_of(trial: Trial) -> Begin:
     )
 
 
-def told_of(trial: Trial) -> Told:
-    """Return how much there is to be told of a trial."""
-    return Told(trial.num_rows, *identity(trial.last_result))
+def fingerprint_of(trial: Trial) -> Fingerprint:
+    """Return the fingerprint of a trial's results."""
+    return Fingerprint(trial.num_rows, *identity(trial.last_result))
 
 
 def is_over(trial: Trial) -> bool:
-    """Return whether nothing more will be told of the trial; an interrupted one may be continued later."""
+    """Return whether the trial is over for good; an interrupted one may be continued later."""
     return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED

@@ -37,7 +37,7 @@ def repair_logs(
             continue
         for trial in unsettled:
             if not (
-                logger.is_sealed(trial)
+                logger.has_verified_size(trial)
                 or (trial.trial_id not in recent and logger.is_complete(trial))
             ):
                 logger.rewrite(trial, rows.of(trial.trial_id))

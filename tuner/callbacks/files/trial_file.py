@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, final
 
 from tuner.callbacks.callback import LoggerCallback
@@ -16,13 +17,13 @@ from tuner.callbacks.log_records import (
     Begin,
     End,
     Entry,
+    Fingerprint,
     Row,
     Segment,
-    Told,
     begin_of,
+    fingerprint_of,
     is_over,
     segments_of,
-    told_of,
 )
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
@@ -31,7 +32,7 @@ from tuner.storage.lock import boot_id
 
 from .append import append, replace_file
 from .background_writer import BatchWriter, Pace, Sink
-from .verified_sizes import Seals, size_of
+from .verified_sizes import VerifiedSizes, size_of
 
 _MAX_BACKLOG = 10_000
 """How many rows of a trial are kept while its file cannot be written."""
@@ -86,8 +87,8 @@ class TrialFile(Sink):
                 raise
             if segment.rows:
                 self.begun = None
-            if segment.end and segment.end.told and not self._misses_some:
-                self.owner.seal(self, segment.end.told)
+            if segment.end and segment.end.fingerprint and not self._misses_some:
+                self.owner.note_verified(self, segment.end.fingerprint)
         self._backlog = []
 
     def _behind_backlog(self, entries: list[Entry]) -> list[Entry]:
@@ -172,10 +173,10 @@ class TrialFileLogger(LoggerCallback):
         num_bytes: Bytes written so far.
         defect: What was met in the background that another try would not mend, None for nothing.
         is_on: Whether there is anything to be written at all.
-        fewest_sealed: How many results a trial has at least whose file is sealed, see `Seals`.
+        min_verified_results: Trials with fewer results are read again, see `VerifiedSizes`.
     """
 
-    fewest_sealed = 25
+    min_verified_results = 25
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
         self.writer = writer or BatchWriter()
@@ -184,7 +185,7 @@ class TrialFileLogger(LoggerCallback):
         self.defect: Exception | None = None
         self.is_on = True
         self._taken: set[str] | None = None
-        self._seals: Seals | None = None
+        self._verified_sizes: VerifiedSizes | None = None
 
     def setup(
         self,
@@ -195,7 +196,8 @@ class TrialFileLogger(LoggerCallback):
     ) -> None:
         """Look which trials have a directory already; nothing need be looked for in those of all others."""
         if path := info.get("experiment_path"):
-            self._seals = Seals(os.path.join(path, LOGGED, type(self).__name__), boot_id())  # noqa: PTH118  (as the paths of files)
+            sizes_path = Path(path) / LOGGED / type(self).__name__
+            self._verified_sizes = VerifiedSizes(str(sizes_path), boot_id())
         try:
             self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names are enough)
         except (KeyError, OSError):
@@ -236,8 +238,8 @@ class TrialFileLogger(LoggerCallback):
             self.forget(trial)
 
     def last_entries(self, trial: Trial, *, has_failed: bool) -> Sequence[Entry]:
-        """Return what its file is told of a trial that is over."""
-        end = End(has_failed, time.time(), self._to_be_sealed(trial))
+        """Return the last log records of a trial that is over."""
+        end = End(has_failed, time.time(), self._fingerprint_of(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
         return (
@@ -259,15 +261,15 @@ class TrialFileLogger(LoggerCallback):
         if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:
             self.forget(trial)  # the others may go on, behind what is not written yet
 
-    def is_sealed(self, trial: Trial) -> bool:
-        """Return whether it is certain that the trial's file holds its results, without a look into it; see `Seals`."""
+    def has_verified_size(self, trial: Trial) -> bool:
+        """Return whether the file's size proves that it holds the trial's results, see `VerifiedSizes`."""
         if not self.is_on:
             return True
-        told = self._to_be_sealed(trial)
-        if told is None or self._seals is None:
+        fingerprint = self._fingerprint_of(trial)
+        if fingerprint is None or self._verified_sizes is None:
             return False
         try:
-            return self._seals.holds(told, self.open_file(trial.local_path).sizes())
+            return self._verified_sizes.holds(fingerprint, self.open_file(trial.local_path).sizes())
         except OSError:
             return False
 
@@ -301,34 +303,34 @@ class TrialFileLogger(LoggerCallback):
         Raises:
             OSError: If it cannot be written; it is to be tried again.
         """
-        if self.is_sealed(trial):
+        if self.has_verified_size(trial):
             return
         file = self.open_file(trial.local_path)
         if self.is_complete(trial):
-            if told := self._to_be_sealed(trial):
-                self.seal(file, told)
+            if fingerprint := self._fingerprint_of(trial):
+                self.note_verified(file, fingerprint)
         else:
             file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
 
-    def seal(self, file: TrialFile, told: Told) -> None:
+    def note_verified(self, file: TrialFile, fingerprint: Fingerprint) -> None:
         """Take note that a file is complete, so that it need not be read when the experiment is taken up again.
 
         Args:
             file: The file, of a trial that is over.
-            told: What it tells.
+            fingerprint: Of its results.
         """
-        if self._seals:
+        if self._verified_sizes:
             with suppress(OSError):
-                self.num_bytes += self._seals.add(told, file.sizes())
+                self.num_bytes += self._verified_sizes.add(fingerprint, file.sizes())
 
-    def _to_be_sealed(self, trial: Trial) -> Told | None:
+    def _fingerprint_of(self, trial: Trial) -> Fingerprint | None:
         """Return what a trial's file tells, None where it is read faster than that is worth noting."""
-        return told_of(trial) if trial.num_rows >= self.fewest_sealed else None
+        return fingerprint_of(trial) if trial.num_rows >= self.min_verified_results else None
 
-    def forget_seals(self) -> None:
+    def forget_verified_sizes(self) -> None:
         """Let go of what earlier drivers have noted, when nobody asks for it any more."""
-        if self._seals:
-            self._seals.forget()
+        if self._verified_sizes:
+            self._verified_sizes.forget()
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield all that its file is to tell of the trial.
@@ -348,7 +350,7 @@ class TrialFileLogger(LoggerCallback):
         while branches:
             yield self._at_graft(trial, branches)
         if is_over(trial):
-            yield End(trial.status is Status.ERROR, time.time(), self._to_be_sealed(trial))
+            yield End(trial.status is Status.ERROR, time.time(), self._fingerprint_of(trial))
 
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[AppliedExploit]) -> Begin:
@@ -410,7 +412,7 @@ class _Audit(Sink):
         for trial in pace(list(self._waiting)):
             self._logger.mend(trial, self._results_of, pace)
             self._waiting.popleft()
-        self._logger.forget_seals()
+        self._logger.forget_verified_sizes()
 
     def fail(self, error: Exception) -> None:
         """Tell the logger."""

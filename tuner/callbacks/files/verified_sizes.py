@@ -1,8 +1,10 @@
 """Verified sizes of complete log files, which a restore need not read again.
 
-Before an experiment goes on, it is found out whether its log files tell all that the journal tells. To read 30,000 of them takes two
-seconds, to ask for their sizes a tenth of that. A size is believed until the machine is started anew: so long, what was written is in its
-file, whatever has become of the writer. A power cut may leave a size that is right, and blocks of zeros; after it everything is read.
+A restore checks whether the log files hold all results of the journal. Reading 30,000 of them takes
+two seconds, asking for their sizes a tenth of that. So the sizes of complete files are written down,
+and believed until the machine is restarted: until then, what was written is in the file even if the
+writer was killed. A power cut may leave a file of the right size with blocks of zeros; after a restart
+all files are read.
 """
 
 from __future__ import annotations
@@ -12,25 +14,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import final
 
-from tuner.callbacks.log_records import Told
+from tuner.callbacks.log_records import Fingerprint
 from tuner.storage import strict_json
 from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 
 from .append import append, replace_file
 
 PORTION_BYTES = 1 << 17
-"""So many bytes of log files are sealed together: to read that much again costs less than to write down at once that it is not needed."""
+"""Sizes are written down after so many bytes of log files; reading less than that again is cheaper."""
 
 
 @final
-class Seals:
+class VerifiedSizes:
     """The sizes of the log files that one logger has finished, in a file of its own.
 
-    Its first line tells the start of the machine, each of the others the name of a trial's directory, what was told of it, and the sizes.
+    Its first line holds the machine's boot id, each other line a fingerprint, the paths of the files
+    below the experiment, and their sizes.
 
     Args:
         path: The file; it need not be there.
-        machine_start: What tells this start of the machine from others; empty where that is not known, and then nothing is sealed.
+        machine_start: The machine's boot id; empty if unknown, and then no size is verified.
     """
 
     def __init__(self, path: str, machine_start: str) -> None:
@@ -41,11 +44,11 @@ class Seals:
         self._waiting: list[bytes] = []
         self._num_bytes = 0
 
-    def add(self, told: Told, sizes: Sequence[tuple[str, int]]) -> int:
+    def add(self, fingerprint: Fingerprint, sizes: Sequence[tuple[str, int]]) -> int:
         """Note that files are complete; it is written down when there is enough of it, or not at all where that fails.
 
         Args:
-            told: What they tell.
+            fingerprint: Of the results that they hold.
             sizes: Path and size of each, all of them in the directory of a trial.
 
         Returns:
@@ -53,20 +56,20 @@ class Seals:
         """
         if not (self._head and sizes):
             return 0
-        self._waiting.append(_line(told, sizes))
+        self._waiting.append(_line(fingerprint, sizes))
         self._num_bytes += sum(size for _, size in sizes)
         return self._write() if self._num_bytes >= PORTION_BYTES else 0
 
-    def holds(self, told: Told, sizes: Sequence[tuple[str, int]]) -> bool:
+    def holds(self, fingerprint: Fingerprint, sizes: Sequence[tuple[str, int]]) -> bool:
         """Return whether it was noted before this driver began that files are complete, when they had the sizes that they have now.
 
         Args:
-            told: What they are to tell.
+            fingerprint: Of the results that they hold.
             sizes: As they were given to `add`.
         """
         if self._found is None:
             self._found = self._read()
-        return bool(sizes and self._found) and _line(told, sizes) in self._found
+        return bool(sizes and self._found) and _line(fingerprint, sizes) in self._found
 
     def forget(self) -> None:
         """Let go of what was noted before this driver began: nobody asks for it any more."""
@@ -110,7 +113,7 @@ def size_of(path: str) -> int:
     return os.stat(path).st_size  # noqa: PTH116  (a `Path` takes longer than the call)
 
 
-def _line(told: Told, sizes: Sequence[tuple[str, int]]) -> bytes:
+def _line(fingerprint: Fingerprint, sizes: Sequence[tuple[str, int]]) -> bytes:
     """Return what stands for these files; nobody reads it but people, it is only looked for."""
     files = [f'["{"/".join(path.rsplit(os.sep, 2)[1:])}",{size}]' for path, size in sizes]
-    return f"[{told.text},{','.join(files)}]\n".encode("utf-8", "backslashreplace")
+    return f"[{fingerprint.text},{','.join(files)}]\n".encode("utf-8", "backslashreplace")

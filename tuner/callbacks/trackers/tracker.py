@@ -20,7 +20,7 @@ from tuner.core.result import as_float, flatten
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
 
-from .tracker_queue import Begun, Courier, Ended, Entry, Outcome, Recalled, Saved, Tracker
+from .tracker_queue import Begun, Ended, Entry, Outcome, Recalled, Saved, Tracker, TrackerQueue
 
 _TOLD: Final = frozenset(
     {
@@ -67,7 +67,7 @@ class TrackerCallback(LoggerCallback):
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._courier: Courier | None = None
+        self._queue: TrackerQueue | None = None
 
     @abstractmethod
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
@@ -84,7 +84,9 @@ class TrackerCallback(LoggerCallback):
         path = Path(info.get("experiment_path") or ".")
         experiment_id = info.get("experiment_id") or secrets.token_hex(8)
         experiment = ExperimentFacts(path.resolve().name, path, experiment_id, info.get("metric"))
-        self._courier = Courier(self.tracker(experiment), self.product, patience_s=self._patience_s)
+        self._queue = TrackerQueue(
+            self.tracker(experiment), self.product, patience_s=self._patience_s
+        )
 
     def log_trial_start(self, trial: Trial) -> None:
         """Begin the trial's run, or go on with it."""
@@ -112,8 +114,8 @@ class TrackerCallback(LoggerCallback):
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Deliver what waits."""
-        if self._courier:
-            self._courier.close()
+        if self._queue:
+            self._queue.close()
 
     def catch_up(
         self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]
@@ -124,7 +126,7 @@ class TrackerCallback(LoggerCallback):
             trials: Trials that may lack something.
             results_of: Returns, for the id of one, all its results that count, oldest first.
         """
-        if self._courier is None:
+        if self._queue is None:
             return  # it could not be set up, and is switched off
         for trial in trials:
             if trial.attempt:
@@ -132,14 +134,14 @@ class TrackerCallback(LoggerCallback):
                 with contextlib.suppress(
                     Exception
                 ):  # the next hook raises it again, and has this callback switched off
-                    self._courier.add(trial, recalled)
+                    self._queue.add(trial, recalled)
 
     def _add(self, trial: Trial, entry: Entry) -> None:
-        if self._courier is None:
+        if self._queue is None:
             raise RuntimeError(
                 f"{type(self).__name__} was not set up; call setup before other hooks"
             )
-        self._courier.add(trial, entry)
+        self._queue.add(trial, entry)
 
 
 def _begun(trial: Trial) -> Begun:

@@ -148,7 +148,7 @@ class _GivenUp(Exception):
 
 
 @final
-class Courier:
+class TrackerQueue:
     """Hands entries to a tracker, from a thread of its own that starts with the first entry.
 
     Args:

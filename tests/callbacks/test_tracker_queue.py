@@ -9,7 +9,7 @@ import pytest
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_lasting
-from tuner.callbacks.trackers.tracker_queue import Courier, Tracker, rows_after
+from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_after
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
 
@@ -63,8 +63,8 @@ class Notebook(Tracker):
 class Logger(TrackerCallback):
     product = "Notebook"
 
-    def __init__(self, tracker, retry_limit_s=30.0):
-        super().__init__(retry_limit_s)
+    def __init__(self, tracker, patience_s=30.0):
+        super().__init__(patience_s)
         self.book = tracker
 
     def tracker(self, experiment):
@@ -128,7 +128,7 @@ def test_what_does_not_pass_switches_the_callback_off(make_trial, report, caplog
 
 def test_the_end_does_not_wait_for_a_tracker_that_hangs(make_trial, report, caplog):
     gate = threading.Event()
-    logger = Logger(Notebook(gate=gate), retry_limit_s=0.01)
+    logger = Logger(Notebook(gate=gate), patience_s=0.01)
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     gate.set()
@@ -149,7 +149,7 @@ def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
         def connect(self):
             raise Unreachable
 
-    logger = Logger(Nowhere(), retry_limit_s=1e6)
+    logger = Logger(Nowhere(), patience_s=1e6)
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     assert "has not received 2 results" in caplog.text
@@ -173,10 +173,10 @@ def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(
     monkeypatch, busy_s, num_left
 ):
     monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
-    courier = Courier(Notebook(), "Notebook", retry_limit_s=1e6)
-    courier._busy_since_s = time.monotonic() - busy_s
+    queue = TrackerQueue(Notebook(), "Notebook", patience_s=1e6)
+    queue._busy_since_s = time.monotonic() - busy_s
     thread = Working(5)
-    courier._wait_for(thread)
+    queue._wait_for(thread)
     assert thread.num_glances == num_left
 
 
@@ -185,7 +185,7 @@ def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, capl
     logger = Logger(Notebook(gate=gate))
     trial = make_trial()
     logger.setup()
-    logger._courier._capacity = 3
+    logger._queue._capacity = 3
     with caplog.at_level(logging.WARNING, "tuner"):
         logger.log_trial_start(trial)
         for iteration in range(1, 11):
@@ -241,7 +241,7 @@ def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_tria
     broken = Logger(Notebook(RuntimeError("as planned")))
     broken.setup()
     broken.catch_up([make_trial()], lambda _: [])
-    broken._courier._thread.join(30)
+    broken._queue._thread.join(30)
     broken.catch_up([make_trial()], lambda _: [])
     with pytest.raises(RuntimeError, match="as planned"):
         broken.log_trial_start(make_trial())

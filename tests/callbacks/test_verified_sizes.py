@@ -11,20 +11,20 @@ import pytest
 
 from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, trial_file, verified_sizes
-from tuner.callbacks.files.verified_sizes import Seals, size_of
-from tuner.callbacks.log_records import Told
+from tuner.callbacks.files.verified_sizes import VerifiedSizes, size_of
+from tuner.callbacks.log_records import Fingerprint
 from tuner.core.trial import Status, TerminationReason
 from tuner.restore.log_repair import repair_logs
 
 VALUES = (3, 3, 1_700_000_003, 0.25)
-TOLD = Told(*VALUES)
+TOLD = Fingerprint(*VALUES)
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Have each seal written at once, those of short files as well."""
     monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 0)
-    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 0)
+    monkeypatch.setattr(trial_file.TrialFileLogger, "min_verified_results", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -59,30 +59,33 @@ def now(paths):
 
 
 def test_what_was_sealed_is_held_by_whoever_comes_next(book, paths):
-    first = Seals(str(book), "monday")
+    first = VerifiedSizes(str(book), "monday")
     assert first.add(TOLD, now(paths)) == book.stat().st_size
-    assert Seals(str(book), "monday").holds(TOLD, now(paths))
+    assert VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
 
 
 def test_each_of_many_is_held(book, paths):
     for number in range(5):
-        Seals(str(book), "monday").add(Told(number), now(paths))
-    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(5))
+        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
+    assert all(
+        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
+        for number in range(5)
+    )
 
 
 def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, paths):
     book.parent.mkdir()
     os.mkfifo(book)
-    verified_sizes = Seals(str(book), "monday")
+    verified_sizes = VerifiedSizes(str(book), "monday")
     assert not verified_sizes.holds(TOLD, now(paths))
     verified_sizes.add(TOLD, now(paths))
-    assert Seals(str(book), "monday").holds(TOLD, now(paths))
+    assert VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
 
 
 @pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
 def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
-    Seals(str(book), "monday").add(TOLD, now(paths))
-    assert not Seals(str(book), "monday").holds(Told(*told), now(paths))
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    assert not VerifiedSizes(str(book), "monday").holds(Fingerprint(*told), now(paths))
 
 
 @pytest.mark.parametrize(
@@ -90,61 +93,63 @@ def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
 )
 @pytest.mark.parametrize("number", [0, 1])
 def test_files_of_another_size_are_not_held(book, paths, change, number):
-    Seals(str(book), "monday").add(TOLD, now(paths))
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
     change(Path(paths[number]))
-    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
+    assert not VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
 
 
 def test_files_of_another_trial_are_not_held(book, paths, tmp_path):
-    Seals(str(book), "monday").add(TOLD, now(paths))
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
     (tmp_path / "t00000").rename(tmp_path / "t00001")
-    assert not Seals(str(book), "monday").holds(
+    assert not VerifiedSizes(str(book), "monday").holds(
         TOLD, now([path.replace("t00000", "t00001") for path in paths])
     )
 
 
 def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_path):
-    Seals(str(book), "monday").add(TOLD, now(paths))
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
     (tmp_path / "elsewhere").mkdir()
     for name in ("logged", "t00000"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
     moved = [path.replace("t00000", "elsewhere/t00000") for path in paths]
-    assert Seals(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(TOLD, now(moved))
+    assert VerifiedSizes(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(
+        TOLD, now(moved)
+    )
 
 
 def test_no_size_is_believed_after_the_machine_was_started_anew(book, paths):
-    Seals(str(book), "monday").add(TOLD, now(paths))
-    later = Seals(str(book), "tuesday")
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    later = VerifiedSizes(str(book), "tuesday")
     assert not later.holds(TOLD, now(paths))
     later.add(TOLD, now(paths))
-    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
-    assert Seals(str(book), "tuesday").holds(TOLD, now(paths))
+    assert not VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
+    assert VerifiedSizes(str(book), "tuesday").holds(TOLD, now(paths))
 
 
 def test_where_nothing_tells_one_start_from_another_nothing_is_sealed(book, paths):
-    assert Seals(str(book), "").add(TOLD, now(paths)) == 0
+    assert VerifiedSizes(str(book), "").add(TOLD, now(paths)) == 0
     assert not book.exists()
-    assert not Seals(str(book), "").holds(TOLD, now(paths))
+    assert not VerifiedSizes(str(book), "").holds(TOLD, now(paths))
 
 
 def test_of_no_files_nothing_is_said(book, paths):
-    assert Seals(str(book), "monday").add(TOLD, []) == 0
-    Seals(str(book), "monday").add(TOLD, now(paths))
-    assert not Seals(str(book), "monday").holds(TOLD, [])
+    assert VerifiedSizes(str(book), "monday").add(TOLD, []) == 0
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    assert not VerifiedSizes(str(book), "monday").holds(TOLD, [])
 
 
 @pytest.mark.parametrize(
     "odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object]
 )
 def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
-    Seals(str(book), "monday").add(Told(3, 3, odd, 0.25), now(paths))
-    assert Seals(str(book), "monday").holds(Told(3, 3, odd, 0.25), now(paths))
+    VerifiedSizes(str(book), "monday").add(Fingerprint(3, 3, odd, 0.25), now(paths))
+    assert VerifiedSizes(str(book), "monday").holds(Fingerprint(3, 3, odd, 0.25), now(paths))
 
 
 def test_little_is_not_written_down(book, paths, monkeypatch):
     monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 25)
-    book_of = Seals(str(book), "monday")
-    assert [book_of.add(Told(number), now(paths)) > 0 for number in range(6)] == [
+    book_of = VerifiedSizes(str(book), "monday")
+    assert [book_of.add(Fingerprint(number), now(paths)) > 0 for number in range(6)] == [
         False,
         False,
         True,
@@ -152,16 +157,22 @@ def test_little_is_not_written_down(book, paths, monkeypatch):
         False,
         True,
     ]
-    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(6))
+    assert all(
+        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
+        for number in range(6)
+    )
 
 
 def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
     for number in range(2):
-        Seals(str(book), "monday").add(Told(number), now(paths))
+        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
     book.write_bytes(book.read_bytes()[:-3])
     for number in range(2, 4):
-        Seals(str(book), "monday").add(Told(number), now(paths))
-    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(4)] == [
+        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
+    assert [
+        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
+        for number in range(4)
+    ] == [
         True,
         False,
         False,
@@ -170,32 +181,35 @@ def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
 
 
 def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
-    Seals(str(book), "monday").add(Told(0), now(paths))
+    VerifiedSizes(str(book), "monday").add(Fingerprint(0), now(paths))
     book.write_bytes(book.read_bytes()[:5])
-    assert not Seals(str(book), "monday").holds(Told(0), now(paths))
-    Seals(str(book), "monday").add(Told(1), now(paths))
-    assert Seals(str(book), "monday").holds(Told(1), now(paths))
+    assert not VerifiedSizes(str(book), "monday").holds(Fingerprint(0), now(paths))
+    VerifiedSizes(str(book), "monday").add(Fingerprint(1), now(paths))
+    assert VerifiedSizes(str(book), "monday").holds(Fingerprint(1), now(paths))
 
 
 def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
-    book_of = Seals(str(book), "monday")
+    book_of = VerifiedSizes(str(book), "monday")
     with monkeypatch.context() as patch:
         patch.setattr(
             append,
             "_write_all",
             lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
         )
-        assert book_of.add(Told(0), now(paths)) == 0
-    book_of.add(Told(1), now(paths))
-    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(2)] == [
+        assert book_of.add(Fingerprint(0), now(paths)) == 0
+    book_of.add(Fingerprint(1), now(paths))
+    assert [
+        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
+        for number in range(2)
+    ] == [
         False,
         True,
     ]
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
-    Seals(str(book), "monday").add(TOLD, now(paths))
-    later = Seals(str(book), "monday")
+    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    later = VerifiedSizes(str(book), "monday")
     later.forget()
     assert not later.holds(TOLD, now(paths))
 
@@ -264,7 +278,7 @@ def audit(logger, trial, results=None):
 
 def test_a_trial_that_is_over_is_not_read_again(begun, finish, opened):
     trial = finish(begun())
-    assert begun().is_sealed(trial)
+    assert begun().has_verified_size(trial)
     audit(begun(), trial)
     assert opened == []
 
@@ -308,16 +322,16 @@ def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, re
     )
     logger.log_trial_result(4, trial, trial.last_result)
     logger.writer.flush()
-    assert not begun().is_sealed(trial)
+    assert not begun().has_verified_size(trial)
     trial.move_to(Status.TERMINATED)
     trial.ending = TerminationReason.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
-    assert begun().is_sealed(trial)
+    assert begun().has_verified_size(trial)
 
 
 def test_short_ones_are_not_sealed(begun, finish, opened, monkeypatch, tmp_path):
-    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 4)
+    monkeypatch.setattr(trial_file.TrialFileLogger, "min_verified_results", 4)
     trial = finish(begun())
     audit(begun(), trial)
     assert len(opened) == 1
@@ -367,7 +381,7 @@ def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(
 def test_where_nothing_is_written_nothing_is_missing(make_trial):
     logger = TBXLoggerCallback(BatchWriter(has_thread=False))
     logger.is_on = False
-    assert logger.is_sealed(make_trial())
+    assert logger.has_verified_size(make_trial())
     assert logger.is_complete(make_trial())
 
 
@@ -379,8 +393,8 @@ def test_a_file_that_nobody_can_ask_for_its_size_is_neither_sealed_nor_held(begu
     path.unlink()
     if not is_gone:
         path.symlink_to(path)
-    assert not begun().is_sealed(trial)
-    logger.seal(logger.open_file(trial.local_path), Told(0))
+    assert not begun().has_verified_size(trial)
+    logger.note_verified(logger.open_file(trial.local_path), Fingerprint(0))
 
 
 def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish, make_trial):
@@ -390,7 +404,7 @@ def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish,
     finish_again(logger, trial)
     file = logger.open_file(trial.local_path)
     assert file.sizes() == [(path, size_of(path)) for path in file.paths()]
-    assert begun().is_sealed(trial)
+    assert begun().has_verified_size(trial)
 
 
 def test_the_book_says_what_it_seals_in_a_way_that_people_can_read(begun, finish, tmp_path):
