@@ -118,7 +118,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
         )
         for book in lives.experiment.glob(f"{LOGGED}/*"):
             _set_earlier_boot(book)  # nothing but the experiment has died here
-        _tell_of_an_earlier_start(lives.experiment)
+        _set_earlier_boot_of_journal(lives.experiment)
         status = lives.live(None)
         if status != 0:
             print(lives.output.read_text(encoding="utf-8"), file=sys.stderr)
@@ -140,7 +140,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
         )
 
 
-def _tell_of_an_earlier_start(experiment: Path) -> None:
+def _set_earlier_boot_of_journal(experiment: Path) -> None:
     """Have the notes on the journal be what they are after a power cut: written before the machine was started anew."""
     declaration, lock = experiment / DECLARATION, experiment / LOCK
     if declaration.exists():

@@ -12,7 +12,7 @@ from typing import Final
 
 from tuner.driver.run import rare_garbage_collection
 
-from .coverage import UNDISTURBED, counted_transitions, expected
+from .coverage import COMPARED, counted_transitions, expected
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
@@ -59,23 +59,21 @@ class Campaign:
         return sorted(expected() - set(+self.seen))
 
     @property
-    def num_undisturbed(self) -> int:
+    def num_compared(self) -> int:
         """Number of experiments that were repeated without faults to compare outcomes."""
-        return self.seen[UNDISTURBED]
+        return self.seen[COMPARED]
 
     @property
     def rate_per_min(self) -> float:
         """Experiments per minute of CPU time, repetitions included."""
-        return (
-            60 * (self.num_experiments + self.num_undisturbed) / self.cpu_s if self.cpu_s else 0.0
-        )
+        return 60 * (self.num_experiments + self.num_compared) / self.cpu_s if self.cpu_s else 0.0
 
     def summary(self) -> str:
         """Return the figures in one line."""
         num_faults = sum(num for name, num in self.seen.items() if name.startswith("fault: "))
         return (
             f"{self.num_experiments} experiments, {self.num_drivers} drivers, {self.num_turns} turns, {self.num_records} records, "
-            f"{num_faults} faults, and {self.num_undisturbed} of them again without any, in {self.cpu_s:.1f} CPU seconds: "
+            f"{num_faults} faults, and {self.num_compared} of them again without any, in {self.cpu_s:.1f} CPU seconds: "
             f"{self.rate_per_min:.0f} experiments a minute"
         )
 

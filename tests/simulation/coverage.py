@@ -14,7 +14,7 @@ from .fault_injection import Fault
 
 SEEN: Final = Counter[str]
 """How often what has occurred, by name."""
-UNDISTURBED: Final = "compared with an undisturbed run"
+COMPARED: Final = "compared with a run without faults"
 
 
 class _CountedTable(dict[Any, Any]):
@@ -93,7 +93,7 @@ RECOVERIES: Final = (
     "state compared with its fold",
     "snapshot taken",
     "restored from a snapshot",
-    UNDISTURBED,
+    COMPARED,
     "interrupted and resumed",
     "disk failed, driver stopped",
     "plug-in raised, driver stopped",

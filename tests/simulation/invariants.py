@@ -553,12 +553,12 @@ def outcome(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def crashes_change_no_outcome(
-    undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]
+    without_faults: Sequence[Mapping[str, Any]], with_faults: Sequence[Mapping[str, Any]]
 ) -> None:
     """I17: the outcome of trials does not depend on crashes of the driver."""
-    if undisturbed != disturbed:
+    if without_faults != with_faults:
         raise Violation(
-            "I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}"
+            "I17", f"it would have been {_difference(list(without_faults), list(with_faults))}"
         )
 
 

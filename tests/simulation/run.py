@@ -17,7 +17,7 @@ from tuner.storage.layout import STAGING_PREFIX
 
 from . import cross_trial_invariants, invariants, log_file_invariants
 from .acknowledgement_log import Transcript
-from .coverage import UNDISTURBED
+from .coverage import COMPARED
 from .driver_process import DriverProcess, is_interrupted
 from .environment import Environment
 from .fault_injection import DriverKilled, Fault, PluginError
@@ -187,7 +187,7 @@ def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> Simula
     cross_trial_invariants.paused_trials_are_resumed(env, experiment)
     outcome = invariants.outcome(experiment)
     if env.scenario.num_faults and _has_comparable_outcome(env):
-        env.seen[UNDISTURBED] += 1
+        env.seen[COMPARED] += 1
         invariants.crashes_change_no_outcome(
             _run(env.scenario.without_faults(), env.check_every).outcome, outcome
         )

@@ -103,12 +103,12 @@ class Scenario:
 
         `RandomScheduler` decides by the number of results it got, which depends on crashes.
         """
-        is_undisturbed = (
+        has_driver_faults_only = (
             self.time_budget_s is None
             and not self.requests_every
             and set(self.mean_gaps) <= _DRIVER_ONLY
         )
-        return self.scheduler != "random" and self.num_slots == 1 and is_undisturbed
+        return self.scheduler != "random" and self.num_slots == 1 and has_driver_faults_only
 
     def without_faults(self) -> Scenario:
         """Return the same experiment without faults."""

@@ -222,13 +222,13 @@ class VirtualLogFiles:
                     pass
             self._seen["log file torn by a crash"] += self._faulty_os.num_calls_left == 0
         self.loggers = []
-        books = sorted(self.directory.glob(f"{LOGGED}/*"))
-        self._seen["log files verified before a crash"] += bool(books)
+        size_files = sorted(self.directory.glob(f"{LOGGED}/*"))
+        self._seen["log files verified before a crash"] += bool(size_files)
         if is_power_out:
             for path in sorted(self.directory.glob("*/*")):
                 self._lose_power(path)
-            for path in books:
-                tell_of_an_earlier_start(path)
+            for path in size_files:
+                set_earlier_boot(path)
 
     def _lose_power(self, path: Path) -> None:
         """Truncate a file, its end perhaps zeros; a file that was replaced may be empty."""
@@ -263,11 +263,11 @@ class VirtualLogFiles:
         self._seen["log file refused by a full disk"] += self._faulty_os.num_refusals > before
 
 
-def tell_of_an_earlier_start(book: Path) -> None:
+def set_earlier_boot(size_file: Path) -> None:
     """Mark the verified sizes of log files as noted before the last boot, as after a power cut.
 
     Args:
-        book: The file that they are noted in, see `tuner.callbacks.files.verified_sizes`.
+        size_file: The file that they are noted in, see `tuner.callbacks.files.verified_sizes`.
     """
-    _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
-    book.write_bytes(b"".join([b'"earlier"\n', *lines]))
+    _, *lines = size_file.read_bytes().splitlines(keepends=True) or [b""]
+    size_file.write_bytes(b"".join([b'"earlier"\n', *lines]))
