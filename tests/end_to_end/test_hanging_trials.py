@@ -13,7 +13,7 @@ import pytest
 
 import tuner as tune
 from tuner import Checkpoint
-from tuner.core import hang_detection
+from tuner.core import timeouts
 from tuner.execution import attempt
 
 
@@ -94,7 +94,7 @@ def test_what_is_written_down_of_a_hang_is_where_it_was(fit, hang):
 
 
 def test_without_a_limit_a_silent_trial_is_named_once_and_goes_on(fit, monkeypatch, caplog):
-    monkeypatch.setattr(hang_detection, "_MIN_SILENCE_S", 0.2)
+    monkeypatch.setattr(timeouts, "_MIN_SILENCE_S", 0.2)
 
     def train(config):
         for _ in range(20):

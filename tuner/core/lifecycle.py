@@ -56,7 +56,7 @@ class TrialMove(enum.StrEnum):
     START = "start"
     """There is room for it: a worker is launched."""
     PAUSE = "pause"
-    """Its worker has left, and a checkpoint to go on from is committed."""
+    """Its worker has left, and a checkpoint to continue from is committed."""
     RETRY = "retry"
     """Its attempt failed, and it may try again."""
     REQUEUE = "requeue"
@@ -64,9 +64,9 @@ class TrialMove(enum.StrEnum):
     END = "end"
     """It has done its training, or is stopped for good, or interrupted."""
     FAIL = "fail"
-    """Its attempt failed, and it has no other left; or it could never be started."""
+    """Its attempt failed, and it has no retry left; or it could never be started."""
     REVIVE = "revive"
-    """A restarted driver takes it up again."""
+    """A restarted driver resumes it, or starts it again from the beginning."""
 
 
 class WorkerMove(enum.StrEnum):
@@ -87,7 +87,7 @@ class WorkerMove(enum.StrEnum):
     LEAVE = "leave"
     """It is told to stop or to pause."""
     KILL = "kill"
-    """Its process group is killed, since it took too long or the user is in a hurry."""
+    """Its process group is killed, since it took too long or the interruption is urgent."""
     EXIT = "exit"
     """The process and its whole group are gone."""
 

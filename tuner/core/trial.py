@@ -517,7 +517,7 @@ USER_PAUSE: Final = "user.pause"
 
 
 class ReportReply(enum.StrEnum):
-    """How a worker that has reported is answered, and what an ending worker is ending for."""
+    """Reply to a worker that has reported, which also tells why it leaves."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
@@ -537,10 +537,10 @@ class Intention:
     def outweighs(self, other: Intention | None) -> bool:
         """Return whether this replaces another intention.
 
-        An end for good outweighs an exploit, that a pause, and that an interruption.
-        A pause that the scheduler wants outweighs one that the user wants, since the user may take
-        theirs back. Otherwise the first word stands. A trial that is interrupted on its way into a
-        pause is paused: it goes on when it is resumed, and not at once when the experiment does.
+        An end for good outweighs an exploit, that a pause, and that an interruption. A pause that
+        the scheduler wants outweighs one that the user wants, since the user may take theirs back.
+        Otherwise the first intention stays. A trial that is interrupted on its way into a pause is
+        paused: it goes on when it is resumed, and not at once when the experiment does.
         """
         return other is None or _weight(self) > _weight(other)
 
