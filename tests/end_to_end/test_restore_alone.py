@@ -16,7 +16,7 @@ from schedulers import ASHAScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, Searcher
 from tuner import Tuner
 from tuner.errors import ExperimentExists, StorageError
-from tuner.restore.arguments import restore_line
+from tuner.restore.resume_command import restore_line
 from tuner.spec.experiment_directory import read_record
 from tuner.storage import strict_json
 

@@ -17,8 +17,7 @@ from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
 from tuner.maintenance.status import State, state_of
-from tuner.restore.arguments import recorded_snippet
-from tuner.restore.resume_command import RERUN, RESUME, launch_of, rerun_value
+from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
 from tuner.spec.environment import WITHHELD
 from tuner.storage.lock import driver_of
 

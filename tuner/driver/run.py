@@ -46,10 +46,9 @@ from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
-from tuner.restore.arguments import restore_line
 from tuner.restore.experiment import Restored, restore_plan
 from tuner.restore.log_repair import repair_logs
-from tuner.restore.resume_command import resume_line
+from tuner.restore.resume_command import restore_line, resume_line
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.config import ResumeConfig
 from tuner.spec.default_algorithms import full_iteration

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from schedulers import FIFOScheduler
@@ -15,7 +13,7 @@ from searchers import BasicVariantGenerator
 from tuner.spec import argument_codec, fingerprint
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig, TuneConfig
-from tuner.spec.experiment_directory import Record, noted_parts, read_record
+from tuner.spec.experiment_directory import Record, noted_parts
 from tuner.spec.experiment_spec import Plan
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
@@ -128,73 +126,3 @@ def _argument_for(absent: Absent) -> str:
     if found is None:
         return "param_space"
     return found[1] if found[1] in _SINGLE_FIELDS else found[0].partition(".")[0]
-
-
-def restore_line(directory: Path, plan: Plan, **others: str) -> str:
-    """Return the line of Python that continues an experiment.
-
-    What was recorded is not given again, all else under its argument's name.
-
-    Args:
-        directory: Its directory.
-        plan: What was declared.
-        **others: Further arguments of `Tuner.restore`, as Python code.
-    """
-    return _line(directory, plan.name, _given_again(noted_parts(plan)), others)
-
-
-def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
-    """Return a Python program that continues an experiment, and what it lacks, a line each.
-
-    The training code is imported from its module. What was defined in a notebook or a script has to
-    be there when the program is run.
-
-    Raises:
-        StorageError: If the directory does not tell.
-    """
-    record = read_record(directory)
-    name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
-    again = _given_again(record.parts)
-    is_importable = (
-        module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
-    )
-    lines = [
-        "import tuner as tune",
-        *([f"from {module} import {name}"] if is_importable else []),
-        "",
-    ]
-    lacking = (
-        []
-        if is_importable
-        else [
-            (
-                f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module "
-                f"{module}"
-            )
-        ]
-    )
-    lacking += [f"{argument} is what was given as {argument} before" for argument in again]
-    return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
-
-
-def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the arguments that have to be given again."""
-    absent: list[Absent] = []
-    for place, noted in parts.items():
-        argument_codec.constructed(noted, place, absent)
-    return [argument.removesuffix("=") for argument in given_again(absent)]
-
-
-def _line(
-    directory: Path,
-    name: str,
-    again: Sequence[str],
-    others: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    arguments = {**{argument: argument for argument in again}, **others}
-    given = "".join(f", {argument}={code}" for argument, code in arguments.items())
-    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"
-
-
-def _variable(name: str) -> str:
-    return name if name.isidentifier() and not keyword.iskeyword(name) else "trainable"

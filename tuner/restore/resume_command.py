@@ -1,27 +1,33 @@
-"""Commands that run an experiment's script again, to continue it or to train one trial alone.
+"""Instructions that continue an experiment: a line of Python, or a command that runs its script.
 
 An experiment's directory has no code, so its script is run as it was, with the arguments that were
-recorded. A variable of the environment has the first `Tuner` in it do what is asked for in place of
-beginning an experiment.
+recorded. A variable of the environment makes the first `Tuner` in it continue an experiment, or
+train one of its trials alone, instead of beginning an experiment.
 """
 
 from __future__ import annotations
 
+import keyword
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+from tuner.spec import argument_codec
+from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
 from tuner.spec.environment import WITHHELD
-from tuner.spec.experiment_directory import Record, read_record
+from tuner.spec.experiment_directory import Record, noted_parts, read_record
 from tuner.spec.experiment_spec import Plan
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.declaration import read_environments
 from tuner.storage.directories import absolute_path
+
+from .arguments import given_again
 
 RESUME: Final = "TUNER_RESUME"
 """Names the directory of an experiment, which is continued."""
@@ -100,6 +106,76 @@ def resume_line(directory: Path) -> str:
         if launch and Path(launch.script).is_file()
         else ""
     )
+
+
+def restore_line(directory: Path, plan: Plan, **others: str) -> str:
+    """Return the line of Python that continues an experiment.
+
+    What was recorded is not given again, all else under its argument's name.
+
+    Args:
+        directory: Its directory.
+        plan: What was declared.
+        **others: Further arguments of `Tuner.restore`, as Python code.
+    """
+    return _line(directory, plan.name, _given_again(noted_parts(plan)), others)
+
+
+def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
+    """Return a Python program that continues an experiment, and what it lacks, a line each.
+
+    The training code is imported from its module. What was defined in a notebook or a script has to
+    be there when the program is run.
+
+    Raises:
+        StorageError: If the directory does not tell.
+    """
+    record = read_record(directory)
+    name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
+    again = _given_again(record.parts)
+    is_importable = (
+        module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
+    )
+    lines = [
+        "import tuner as tune",
+        *([f"from {module} import {name}"] if is_importable else []),
+        "",
+    ]
+    lacking = (
+        []
+        if is_importable
+        else [
+            (
+                f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module "
+                f"{module}"
+            )
+        ]
+    )
+    lacking += [f"{argument} is what was given as {argument} before" for argument in again]
+    return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
+
+
+def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the arguments that have to be given again."""
+    absent: list[Absent] = []
+    for place, noted in parts.items():
+        argument_codec.constructed(noted, place, absent)
+    return [argument.removesuffix("=") for argument in given_again(absent)]
+
+
+def _line(
+    directory: Path,
+    name: str,
+    again: Sequence[str],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    arguments = {**{argument: argument for argument in again}, **others}
+    given = "".join(f", {argument}={code}" for argument, code in arguments.items())
+    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"
+
+
+def _variable(name: str) -> str:
+    return name if name.isidentifier() and not keyword.iskeyword(name) else "trainable"
 
 
 def rerun_value(directory: Path, trial_id: str) -> str:
