@@ -12,7 +12,7 @@ from tuner.execution import session
 from tuner.execution.session import StopTraining, checkpoint_dir, report, run_attempt
 from tuner.storage.checkpoints import Checkpoint
 
-# ---------------------------------------------------------------------------------------------------- reports and their answers
+# Reports and their answers.
 
 
 def test_an_attempt_starts_reports_and_exits(tmp_path):
@@ -221,7 +221,7 @@ def test_waiting_for_the_driver_is_no_training_time(tmp_path, monkeypatch):
     assert script.results[-1]["time_total_s"] == 5
 
 
-# ---------------------------------------------------------------------------------------------------- what functions return
+# What functions return.
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_an_awaitable_is_a_mistake(tmp_path):
     assert "asyncio.run" in converse(lambda config: inner(), tmp_path).exit["failure"]["message"]
 
 
-# ---------------------------------------------------------------------------------------------------- ends
+# Ends.
 
 
 class BadTextError(Exception):

@@ -17,7 +17,7 @@ def _forget_the_warning():
     session._warn_of_no_trial.cache_clear()
 
 
-# ---------------------------------------------------------------------------------------------------- checkpoints of functions
+# Checkpoints of functions.
 
 
 def write(directory, text="weights"):
@@ -140,7 +140,7 @@ def test_a_function_that_is_asked_to_save_says_that_it_cannot(tmp_path, answer):
     assert script.kinds == ["started", "result", "save_failed", "exited"]
 
 
-# ---------------------------------------------------------------------------------------------------- context, and life outside a trial
+# The context, and use outside a trial.
 
 
 def test_the_context_tells_about_the_trial(tmp_path):

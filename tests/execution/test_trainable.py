@@ -74,7 +74,7 @@ ASSIGNMENT = Assignment(
 )
 
 
-# ---------------------------------------------------------------------------------------------------- without an experiment
+# Without an experiment.
 
 
 def test_steps_give_complete_results_and_count():

@@ -41,7 +41,7 @@ def train(config):
     return {"loss": config["x"]}
 
 
-# ---------------------------------------------------------------------------------------------------- what can be trained
+# What can be trained.
 
 
 def with_config_and_default(config, epochs=3):
@@ -130,7 +130,7 @@ def test_only_subclasses_are_class_trainables():
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- parameters and resources
+# Parameters and resources.
 
 
 def weighted(config, data, scale=1):
@@ -266,7 +266,7 @@ def test_with_resources_leaves_the_function_as_it_is():
     assert not hasattr(train, "requested_resources")
 
 
-# ---------------------------------------------------------------------------------------------------- names
+# Names.
 
 
 def test_a_registered_trainable_is_found_by_its_name():

@@ -144,7 +144,7 @@ def is_alive(pid):
 
 
 @pytest.fixture
-def all_die():
+def still_alive():
     """Wait until none of the processes is alive; return those that stay."""
 
     def wait(pids, within_s=10):

@@ -22,7 +22,7 @@ def with_loaders(config):
 
 
 def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
-    start_executor, all_die, start_method
+    start_executor, still_alive, start_method
 ):
     one = start_executor(with_loaders, start_method=start_method)
     one.start("t00001")
@@ -32,14 +32,14 @@ def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
     zygote, worker, *loaders = map(int, output.read_text().split())
     os.kill(zygote, signal.SIGSTOP)
     try:
-        assert all_die([worker, *loaders]) == []
+        assert still_alive([worker, *loaders]) == []
     finally:
         os.kill(zygote, signal.SIGCONT)
     assert one.exit_of("t00001").failure is None
 
 
 def test_what_a_trial_has_started_dies_with_the_zygote_although_its_pipe_stays_open_for_a_moment(
-    start_executor, all_die
+    start_executor, still_alive
 ):
     def train(config):
         import os
@@ -55,14 +55,14 @@ def test_what_a_trial_has_started_dies_with_the_zygote_although_its_pipe_stays_o
     while not (output.exists() and output.read_text().endswith("\n")):
         os.sched_yield()
     zygote, worker, loader = map(int, output.read_text().split())
-    # As a worker does that is being forked: it has a copy of all that the zygote holds until it has let go of it.
+    # Like a worker that is just being forked: it holds a copy of all descriptors of the zygote.
     holders = [os.open(path, os.O_WRONLY | os.O_NONBLOCK) for path in writing_ends(zygote)]
     os.kill(zygote, signal.SIGKILL)
     while psutil.Process(zygote).status() != psutil.STATUS_ZOMBIE:
         os.sched_yield()
     for liveness_writer in holders:
         os.close(liveness_writer)
-    assert all_die([worker, loader]) == []
+    assert still_alive([worker, loader]) == []
 
 
 def writing_ends(pid):

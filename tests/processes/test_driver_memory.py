@@ -27,7 +27,7 @@ def flood(config):
 
 @pytest.fixture
 def held():
-    """Return a function that tells how much memory this process, the driver, holds: objects, not what the system has lent it for them."""
+    """Return a function that returns the bytes of all objects of this process, the driver."""
     tracemalloc.start()
 
     def bytes_held():

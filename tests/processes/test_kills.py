@@ -79,7 +79,7 @@ def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(start_executor):
     assert harness.printed() == "here\ncleaned up\n"
 
 
-def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method, all_die):
+def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method, still_alive):
     def train(config):
         from tuner.execution.session import report
 
@@ -100,7 +100,7 @@ def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method
     kill_gently(harness, "t00001", 2.0)
     harness.exit_of("t00001")
     assert harness.printed() == "asked\n"
-    assert all_die([child], within_s=0) == []
+    assert still_alive([child], within_s=0) == []
 
 
 def test_a_kill_outruns_one_that_gives_time(start_executor):
@@ -123,7 +123,7 @@ def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(
 
 @pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE, None])
 def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
-    tmp_path, start_executor, verdict, all_die
+    tmp_path, start_executor, verdict, still_alive
 ):
     harness: Harness = start_executor(busy)
     harness.start("t00001", is_endless=verdict is not None)
@@ -134,12 +134,12 @@ def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
     leaver = reported.metrics["children"][
         -1
     ]  # of a session of its own, so that nobody has to wait for it
-    assert all_die([pid for pid in group if pid != leaver], within_s=0) == []
-    assert all_die([leaver], within_s=1) == []
+    assert still_alive([pid for pid in group if pid != leaver], within_s=0) == []
+    assert still_alive([leaver], within_s=1) == []
 
 
 def busy(config):
-    """Have loader processes that do not listen, one of them in a session of its own, and threads that never end."""
+    """Start loader processes that ignore SIGTERM, one in its own session, and endless threads."""
     from tuner.execution.session import report
 
     deaf = ["sh", "-c", "trap '' TERM INT HUP; sleep 600 & wait; sleep 600"]

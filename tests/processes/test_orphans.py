@@ -12,7 +12,7 @@ from tuner.execution.local.orphans import VARIABLE, DriverIdentity, kill_orphans
 
 @pytest.fixture
 def begin():
-    """Return a function that starts a process in a session of its own, with the name of a driver."""
+    """Return a function that starts a process in its own session that names a driver."""
     begun = []
 
     def run(name):
@@ -27,9 +27,8 @@ def begin():
         )
         begun.append(process)
         process.stdin.write(b"?")
-        process.stdout.read(
-            1
-        )  # its environment can be read a little later than the system says that it has begun
+        # Its environment can be read only some time after the process has been started.
+        process.stdout.read(1)
         return process
 
     yield run
@@ -41,7 +40,10 @@ def begin():
 @pytest.fixture
 def dead_driver(tmp_path):
     """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
-    printing = f"from tuner.execution.local.orphans import DriverIdentity; print(DriverIdentity.current({str(tmp_path)!r}))"
+    printing = (
+        "from tuner.execution.local.orphans import DriverIdentity; "
+        f"print(DriverIdentity.current({str(tmp_path)!r}))"
+    )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
         [sys.executable, "-c", printing], env=environ, capture_output=True, check=True
@@ -49,7 +51,7 @@ def dead_driver(tmp_path):
     return DriverIdentity.parse(printed.strip())
 
 
-def test_a_name_says_whether_the_driver_lives(tmp_path, dead_driver):
+def test_an_identity_says_whether_the_driver_is_running(tmp_path, dead_driver):
     mine = DriverIdentity.current(tmp_path)
     assert mine.is_alive
     assert DriverIdentity.parse(str(mine).encode()) == mine
@@ -92,7 +94,10 @@ def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_a
 
 
 def test_the_searching_process_does_not_find_itself(tmp_path, dead_driver):
-    source = f"from tuner.execution.local.orphans import kill_orphans; print(kill_orphans({str(tmp_path)!r}))"
+    source = (
+        "from tuner.execution.local.orphans import kill_orphans; "
+        f"print(kill_orphans({str(tmp_path)!r}))"
+    )
     environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
         [sys.executable, "-c", source], env=environ, capture_output=True, check=True
@@ -101,7 +106,7 @@ def test_the_searching_process_does_not_find_itself(tmp_path, dead_driver):
 
 
 def test_what_training_code_forks_or_starts_carries_the_name(
-    start_executor, tmp_path, start_method, all_die
+    start_executor, tmp_path, start_method, still_alive
 ):
     def train(config):
         import signal
@@ -125,7 +130,7 @@ def test_what_training_code_forks_or_starts_carries_the_name(
     *strays, _worker = pids = harness.next_event("t00001", ResultReported).metrics["pids"]
     # The worker itself may be dead before it is found: it dies with the zygote.
     assert set(strays) <= {orphan.pid for orphan in kill_orphans(tmp_path)}
-    assert all_die(pids, within_s=0) == []
+    assert still_alive(pids, within_s=0) == []
 
 
 def test_looking_for_orphans_changes_nothing_without_any(tmp_path):

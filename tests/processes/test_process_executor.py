@@ -44,20 +44,21 @@ def test_reports_arrive_in_order_and_each_waits_for_its_answer(start_executor, s
 def test_training_is_batch_work_unless_the_driver_has_another_policy(
     start_executor, start_method, policy_of_driver, policy_of_trial
 ):
-    def ready():  # in a thread of its own, since nobody may leave the lowest policy who is not privileged
+    # In a thread of its own, because an unprivileged thread cannot leave the lowest policy.
+    def ready():
         os.sched_setscheduler(0, getattr(os, policy_of_driver), os.sched_param(0))
-        theaters.append(
+        harnesses.append(
             start_executor(
                 lambda config: print(os.sched_getscheduler(0)), start_method=start_method
             )
         )
 
-    theaters = []
+    harnesses = []
     thread = threading.Thread(target=ready)
     thread.start()
     thread.join()
-    theaters[0].run()
-    assert int(theaters[0].printed()) == getattr(os, policy_of_trial)
+    harnesses[0].run()
+    assert int(harnesses[0].printed()) == getattr(os, policy_of_trial)
 
 
 def test_a_stop_unwinds_the_training_code(start_executor):
@@ -199,7 +200,9 @@ def test_commands_for_a_worker_that_is_gone_are_ignored(start_executor):
 
 
 @pytest.mark.parametrize("manner", ["fork", "exec", "session"])
-def test_an_exit_comes_when_all_descendants_are_gone(start_executor, start_method, manner, all_die):
+def test_an_exit_comes_when_all_descendants_are_gone(
+    start_executor, start_method, manner, still_alive
+):
     def train(config):
         if config["manner"] == "exec":
             child = subprocess.Popen(["sleep", "600"]).pid
@@ -213,7 +216,7 @@ def test_an_exit_comes_when_all_descendants_are_gone(start_executor, start_metho
     harness = start_executor(train, start_method=start_method)
     assert harness.run(manner=manner).outcome is Outcome.COMPLETED
     assert (
-        all_die(
+        still_alive(
             [int(line) for line in harness.printed().split()],
             within_s=5 if manner == "session" else 0,
         )
@@ -221,7 +224,7 @@ def test_an_exit_comes_when_all_descendants_are_gone(start_executor, start_metho
     )
 
 
-def test_a_daemon_lives_as_long_as_its_own_trial(start_executor, all_die, wait_started):
+def test_a_daemon_lives_as_long_as_its_own_trial(start_executor, still_alive, wait_started):
     def train(config):
         if config["is_owner"]:
             # The shell is gone at once, and what it leaves behind has a session of its own.
@@ -236,10 +239,10 @@ def test_a_daemon_lives_as_long_as_its_own_trial(start_executor, all_die, wait_s
     for trial_id in ("t00002", "t00003"):
         harness.run(trial_id, is_owner=False)
     daemon = int(harness.printed("t00001"))
-    assert all_die([daemon], within_s=0) == [daemon]
+    assert still_alive([daemon], within_s=0) == [daemon]
     harness.kill("t00001")
     harness.exit_of("t00001")
-    assert all_die([daemon]) == []
+    assert still_alive([daemon]) == []
 
 
 def test_a_worker_that_does_not_exit_after_its_exit_message_is_killed(start_executor):
@@ -342,7 +345,8 @@ def test_nothing_of_the_engine_is_left_open_in_a_worker(start_executor, start_me
     harness = start_executor(train, start_method=start_method)
     harness.run("t00001")
     harness.run("t00002")
-    # Standard streams, two liveness_pipes, the connection, the listing itself, and in a spawned one the trainable.
+    # Standard streams, two liveness pipes, the connection, the listing itself, and in a spawned
+    # worker the trainable.
     assert [len(harness.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [
         7 if start_method == "zygote" else 8
     ] * 2
@@ -487,14 +491,14 @@ def test_a_wait_ends_in_time(start_executor):
     assert start_executor(lambda config: None).executor.wait(0) == []
 
 
-def test_a_shutdown_kills_what_runs_and_may_be_repeated(start_executor, all_die, wait_started):
+def test_a_shutdown_kills_what_runs_and_may_be_repeated(start_executor, still_alive, wait_started):
     harness = start_executor(lambda config: signal.pause())
     harness.start("t00001")
     pid = wait_started(harness, "t00001")
     zygote = psutil.Process(pid).ppid()
     harness.executor.shutdown(10)
     harness.executor.shutdown(10)
-    assert all_die([pid, zygote], within_s=2) == []
+    assert still_alive([pid, zygote], within_s=2) == []
     harness.executor.wake()
     harness.start("t00002")
     assert harness.executor.wait(None) == []

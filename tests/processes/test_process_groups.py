@@ -18,7 +18,7 @@ SCRIPT = """
     from pathlib import Path
 
     def train(config):
-        # One that goes on in the same group, one of its own program, one that has left for a session of its own.
+        # One in the same group, one that runs another program, one in a session of its own.
         pids = [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
         for leave in (int, os.setsid):
             if (pid := os.fork()) == 0:
@@ -45,7 +45,7 @@ SCRIPT = """
 
 @pytest.fixture
 def family(tmp_path, request, start_method):
-    """Return a driver in a process of its own with two busy trials, and the process ids of all its descendants."""
+    """Return a driver process with two busy trials, and the ids of all its descendants."""
     source = textwrap.dedent(SCRIPT).format(
         harness=HARNESS, directory=str(tmp_path), method=start_method
     )
@@ -72,15 +72,15 @@ def zygote_of(children):
     return next(child for child in children if "tuner.execution.local.zygote" in child.cmdline())
 
 
-def test_no_process_outlives_a_killed_driver(family, all_die):
+def test_no_process_outlives_a_killed_driver(family, still_alive):
     driver, pids, children = family
     zygote = zygote_of(children)
     everybody = pids | {child.pid for child in zygote.children(recursive=True)} | {zygote.pid}
     driver.send_signal(signal.SIGKILL)
-    assert all_die(everybody, within_s=2) == []
+    assert still_alive(everybody, within_s=2) == []
 
 
-def test_no_process_outlives_driver_and_zygote_killed_together(family, all_die):
+def test_no_process_outlives_driver_and_zygote_killed_together(family, still_alive):
     driver, pids, children = family
     zygote = zygote_of(children)
     members = {pid for pid in pids if os.getpgid(pid) == os.getsid(pid) and os.getpgid(pid) in pids}
@@ -88,12 +88,12 @@ def test_no_process_outlives_driver_and_zygote_killed_together(family, all_die):
     os.kill(zygote.pid, signal.SIGSTOP)
     driver.send_signal(signal.SIGKILL)
     zygote.kill()
-    assert all_die(members - leavers, within_s=2) == []
+    assert still_alive(members - leavers, within_s=2) == []
     for pid in leavers:  # nobody is left to know of those that began a session of their own
         os.kill(pid, signal.SIGKILL)
 
 
-def test_no_process_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, all_die):
+def test_no_process_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, still_alive):
     source = """
         import sys
         sys.path.insert(0, {harness!r})
@@ -112,7 +112,7 @@ def test_no_process_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, all
         [sys.executable, script], env=environ, capture_output=True, check=True, timeout=60
     )
     assert printed.stderr == b""
-    assert all_die([int(printed.stdout)], within_s=2) == []
+    assert still_alive([int(printed.stdout)], within_s=2) == []
 
 
 def test_what_a_script_and_its_neighbours_define_can_be_used_in_trials(tmp_path):

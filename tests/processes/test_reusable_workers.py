@@ -22,7 +22,7 @@ class Stubborn(Trainable):
 
 @pytest.fixture
 def refused(start_executor):
-    """Begin the second attempt of a trial in the process of the first, which will not have it; return when that process is gone."""
+    """Start a second attempt in the process of the first, which refuses it and exits."""
     harness = start_executor(Stubborn)
     harness.start("t00001")
     harness.next_event("t00001", ResultReported)
@@ -40,7 +40,7 @@ def test_a_process_that_is_gone_before_its_refusal_is_read_is_replaced(refused):
     assert refused.next_event("t00001", ResultReported).attempt == 2
 
 
-def test_a_process_that_is_gone_before_its_refusal_is_read_is_not_replaced_for_a_trial_that_is_killed(
+def test_a_process_that_exits_before_its_refusal_is_read_is_not_replaced_for_a_killed_trial(
     refused,
 ):
     refused.kill("t00001", attempt=2)

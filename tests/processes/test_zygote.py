@@ -29,7 +29,10 @@ def test_the_trainable_is_loaded_once_for_all_trials(start_executor, trainable_i
     assert (tmp_path / "loads").read_text() == "x"
 
 
-SLEEPER = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
+SLEEPER = (
+    "import threading, time; "
+    "threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
+)
 
 
 def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(
@@ -71,7 +74,7 @@ def test_a_trainable_that_crashes_when_loaded_fails_each_trial(
 
 
 def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
-    start_executor, all_die, wait_started, caplog
+    start_executor, still_alive, wait_started, caplog
 ):
     def train(config):
         if config["is_patient"]:
@@ -88,7 +91,7 @@ def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
         os.sched_yield()
     psutil.Process(worker).parent().kill()
     assert harness.exit_of("t00001").outcome is Outcome.LOST
-    assert all_die([worker, *map(int, pids)], within_s=2) == []
+    assert still_alive([worker, *map(int, pids)], within_s=2) == []
     assert harness.run("t00002", is_patient=False).outcome is Outcome.COMPLETED
     assert len(warnings_in(caplog)) == 1
 
@@ -122,7 +125,7 @@ def test_an_executor_whose_zygote_cannot_live_gives_up(start_executor, monkeypat
 
 @pytest.mark.parametrize("method", ["zygote", "spawn"])
 def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(
-    start_executor, all_die, method
+    start_executor, still_alive, method
 ):
     harness = start_executor(lambda config: None, start_method=method)
     harness.run("t00001")
@@ -135,7 +138,7 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(
     assert standby_pids
     for spare in standby_pids:
         spare.kill()
-    assert all_die([spare.pid for spare in standby_pids]) == []
+    assert still_alive([spare.pid for spare in standby_pids]) == []
     assert harness.run("t00002").outcome is Outcome.COMPLETED
 
 
@@ -160,13 +163,13 @@ class FakeStarter:
 
 @pytest.fixture
 def ends():
-    """The driver's and the zygote's end of the control socket, then both of a worker's connection."""
+    """Both ends of the control socket (driver, zygote), then both of a worker's connection."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(end) for end in (*socket.socketpair(), *socket.socketpair())]
 
 
 def serve(control, pool):
-    """Run the loop until it finds itself in a newborn worker; return what it has in its hands there."""
+    """Run the loop until it returns in a forked worker; return the end of its standby socket."""
     liveness, liveness_writer = os.pipe()
     try:
         return zygote.Zygote(control, liveness, pool, grace_s=1.0).serve()
