@@ -204,11 +204,11 @@ class ExperimentAnalysis:
                 )
                 or "none"
             )
-            told = (
+            message = (
                 f"there is no best trial, as none has a {kind} of {name!r} (scope {scope!r}); "
                 f"metrics that were reported: {known}"
             )
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
             return None
         return self._grid.trials[self._grid.index(ranked[0][0])]
 

@@ -29,14 +29,14 @@ _DECISION_TEXTS: Final[Mapping[str, str]] = {
     "save": "is asked to save",
     "resize": "is given other resources",
 }
-
 _REQUEST_TEXTS: Final[Mapping[str, str]] = {
     "pause_requested": "pause",
     "resume_requested": "go on",
     "trial_stop_requested": "stop",
 }
-
 _MAX_VALUES: Final = 8
+_WRAPPED: Final = "base_scheduler"
+_CLASS: Final = "@"
 
 
 def explain_trial(
@@ -208,11 +208,6 @@ def _listed(flat: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     value = value.text if isinstance(value, Opaque) else value
     return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.60}"
-
-
-_WRAPPED: Final = "base_scheduler"
-
-_CLASS: Final = "@"
 
 
 def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:

@@ -32,13 +32,24 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-
 METRIC_ITERATION = "metric_iteration"
 """In which iteration a trial reported the value that its row has of the experiment's metric."""
-
 LOGDIR = "logdir"
-
 _ITERATIONS = (TRAINING_ITERATION, METRIC_ITERATION)
+_CHUNK: Final = 256
+"""Results held as dictionaries before they are put into columns; more exceed the CPU's cache."""
+_READ_AT_ONCE: Final = 100_000
+"""Up to so many results, about a second's worth, are read at once.
+
+Of more, only those of the requested trials are read, as long as these are few.
+"""
+_READ_ALONE: Final = 0.02
+"""Few are trials that have at most this share of all results together."""
+_DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
+_NOT_FIRST: Final = 2**62
+"""Stands for None among iterations behind which attempts began: above all of them."""
+_SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
+"""Types of which a column has the same pandas type in all its parts."""
 
 
 def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,27 +139,6 @@ def column(values: list[Any]) -> pd.Series[Any]:
     if float in kinds and str in kinds:  # as texts alone, pandas would take NaN for a missing one
         return pd.Series(values, dtype="object")
     return pd.Series(values)
-
-
-_CHUNK: Final = 256
-"""Results held as dictionaries before they are put into columns; more exceed the CPU's cache."""
-
-_READ_AT_ONCE: Final = 100_000
-"""Up to so many results, about a second's worth, are read at once.
-
-Of more, only those of the requested trials are read, as long as these are few.
-"""
-
-_READ_ALONE: Final = 0.02
-"""Few are trials that have at most this share of all results together."""
-
-_DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
-
-_NOT_FIRST: Final = 2**62
-"""Stands for None among iterations behind which attempts began: above all of them."""
-
-_SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
-"""Types of which a column has the same pandas type in all its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +323,7 @@ def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) 
     ):
         return order  # nothing was trained again
     trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
-    told = (
+    resumptions = (
         [None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials
     )
     kept = [
@@ -342,7 +332,7 @@ def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) 
                 zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True)
             )
         ]
-        for trial, resumed in zip(trials, told, strict=True)
+        for trial, resumed in zip(trials, resumptions, strict=True)
     ]
     return order[np.concatenate(kept)]
 

@@ -38,6 +38,9 @@ from tuner.storage.strict_json import Opaque
 from .ranking import Mode
 from .trial_files import read_trial_directories
 
+Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Returns a configuration for one that was written down."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredExperiment:
@@ -60,10 +63,6 @@ class StoredExperiment:
     def progress(self) -> Progress:
         """Return how far it is."""
         return look_at(self.experiment, self.path.name, self.elapsed_s)
-
-
-Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Returns a configuration for one that was written down."""
 
 
 def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
@@ -177,10 +176,10 @@ def read_directory(directory: Path) -> OpenedExperiment:
             found = _from_trial_files(directory)
         except FileNotFoundError:
             raise damage from None
-        told = (
+        message = (
             f"{damage}; the files of its trials are read instead, which may lack the latest results"
         )
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
         return found
     trials, settings = stored.experiment.trials, stored.experiment.settings
     mode: Any = settings.mode

@@ -41,7 +41,7 @@ _MAX_VALUES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _StudySnapshot:
     """An experiment as it was when its journal was last written to.
 
     Attributes:
@@ -82,7 +82,7 @@ class ExperimentStorage(BaseStorage):
         self._path = path
         self._objectives = _objectives_of(read_directory(path), path, metric, mode)
         self._lock = threading.Lock()
-        self._last_seen: _Seen | None = None
+        self._last_seen: _StudySnapshot | None = None
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -116,12 +116,12 @@ class ExperimentStorage(BaseStorage):
         ]
         return [param_importances(source) for source in sources]
 
-    def _seen(self) -> _Seen:
+    def _seen(self) -> _StudySnapshot:
         with self._lock:
             stamp = _stamp_of(self._path)
             if self._last_seen is None or stamp != self._last_seen.stamp:
                 found = read_directory(self._path)
-                self._last_seen = _Seen(stamp, found, _translated(found, self._objectives))
+                self._last_seen = _StudySnapshot(stamp, found, _translated(found, self._objectives))
             return self._last_seen
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
@@ -298,14 +298,14 @@ def _times(rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    told = {
+    attributes = {
         "trial_id": trial.trial_id,
         "state": str(trial.ending) if trial.ending else trial.status.lower(),
         "reason": str(trial.reason) if trial.reason else "",
         "error": str(trial.failures[-1]) if trial.failures else "",
         "path": trial.local_path,
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in attributes.items() if text}
 
 
 def _thinned(curve: Mapping[int, float]) -> dict[int, float]:

@@ -18,10 +18,11 @@ from .frames import flat_metrics, value_at
 
 Mode = Literal["min", "max"]
 """The direction in which a metric is optimised."""
-
 MODES: tuple[Mode, ...] = get_args(Mode)
-
 _MAX_LISTED = 10
+Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
+"""Which value of a trial's metric counts: its latest, a mean, or its best."""
+SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
 
 
 def check_mode(mode: str | None, name: str = "mode") -> Mode:
@@ -151,12 +152,6 @@ def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueErro
     return ValueError(
         f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}"
     )
-
-
-Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
-"""Which value of a trial's metric counts: its latest, a mean, or its best."""
-
-SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
 
 
 def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:

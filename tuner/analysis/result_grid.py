@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from .charts import Plots
 
+_MAX_PRINTED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
@@ -80,9 +82,6 @@ class Persistence:
             f"{self.num_syncs} syncs, "
             f"{self.num_snapshots} snapshots"
         )
-
-
-_MAX_PRINTED = 20
 
 
 @final
@@ -127,11 +126,11 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
-        told = [
+        table_trials = [
             TableTrial(trial.trial_id, trial.config, is_over(trial), trial.num_rows)
             for trial in self._trials
         ]
-        self._frames = MetricsFrames(told, rows)
+        self._frames = MetricsFrames(table_trials, rows)
         self._results = [
             result_of(
                 trial,

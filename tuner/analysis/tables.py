@@ -33,12 +33,17 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-
 STATUS = "status"
-
 ENDING = "ending"
-
 ERROR = "error"
+_MAX_PARAMS = 6
+_MAX_WIDTH = 24
+SUFFIX: Final = ".parquet"
+TRIALS: Final = f"trials{SUFFIX}"
+RESULTS: Final = f"results{SUFFIX}"
+JSON_METADATA: Final = {b"tuner.encoding": b"json"}
+"""Metadata of a column of JSON texts, for values of mixed types or types unknown to Parquet."""
+_CHUNK: Final = 50_000
 
 
 def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -58,13 +63,13 @@ def trials_rows(
     metrics = [flat_metrics(row) for row in chosen]
     # A metric of such a name takes precedence: the table's facts about the trial must not
     # overwrite it.
-    told = [
+    fact_names = [
         name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
     ]
     configs = [row.get(CONFIG, result.config) for result, row in zip(results, chosen, strict=True)]
-    rows = [_trial_row(*one, told) for one in zip(results, metrics, configs, strict=True)]
+    rows = [_trial_row(*one, fact_names) for one in zip(results, metrics, configs, strict=True)]
     return rows, in_usual_order(
-        in_order_of_appearance(rows), [name for name in told if name != LOGDIR]
+        in_order_of_appearance(rows), [name for name in fact_names if name != LOGDIR]
     )
 
 
@@ -87,7 +92,7 @@ def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
 
 
 def _trial_row(
-    result: Result, metrics: Mapping[str, Any], config: Mapping[str, Any], told: Sequence[str]
+    result: Result, metrics: Mapping[str, Any], config: Mapping[str, Any], fact_names: Sequence[str]
 ) -> dict[str, Any]:
     facts = {
         STATUS: str(result.status),
@@ -99,7 +104,7 @@ def _trial_row(
         **(metrics or {TRIAL_ID: result.trial_id}),
         DONE: result.metrics.get(DONE),
         **flat_config(config),
-        **{name: facts[name] for name in told},
+        **{name: facts[name] for name in fact_names},
     }
 
 
@@ -126,11 +131,6 @@ def status_counts(trials: Sequence[Trial]) -> str:
     )
 
 
-_MAX_PARAMS = 6
-
-_MAX_WIDTH = 24
-
-
 def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:
     """Return the trials as a text table: a header, and a line for each trial.
 
@@ -145,11 +145,11 @@ def html_trials(
     """Return the same as an HTML table for notebooks, with a heading and a footnote."""
     header, *lines = _text_rows(trials, rows, metric)
     cells = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in header)
-    told = (
+    body_rows = (
         "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in line)
         for line in lines
     )
-    body = "".join(f"<tr>{line}</tr>" for line in told)
+    body = "".join(f"<tr>{line}</tr>" for line in body_rows)
     table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
     foot = f"<p>{escape(more)}</p>" if more else ""
     return f'<div><p>{escape(head)}</p><div style="overflow-x:auto">{table}</div>{foot}</div>'
@@ -178,18 +178,6 @@ def _short_cell(value: Any) -> str:
         return "-"
     text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
     return text if len(text) <= _MAX_WIDTH else f"{text[: _MAX_WIDTH - 3]}..."
-
-
-SUFFIX: Final = ".parquet"
-
-TRIALS: Final = f"trials{SUFFIX}"
-
-RESULTS: Final = f"results{SUFFIX}"
-
-JSON_METADATA: Final = {b"tuner.encoding": b"json"}
-"""Metadata of a column of JSON texts, for values of mixed types or types unknown to Parquet."""
-
-_CHUNK: Final = 50_000
 
 
 def write_tables(

@@ -47,18 +47,15 @@ from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-
 _FLOAT = re.compile(
     r"[+-]?(nan|inf|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
 )
-
 _DATED = r"\(attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)$"
-
 _FAILURE = re.compile(rf"^Failure #\d+ {_DATED}", re.MULTILINE)
-
 _RETRY = re.compile(rf"^{STARTED_AGAIN} {_DATED}", re.MULTILINE)
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""Ray Tune paints tracebacks, also those that go to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +286,6 @@ def _error(path: Path, trial_id: str) -> TrialFailed | None:
         return None
     what, _, traceback = after.strip().partition("\n")
     return error_of(trial_id, what, traceback)
-
-
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-"""Ray Tune paints tracebacks, also those that go to a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from .trial_files import TrialFiles, files_of_trials
 
 _ABSENT: Final = object()
 """Stands for what is left out."""
+Point = dict[str, Any]
+_MAX_LISTED = 10
 
 
 def point_in_conditional_space(
@@ -133,11 +135,6 @@ def _as_written(value: Any) -> Any:
             return value
         case _:
             return object()  # equals nothing that is written
-
-
-Point = dict[str, Any]
-
-_MAX_LISTED = 10
 
 
 @overload

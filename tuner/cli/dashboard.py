@@ -99,12 +99,15 @@ def _with_importances(application: Any, storage: Any) -> Any:
         if environ["PATH_INFO"] != _IMPORTANCES:
             return application(environ, start_response)
         try:
-            told: dict[str, Any] = {"param_importances": _importances(storage)}
+            answer_body: dict[str, Any] = {"param_importances": _importances(storage)}
             status = "200 OK"
         except ValueError as refusal:
-            status, told = "400 Bad Request", {"reason": str(refusal)}  # the page shows the reason
+            status, answer_body = (
+                "400 Bad Request",
+                {"reason": str(refusal)},
+            )  # the page shows the reason
         start_response(status, [("Content-Type", "application/json")])
-        return [json.dumps(told).encode()]
+        return [json.dumps(answer_body).encode()]
 
     return answer
 

@@ -50,11 +50,11 @@ def explain(experiment: Path, trial: str) -> int:
     """
     stored = read_stored(experiment)
     by_id = {one.trial_id: one for one in stored.experiment.trials}
-    meant = by_id[find_trial(trial, by_id, experiment)]
-    why = stored.experiment.settings.retries.why_given_up(meant)
-    for line in explain_trial(meant, read(experiment), stored.experiment.settings.metric, why):
+    chosen = by_id[find_trial(trial, by_id, experiment)]
+    why = stored.experiment.settings.retries.why_given_up(chosen)
+    for line in explain_trial(chosen, read(experiment), stored.experiment.settings.metric, why):
         click.echo(printable(line))
-    if why := why_trial_never_compared(meant, experiment):
+    if why := why_trial_never_compared(chosen, experiment):
         click.echo(printable(why))
     return OK
 

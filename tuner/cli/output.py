@@ -285,12 +285,12 @@ def spent(seconds: Any) -> str:
 def distinct(columns: Sequence[Column]) -> list[Column]:
     """Return the columns with headings that are unique, using the keys where titles collide."""
     keys = {column.key for column in columns}
-    told: set[str] = set()
+    titles: set[str] = set()
     found = []
     for column in columns:
-        is_taken = column.title in told or column.title in keys - {column.key}
+        is_taken = column.title in titles or column.title in keys - {column.key}
         found.append(replace(column, title="") if is_taken else column)
-        told.add(found[-1].title or column.key)
+        titles.add(found[-1].title or column.key)
     return found
 
 

@@ -18,7 +18,7 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import journal_directory
 from tuner.storage.lock import driver_of
 
-_OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
+_DECLARED_ENDINGS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules that end an experiment as declared; after any other rule it counts as interrupted."""
 _MAX_DEPTH: Final = 4
 
@@ -71,7 +71,7 @@ def state_of(path: Path, experiment: Experiment) -> State:
     if driver_of(path) is not None:
         return State.RUNNING
     reason = experiment.stop_reason
-    is_over = reason.rule in _OWN_TERMS if reason else experiment.is_finished
+    is_over = reason.rule in _DECLARED_ENDINGS if reason else experiment.is_finished
     return State.FINISHED if is_over else State.INTERRUPTED
 
 

@@ -22,7 +22,6 @@ from .replay import ReplayedTrial, RunTotals, TimedValue, last_of, results_until
 if TYPE_CHECKING:
     import pandas as pd
 
-
 _MINUTE_S = 60.0
 
 

@@ -30,6 +30,11 @@ from tuner.journal.rows import Row
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import DECLARATION
 
+_INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
+"""Searchers whose suggestions do not depend on results."""
+_LIMITER: Final = "ConcurrencyLimiter"
+_MAX_LISTED: Final = 3
+
 
 @dataclass(slots=True)
 class TrialTiming:
@@ -153,7 +158,7 @@ class _TimingReader:
     def timing(self) -> Timing:
         for trial_id in list(self._began_s):
             self._close(trial_id, self._elapsed_s or 0.0)
-        # Where nobody was told to leave, the quickest end tells best how long a worker takes that
+        # If no trial was stopped, the quickest exit is the best estimate for a worker that
         # has nothing more to do.
         leave_s = (
             _median(self._leaves_s)
@@ -220,14 +225,6 @@ class _TimingReader:
 
 def _median(values: Sequence[float]) -> float:
     return median(values) if values else 0.0
-
-
-_INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
-"""Searchers whose suggestions do not depend on results."""
-
-_LIMITER: Final = "ConcurrencyLimiter"
-
-_MAX_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

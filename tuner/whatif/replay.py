@@ -441,11 +441,11 @@ class _DecisionRecorder:
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Look at what was decided."""
-        for said in recorded:
-            if isinstance(said.decision, Exploit | Resize):
+        for entry in recorded:
+            if isinstance(entry.decision, Exploit | Resize):
                 raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004
-            if not isinstance(said.decision, StopExperiment):
-                self.decisions.append(said.decision)
+            if not isinstance(entry.decision, StopExperiment):
+                self.decisions.append(entry.decision)
 
     def flush(self) -> None:
         """Do nothing: there is nothing to be lost."""

@@ -33,6 +33,12 @@ from .replay import (
     slots_for,
 )
 
+_NOTABLE_DRIFT: Final = 0.2
+"""Share by which the virtual clock may differ from the real one before a caveat is added."""
+_REPORTED_TIME: Final = 4.0
+"""Share by which it differs if training code reports its own ``time_this_iter_s``."""
+_MAJORITY: Final = 0.5
+
 
 def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
     """Return a scheduler for a replay, separate from the one given.
@@ -93,10 +99,10 @@ def objective_for(
             )
     name = metric or scheduler.metric or recording.metric
     if not name:
-        told = ", ".join(f"{metric!r} ({mode})" for metric, mode in recording.several)
+        listed = ", ".join(f"{metric!r} ({mode})" for metric, mode in recording.several)
         why = (
-            f"optimised several: {told}; name one of them"
-            if told
+            f"optimised several: {listed}; name one of them"
+            if listed
             else "names none; name one with its mode"
         )
         raise ValueError(f"metric must be given, as the recorded experiment {why}")
@@ -106,10 +112,12 @@ def objective_for(
         or mode_for(name, recording.metric, recording.mode, recording.several)
     )
     if direction is None:
-        told = ", ".join(repr(metric) for metric, _ in recording.several) or repr(recording.metric)
+        listed = ", ".join(repr(metric) for metric, _ in recording.several) or repr(
+            recording.metric
+        )
         raise ValueError(
             f"mode must be given with metric={name!r}, got None; the recorded experiment "
-            f"optimised {told}"
+            f"optimised {listed}"
         )
     return Objective(name, check_mode(direction))
 
@@ -131,15 +139,6 @@ def description_of(scheduler: Scheduler) -> str:
         return f"{type(scheduler.adapted).__name__}(...)"
     listed = ", ".join(f"{name}={value!r}" for name, value in scheduler.declared_arguments.items())
     return f"{type(scheduler).__name__}({listed})"
-
-
-_NOTABLE_DRIFT: Final = 0.2
-"""Share by which the virtual clock may differ from the real one before a caveat is added."""
-
-_REPORTED_TIME: Final = 4.0
-"""Share by which it differs if training code reports its own ``time_this_iter_s``."""
-
-_MAJORITY: Final = 0.5
 
 
 @overload
@@ -230,10 +229,10 @@ def what_if(
     """
     if isinstance(scheduler, Mapping):
         if not scheduler or arguments:
-            told = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
+            listed = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
             raise ValueError(
                 f"scheduler must hold one scheduler at least, each with its own arguments, got "
-                f"{told}; construct them first"
+                f"{listed}; construct them first"
             )
         scheduler_copies = {str(name): fresh_scheduler(one, {}) for name, one in scheduler.items()}
         recording = read_recording(_grid(path_or_grid))
@@ -277,14 +276,14 @@ def _answer(
         )
         for recorded, trial in zip(recording.trials, replayed.trials, strict=True)
     ]
-    in_full, as_it_ran = (
+    in_full, as_recorded = (
         run_in_full(recording, slots, objective),
         run_as_recorded(recording, objective),
     )
     is_same_place = num_slots is None and not recording.is_inline and recording.is_whole
     drift = (
-        in_full.wall_clock_s / as_it_ran.wall_clock_s - 1
-        if as_it_ran and is_same_place and as_it_ran.wall_clock_s
+        in_full.wall_clock_s / as_recorded.wall_clock_s - 1
+        if as_recorded and is_same_place and as_recorded.wall_clock_s
         else None
     )
     return WhatIf(
@@ -293,7 +292,7 @@ def _answer(
         metric=objective.metric,
         mode=objective.mode,
         num_slots=slots.count,
-        recorded=as_it_ran,
+        recorded=as_recorded,
         in_full=in_full,
         replayed=replayed.totals,
         trials=tuple(outcomes),

@@ -12,10 +12,8 @@ from .source import Source
 
 MAX_TRIALS: Final = 200
 """Default limit of the trials that are drawn."""
-
 MAX_POINTS: Final = 200
 """Default limit of the points of one trial that are drawn."""
-
 _T = TypeVar("_T")
 
 

@@ -22,7 +22,6 @@ from .style import GOOD, OTHER, label, new_figure
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-
 MAX_BARS: Final = 20
 _MAX_IMPORTANCE_TRIALS: Final = 1000
 

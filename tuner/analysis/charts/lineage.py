@@ -19,6 +19,8 @@ from .style import BEST, GOOD, OTHER, config_text, label, log_axis, new_figure, 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+MAX_MEMBERS: Final = 60
+
 
 @dataclass(frozen=True, slots=True)
 class LineageSegment:
@@ -166,9 +168,6 @@ def _config(trial: Trial, branch: int) -> Mapping[str, Any]:
 def _branch_at(trial: Trial, checkpoint_index: int) -> int:
     """Return how many exploits lay behind a trial when it saved a checkpoint."""
     return sum(graft.first_checkpoint <= checkpoint_index for graft in trial.grafts)
-
-
-MAX_MEMBERS: Final = 60
 
 
 def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleStep]) -> go.Figure:

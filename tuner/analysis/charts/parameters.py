@@ -36,16 +36,17 @@ from .style import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-
 Scale = Literal["linear", "log", "category"]
 """How the values of a parameter are laid out: as numbers on one of two scales, or as categories."""
-
 MAX_CATEGORIES: Final = 12
 """More categories than this, the rarest ones, are drawn as one."""
-
 OTHERS: Final = "others"
-
 _MAX_MARKS: Final = 8
+_MISSING = -0.09
+"""Where a line goes on an axis whose parameter the trial does not have: below it."""
+_ROOM = 0.06
+"""How far apart, as part of an axis, two ticks have to be."""
+_MAX_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +183,6 @@ def _trial_point(source: Source, trial: Trial, names: Sequence[str]) -> TrialPoi
     return TrialPoint(
         trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown
     )
-
-
-_MISSING = -0.09
-"""Where a line goes on an axis whose parameter the trial does not have: below it."""
-
-_ROOM = 0.06
-"""How far apart, as part of an axis, two ticks have to be."""
-
-_MAX_COLUMNS = 3
 
 
 def coordinates_figure(

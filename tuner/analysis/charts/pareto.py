@@ -24,6 +24,8 @@ from .style import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_MAX_COLUMNS: Final = 2
+
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
@@ -108,9 +110,6 @@ def pareto(source: Source, objectives: Objectives) -> list[ParetoPoint]:
         ParetoPoint(trial.trial_id, state_of(trial), values, place in front)
         for place, (trial, values) in enumerate(found)
     ]
-
-
-_MAX_COLUMNS: Final = 2
 
 
 def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.Figure:

@@ -29,9 +29,34 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-
 Over = Literal["time", "trials"]
 """Horizontal axis of a history."""
+_EVERY = 2**62
+_RUNG_FIELDS = (
+    "bracket",
+    "level",
+    "trial_id",
+    "value",
+    "outcome",
+    "cutoff",
+    "rank",
+    "num_compared",
+    "rule",
+    "time_s",
+)
+_SEGMENT_COLUMNS = (
+    "trial_id",
+    "branch",
+    "first_iteration",
+    "last_iteration",
+    "donor_id",
+    "donor_branch",
+    "is_in_best",
+)
+_STEP_COLUMNS = ("trial_id", "ancestor_id", "first_iteration", "last_iteration", "is_best")
+MAX_AXES = 10
+"""More parameters than this are left out of parallel coordinates, those that matter least."""
+_MAX_LINES = 1000
 
 
 @final
@@ -280,34 +305,6 @@ class PlotData:
         )
 
 
-_EVERY = 2**62
-
-_RUNG_FIELDS = (
-    "bracket",
-    "level",
-    "trial_id",
-    "value",
-    "outcome",
-    "cutoff",
-    "rank",
-    "num_compared",
-    "rule",
-    "time_s",
-)
-
-_SEGMENT_COLUMNS = (
-    "trial_id",
-    "branch",
-    "first_iteration",
-    "last_iteration",
-    "donor_id",
-    "donor_branch",
-    "is_in_best",
-)
-
-_STEP_COLUMNS = ("trial_id", "ancestor_id", "first_iteration", "last_iteration", "is_best")
-
-
 def check_over(over: str) -> Over:
     """Return the horizontal axis of a history if it is ``"time"`` or ``"trials"``.
 
@@ -317,8 +314,8 @@ def check_over(over: str) -> Over:
     if over in ("time", "trials"):
         return cast("Over", over)
     raise ValueError(
-        f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by "
-        f"which one"
+        f"over must be 'time' or 'trials', got {over!r}; they show the best value "
+        "over time or over the number of trials"
     )
 
 
@@ -342,12 +339,6 @@ def _with_config(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame
         for record in records
     ]
     return _frame(rows, list(dict.fromkeys([*columns, *(name for row in rows for name in row)])))
-
-
-MAX_AXES = 10
-"""More parameters than this are left out of parallel coordinates, those that matter least."""
-
-_MAX_LINES = 1000
 
 
 @final
@@ -381,14 +372,14 @@ class Plots:
     def _repr_html_(self) -> str:
         """Return for a notebook which charts there are."""
         names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
-        said = {
+        summaries = {
             name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0]
             for name in names
         }
         rows = "".join(
             f'<tr><td style="text-align:left"><code>.{name}()</code></td><td '
             f'style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in said.items()
+            for name, text in summaries.items()
         )
         objectives = (
             ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives)
@@ -572,7 +563,7 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
         source: The experiment.
         params: Which ones, in this order; None for all that differ.
         max_axes: How many at most, where none are named: those that matter most, or the first ones
-            where that cannot be told.
+            if that is unknown.
 
     Raises:
         ValueError: If one of them is no parameter that differs between trials.

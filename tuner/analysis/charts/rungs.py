@@ -16,13 +16,18 @@ from .timeline import TimedDecision, Timeline
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-
 RungOutcome = Literal["went on", "stopped", "waits", "fully trained"]
 """Outcome of a trial at a rung."""
-
-_PLACES = ("rung", "level")
-
-_COMPARED = ("num_recorded", "num_compared")
+_LEVEL_NAMES = ("rung", "level")
+_COUNT_NAMES = ("num_recorded", "num_compared")
+MAX_BRACKETS: Final = 6
+MAX_DOTS: Final = 500
+_OUTCOME_COLORS: Final = {
+    "stopped": STATE_COLORS["stopped early"],
+    "waits": STATE_COLORS["paused"],
+    "went on": GOOD,
+    "fully trained": STATE_COLORS["completed"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class _RungDecisions:
         if decision.number("bracket") is None:
             return
         bracket = int(decision.number("bracket") or 0)
-        top, level = decision.number("max_t"), decision.number(*_PLACES)
+        top, level = decision.number("max_t"), decision.number(*_LEVEL_NAMES)
         if top is not None:
             self.full_levels[bracket] = top
         level = top if level is None else level
@@ -131,12 +136,12 @@ def _entries(
     levels = sorted(known_rungs.levels[bracket])
     known = {level: known_rungs.decisions.get((trial.trial_id, level), []) for level in levels}
     reached = {level: reports.at(level) for level in levels} if reports and is_by_iteration else {}
-    present = [level for level in levels if known[level] or reached.get(level)]
-    for level in present:
+    reached_levels = [level for level in levels if known[level] or reached.get(level)]
+    for level in reached_levels:
         outcome = _outcome_at(
             trial,
             known[level],
-            is_highest=level == present[-1],
+            is_highest=level == reached_levels[-1],
             is_top=level == known_rungs.full_levels.get(bracket),
         )
         entry = RungEntry(
@@ -168,7 +173,7 @@ def _with_decisions(
     latest = _merged_numbers(decisions)
     rank, compared = (
         latest.get("rank"),
-        next((latest[name] for name in _COMPARED if name in latest), None),
+        next((latest[name] for name in _COUNT_NAMES if name in latest), None),
     )
     return replace(
         entry,
@@ -189,18 +194,6 @@ def _merged_numbers(decisions: Iterable[TimedDecision]) -> Mapping[str, float]:
         for name in decision.numbers
         if (number := decision.number(name)) is not None
     }
-
-
-MAX_BRACKETS: Final = 6
-
-MAX_DOTS: Final = 500
-
-_OUTCOME_COLORS: Final = {
-    "stopped": STATE_COLORS["stopped early"],
-    "waits": STATE_COLORS["paused"],
-    "went on": GOOD,
-    "fully trained": STATE_COLORS["completed"],
-}
 
 
 def rungs_figure(
@@ -289,12 +282,12 @@ def _add_dots(
     for outcome, color in _OUTCOME_COLORS.items():
         xs, ys, texts, sizes, frames = [], [], [], [], []
         for number, level in enumerate(levels):
-            present = [
+            at_level = [
                 entry
                 for entry in entries
                 if entry.level == level and entry.outcome == outcome and math.isfinite(entry.value)
             ]
-            for place, entry in enumerate(present[:: math.ceil(len(present) / MAX_DOTS) or 1]):
+            for place, entry in enumerate(at_level[:: math.ceil(len(at_level) / MAX_DOTS) or 1]):
                 xs.append(number + _jitter(place))
                 ys.append(entry.value)
                 texts.append(_hover_text(entry))
@@ -383,12 +376,12 @@ def _add_counts(
     figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
 ) -> None:
     for number, level in enumerate(levels):
-        present = [entry for entry in entries if entry.level == level]
-        num_on = sum(entry.outcome in ("went on", "fully trained") for entry in present)
+        at_level = [entry for entry in entries if entry.level == level]
+        num_on = sum(entry.outcome in ("went on", "fully trained") for entry in at_level)
         text = (
-            f"{len(present)} → {num_on}"
-            if any(entry.outcome != "fully trained" for entry in present)
-            else f"{len(present)}"
+            f"{len(at_level)} → {num_on}"
+            if any(entry.outcome != "fully trained" for entry in at_level)
+            else f"{len(at_level)}"
         )
         place = "" if panel.number == 1 else panel.number
         figure.add_annotation(

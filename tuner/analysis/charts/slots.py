@@ -14,13 +14,15 @@ from .timeline import TimedAttempt
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-
 _STATES: Final[Mapping[str, str]] = {
     "stop": "stopped early",
     "pause": "paused",
     "exploit": "replaced",
     "resize": "resized",
 }
+_NUM_TALL_ROWS: Final = 4
+_MAX_BARS: Final = 3000
+"""More runs than this are drawn as lines, which have no hover text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class RunInterval:
 
     Attributes:
         slot: Where it is drawn, counted from 0: the lowest one that was free. What else the trial
-            occupied is not told by it.
+            occupied is not shown.
         trial_id: Which trial.
         attempt: Which of its runs; counts from 1.
         start_s: When its worker was up, in seconds of experiment time.
@@ -80,11 +82,6 @@ def _state_of(attempt: TimedAttempt, end: str) -> str:
     if attempt.outcome == "stopped" and attempt.last_decision in _STATES:
         return _STATES[attempt.last_decision]
     return end if end and end not in ("pending", "paused") else "interrupted"
-
-
-_NUM_TALL_ROWS: Final = 4
-_MAX_BARS: Final = 3000
-"""More runs than this are drawn as lines, which have no hover text."""
 
 
 def slots_figure(run_intervals: Sequence[RunInterval], best_id: str | None = None) -> go.Figure:

@@ -20,7 +20,6 @@ GOOD: Final = "#3d82c4"
 OTHER: Final = "#93a1b0"
 """All others."""
 CUTOFF: Final = "#c8553d"
-
 STATE_COLORS: Final[Mapping[str, str]] = {
     "completed": "#4b9a78",
     "stopped early": "#8fa3b8",
@@ -32,7 +31,6 @@ STATE_COLORS: Final[Mapping[str, str]] = {
     "running": GOOD,
     "pending": "#c3ccd5",
 }
-
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _MAX_TICKS: Final = 6
 _WIDE: Final = 100.0

@@ -252,12 +252,12 @@ def _group(cause: Cause | None, trials: Sequence[Trial], experiment_path: str) -
 
 def _failed(trial: Trial, experiment_path: str) -> FailedTrial:
     failure = trial.failures[-1] if trial.failures else None
-    said = (
+    text = (
         f"{failure.traceback}\n{failure}"
         if failure and not failure.message
         else str(failure or "unknown")
     )
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     directory = (
         Path(trial.local_path)
         if trial.local_path

@@ -14,7 +14,6 @@ from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.result import TRAINING_ITERATION
 
 Body = Mapping[str, Any]
-
 _SAVE: Final = "save"
 
 

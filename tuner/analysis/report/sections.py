@@ -30,11 +30,32 @@ from tuner.errors import StorageError
 from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_environments
 
 _MAX_TEXT: Final = 160
-
 _MAX_FRONT: Final = 50
-
 _NONE: Final = "\u2013"
 """Stands for a parameter that a trial does not have."""
+_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
+<p class="note">{note}</p>
+<div class="tools"><input id="filter" type="search" aria-label="Filter"
+ placeholder="Filter: a text, or conditions such as lr &lt; 0.01 ending = failed">
+<select id="state" aria-label="Status or ending"><option value="">every status</option></select>
+<span id="count" class="soft"></span>
+<button id="columns" class="more" type="button" hidden></button></div>
+<div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
+<p><button id="more" class="more" type="button" hidden>Show more</button></p>
+<noscript><p class="note">The charts and this table are drawn by the page's own script, which is
+switched off.</p></noscript></section>"""
+_MAX_GROUPS: Final = 20
+_MAX_TRIALS: Final = 20
+_MAX_ERROR: Final = 400
+_MAX_TRACEBACK: Final = 10_000
+_MAX_PACKAGES: Final = 40
+_MAX_SHORT: Final = 40
+_LONG: Final = ' class="long"'
+_MAX_METRICS: Final = 8
+_MAX_PARAMS: Final = 30
+_MAX_CELL_TEXT: Final = 120
+_FIRST: Final = ("trial", "status", "ending")
+_LAST: Final = ("iterations", "run time (s)", "decision")
 
 
 def head(source: Source) -> str:
@@ -184,19 +205,6 @@ def tables(source: Source) -> str:
     return "\n".join([_all_trials(source), _slowest(source)])
 
 
-_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
-<p class="note">{note}</p>
-<div class="tools"><input id="filter" type="search" aria-label="Filter"
- placeholder="Filter: a text, or conditions such as lr &lt; 0.01 ending = failed">
-<select id="state" aria-label="Status or ending"><option value="">every status</option></select>
-<span id="count" class="soft"></span>
-<button id="columns" class="more" type="button" hidden></button></div>
-<div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
-<p><button id="more" class="more" type="button" hidden>Show more</button></p>
-<noscript><p class="note">The charts and this table are drawn by the page's own script, which is
-switched off.</p></noscript></section>"""
-
-
 def _all_trials(source: Source) -> str:
     if source.several:
         order = "Those on the Pareto front first, the others in the order of their creation. "
@@ -260,15 +268,6 @@ def short_text(value: Any, max_length: int = _MAX_TEXT) -> str:
     """Return a value for a table cell: numbers with six digits, text cut to `max_length`."""
     text = f"{value:.6g}" if isinstance(value, float) else as_text(value)
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
-
-
-_MAX_GROUPS: Final = 20
-
-_MAX_TRIALS: Final = 20
-
-_MAX_ERROR: Final = 400
-
-_MAX_TRACEBACK: Final = 10_000
 
 
 def failures_section(source: Source) -> str:
@@ -338,13 +337,6 @@ def _block(group: FailureGroup, params: list[str]) -> str:
         f"{escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}"
         f"{_html_table(names, rows)}{more}</div>"
     )
-
-
-_MAX_PACKAGES: Final = 40
-
-_MAX_SHORT: Final = 40
-
-_LONG: Final = ' class="long"'
 
 
 def setup_section(source: Source) -> str:
@@ -438,17 +430,6 @@ def _date(created: Any) -> str:
         )
     except ValueError:
         return ""
-
-
-_MAX_METRICS: Final = 8
-
-_MAX_PARAMS: Final = 30
-
-_MAX_CELL_TEXT: Final = 120
-
-_FIRST: Final = ("trial", "status", "ending")
-
-_LAST: Final = ("iterations", "run time (s)", "decision")
 
 
 def trial_table(source: Source) -> dict[str, Any]:
