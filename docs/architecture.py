@@ -80,7 +80,8 @@ def moves(table: Table[Row, Column, Row]) -> str:
     """Return a table with a row for each move and state that it leads to."""
     told = meanings(type(next(iter(table))[1]))
     rows = [
-        f"| {move} | {', '.join(f'`{before}`' for before in befores)} | `{after}` | {told[move.name]} |"
+        f"| {move} | {', '.join(f'`{before}`' for before in befores)} | `{after}` | "
+        f"{told[move.name]} |"
         for (move, after), befores in _by_effect(table).items()
     ]
     return "\n".join(["| move | from | to | what has happened |", "|---|---|---|---|", *rows])
@@ -121,7 +122,8 @@ def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
     told = dict(_documented(body))
     if silent := [member.name for member in kind if member.name not in told]:
         raise ValueError(
-            f"every member of {kind.__name__} must have a docstring, got none for {', '.join(silent)}"
+            f"every member of {kind.__name__} must have a docstring, got none for "
+            f"{', '.join(silent)}"
         )
     return told
 

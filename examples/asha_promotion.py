@@ -135,7 +135,8 @@ def show(results: tune.ResultGrid) -> None:
     print(f"Trials were paused {num_pauses} times and promoted {num_promotions} times")
     best = results.get_best_result()
     print(
-        f"\nBest trial: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}"
+        f"\nBest trial: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy "
+        f"{best.metrics['accuracy']:.3f}"
     )
     print(
         "Best configuration:",

@@ -61,7 +61,8 @@ def main(options: argparse.Namespace) -> None:
     later = list(results)[len(results) // 2 :]
     num_within = sum(result.metrics["num_leaves"] <= MAX_LEAVES for result in later)
     print(
-        f"\nIn the second half of the search, {num_within} of {len(later)} trees stay within {MAX_LEAVES} leaves"
+        f"\nIn the second half of the search, {num_within} of {len(later)} trees stay within "
+        f"{MAX_LEAVES} leaves"
     )
     best = searcher.study.best_trial
     allowed = next(result for result in results if result.trial_id == best.user_attrs["trial_id"])
@@ -71,7 +72,8 @@ def main(options: argparse.Namespace) -> None:
     ):
         print(
             words,
-            f"accuracy {result.metrics['accuracy']:.3f}, {result.metrics['num_leaves']} leaves, {result.config}",
+            f"accuracy {result.metrics['accuracy']:.3f}, {result.metrics['num_leaves']} "
+            f"leaves, {result.config}",
         )
 
 

@@ -189,7 +189,8 @@ def show(results: tune.ResultGrid) -> None:
     model.load_state_dict(saved["model"])
     _, _, test = load_splits()
     print(
-        f"Accuracy of its best checkpoint (epoch {saved['epoch']}) on the test split: {evaluate(model, test)['accuracy']:.3f}"
+        f"Accuracy of its best checkpoint (epoch {saved['epoch']}) on the test split: "
+        f"{evaluate(model, test)['accuracy']:.3f}"
     )
     print("Files:", results.experiment_path)
 

@@ -110,7 +110,8 @@ def show(results: tune.ResultGrid) -> None:
             images, labels, verbose=0
         )
         print(
-            f"Its network after {best.best_metrics['training_iteration']} epochs: loss {loss:.4f}, accuracy {accuracy:.3f}"
+            f"Its network after {best.best_metrics['training_iteration']} epochs: loss "
+            f"{loss:.4f}, accuracy {accuracy:.3f}"
         )
     print("Files:", results.experiment_path)
 

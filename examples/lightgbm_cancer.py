@@ -101,7 +101,8 @@ def show(results: tune.ResultGrid) -> None:
         model = TuneReportCheckpointCallback.get_model(best.best_checkpoint)
         features, labels = splits()[-1]
         print(
-            f"Its best model, of {model.num_trees()} rounds: AUC {roc_auc_score(labels, model.predict(features)):.4f} on the test split"
+            f"Its best model, of {model.num_trees()} rounds: AUC "
+            f"{roc_auc_score(labels, model.predict(features)):.4f} on the test split"
         )
     print("Files:", results.experiment_path)
 

@@ -147,7 +147,8 @@ def show(results: tune.ResultGrid) -> None:
     best = results.get_best_result()
     num_epochs = best.metrics["training_iteration"]
     print(
-        f"\nBest member: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy {best.metrics['accuracy']:.3f}"
+        f"\nBest member: {best.trial_id}, loss {best.metrics['loss']:.4f}, accuracy "
+        f"{best.metrics['accuracy']:.3f}"
     )
     print(f"Best configuration: lr={best.config['lr']:.4g}, with which it has ended")
     schedule = schedule_of(best, results.experiment_path)
@@ -158,7 +159,8 @@ def show(results: tune.ResultGrid) -> None:
     (record,) = (trial for trial in results.trials if trial.trial_id == best.trial_id)
     for graft in record.grafts:
         print(
-            f"  at epoch {graft.iteration} it became a clone of {graft.donor_id} as that was after epoch {graft.checkpoint.iteration}"
+            f"  at epoch {graft.iteration} it became a clone of {graft.donor_id} as that was "
+            f"after epoch {graft.checkpoint.iteration}"
         )
     picture = Path(results.experiment_path, "schedule.svg")
     draw(schedule, num_epochs, picture)
@@ -170,7 +172,8 @@ def show(results: tune.ResultGrid) -> None:
     )
     alone = num_schedules * num_epochs
     print(
-        f"Epochs trained: {num_trained}. {num_schedules} schedules were tried; trained by themselves to the end they take {alone}."
+        f"Epochs trained: {num_trained}. {num_schedules} schedules were tried; trained by "
+        f"themselves to the end they take {alone}."
     )
     print("Files:", results.experiment_path)
 
@@ -184,7 +187,8 @@ def compare(options: argparse.Namespace) -> None:
         constant.config["lr"],
     )
     print(
-        f"\nBest of {options.members} constant learning rates: loss {loss:.4f}, accuracy {accuracy:.3f}, lr={lr:.4g}"
+        f"\nBest of {options.members} constant learning rates: loss {loss:.4f}, accuracy "
+        f"{accuracy:.3f}, lr={lr:.4g}"
     )
 
 

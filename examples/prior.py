@@ -68,7 +68,8 @@ def main(options: argparse.Namespace) -> None:
         [search(space, seed, options) for seed in seeds] for space in (PLAIN, EXPECTED)
     )
     print(
-        f"\nBest accuracy so far, the mean of {options.searches} searches\n\ntrials  with a prior  without"
+        f"\nBest accuracy so far, the mean of {options.searches} searches\n\ntrials  with a "
+        "prior  without"
     )
     for number, (with_prior, without) in enumerate(
         zip(mean_progress(expected), mean_progress(plain), strict=True), start=1

@@ -55,7 +55,8 @@ def show(results: tune.ResultGrid) -> None:
     print("\nNothing beats these in both:")
     for result in best:
         print(
-            f"{result.trial_id}  {result.metrics['num_nodes']:5d} nodes  accuracy {result.metrics['accuracy']:.3f}  {result.config}"
+            f"{result.trial_id}  {result.metrics['num_nodes']:5d} nodes  accuracy "
+            f"{result.metrics['accuracy']:.3f}  {result.config}"
         )
     print("Pareto front:", len(best), "of", len(results), "trials")
     if importlib.util.find_spec("matplotlib"):

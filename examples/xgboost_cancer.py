@@ -97,7 +97,8 @@ def show(results: tune.ResultGrid) -> None:
         features, labels = splits()[-1]
         accuracy = ((model.predict(xgboost.DMatrix(features)) > HALF) == labels).mean()
         print(
-            f"Its best model, of {model.num_boosted_rounds()} rounds: accuracy {accuracy:.3f} on the test split"
+            f"Its best model, of {model.num_boosted_rounds()} rounds: accuracy {accuracy:.3f} "
+            "on the test split"
         )
     print("Files:", results.experiment_path)
 

@@ -229,7 +229,8 @@ class Handle:
                     self._session.ask(ControlRequest(Verb.STOP, is_urgent=num_requests > 1))
                 continue
             raise TimeoutError(
-                f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it keeps running"
+                f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it "
+                "keeps running"
             )
 
     def __repr__(self) -> str:
@@ -295,6 +296,7 @@ def _plain(name: str, value: Any) -> Any:
         strict_json.dumps(value)
     except (TypeError, ValueError) as cause:
         raise TypeError(
-            f"config[{name!r}] must be a plain value, got {value!r:.200}; what is not changed may be any object"
+            f"config[{name!r}] must be a plain value, got {value!r:.200}; what is not changed "
+            "may be any object"
         ) from cause
     return value

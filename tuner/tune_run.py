@@ -52,11 +52,13 @@ _RESUME: Final[Mapping[str, ResumeConfig]] = {
 }
 _REMEDIES: Final[Mapping[str, str]] = {
     "export_formats": "write what you want to keep in save_checkpoint, and read it with Result.checkpoint",
-    "global_checkpoint_period": "each result is saved before report returns; TUNE_GLOBAL_CHECKPOINT_S sets the period of snapshots",
+    "global_checkpoint_period": "each result is saved before report returns; TUNE_GLOBAL_CHECKPOINT_S sets the period of "
+    "snapshots",
     "loggers": "callbacks=[...] takes loggers; CSV, JSON and TensorBoard are added by themselves",
     "queue_trials": "trials always wait for free resources",
     "ray_auto_init": "there is nothing to initialise",
-    "restore": "pass the path in config, and load it in setup or at the beginning of the function; resume=True continues an experiment",
+    "restore": "pass the path in config, and load it in setup or at the beginning of the function; "
+    "resume=True continues an experiment",
     "run_errored_only": 'resume="AUTO+ERRORED_ONLY" tries failed trials again',
     "server_port": "tuner dash shows an experiment in a browser, tune.attach steers it",
     "sync_on_checkpoint": "what a trial writes stays where it is",
@@ -280,7 +282,8 @@ class Experiment:
         """
         if not isinstance(spec, Mapping) or "run" not in spec:
             raise TypeError(
-                f"experiment {name!r} must be a dictionary with 'run', the trainable, and arguments of tune.run, got {spec!r:.200}"
+                f"experiment {name!r} must be a dictionary with 'run', the trainable, and "
+                f"arguments of tune.run, got {spec!r:.200}"
             )
         return cls(name, **spec)
 
@@ -338,7 +341,8 @@ def _experiments(given: Any) -> Iterable[Experiment]:
                 yield from _experiments(several)
         case _:
             raise TypeError(
-                f"experiments must be tune.Experiment, dictionaries of them by name, or a list of these, got {given!r:.200}"
+                "experiments must be tune.Experiment, dictionaries of them by name, or a "
+                f"list of these, got {given!r:.200}"
             )
 
 
@@ -366,7 +370,8 @@ def _by_name(part: Any, create: Callable[[str], Any]) -> Any:
 def _one_path(storage_path: Any, local_dir: Any) -> Any:
     if storage_path is not None and local_dir is not None:
         raise ValueError(
-            f"storage_path and local_dir mean the same, got {storage_path!r} and {local_dir!r}; use storage_path alone"
+            f"storage_path and local_dir mean the same, got {storage_path!r} and "
+            f"{local_dir!r}; use storage_path alone"
         )
     return local_dir if storage_path is None else storage_path
 
@@ -412,7 +417,8 @@ def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None
     if key not in _RESUME:
         accepted = ", ".join(map(repr, _RESUME))
         raise ValueError(
-            f"resume must be True, False or one of {accepted}, got {resume!r}; Tuner.restore continues a directory"
+            f"resume must be True, False or one of {accepted}, got {resume!r}; Tuner.restore "
+            "continues a directory"
         )
     return _RESUME[key]
 
@@ -446,6 +452,8 @@ def _raise_if_failed(grid: ResultGrid) -> None:
     told = [f"{trial.trial_id} ({trial.failures[-1]})" for trial in failed[:_MAX_TOLD]]
     more = "" if len(failed) <= _MAX_TOLD else f" and {len(failed) - _MAX_TOLD} more"
     raise TrialFailed(
-        f"{len(failed)} of {len(grid)} trials failed: {', '.join(told)}{more}; their tracebacks are in error.txt under "
-        f"{grid.experiment_path!r}, and raise_on_failed_trial=False returns the results of the others"
+        f"{len(failed)} of {len(grid)} trials failed: {', '.join(told)}{more}; their "
+        "tracebacks are in error.txt under "
+        f"{grid.experiment_path!r}, and raise_on_failed_trial=False returns the results of "
+        "the others"
     )

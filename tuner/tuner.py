@@ -215,7 +215,8 @@ class Tuner:
         """
         if storage_filesystem is not None:
             raise ValueError(
-                f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and give a path"
+                f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and "
+                "give a path"
             )
         switches = ResumeConfig.of(
             resume_unfinished=resume_unfinished,
@@ -371,14 +372,17 @@ class Tuner:
         if self._is_used:
             where = f", for {self._grid.experiment_path!r}" if self._grid else ""
             raise RuntimeError(
-                f"fit() or start() has been called before{where}; get_results() returns what was found, Tuner.restore continues it, "
+                f"fit() or start() has been called before{where}; get_results() returns what "
+                "was found, Tuner.restore continues it, "
                 "and a new Tuner runs another"
             )
         if self._lacks_mode and self._resumption:
             metric = self._resumption.record.parts["tune_config"]["metric"]
             raise ValueError(
-                f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} without a mode in {str(self._directory)!r}; "
-                "go on with Tuner.restore(..., mode='max') if a larger value is better, mode='min' if a smaller one is"
+                f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} "
+                f"without a mode in {str(self._directory)!r}; "
+                "go on with Tuner.restore(..., mode='max') if a larger value is better, "
+                "mode='min' if a smaller one is"
             )
         directory = self._directory or new_directory(self._plan)
         self._is_used = True
@@ -518,11 +522,13 @@ def check_resumable(run: RunConfig, asked: str) -> None:
     """
     if not run.name:
         raise ValueError(
-            f"{asked} needs a fixed name, got none: a directory named by the date is never found again; give it a name"
+            f"{asked} needs a fixed name, got none: a directory named by the date is never "
+            "found again; give it a name"
         )
     if run.if_exists != "error":
         raise ValueError(
-            f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} begins another; give one of them"
+            f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} "
+            "begins another; give one of them"
         )
 
 
@@ -530,8 +536,10 @@ def _check_same_name(name: str, record: Record, directory: Path) -> None:
     trained = record.trainable.get("name")
     if trained is not None and name != trained:
         raise ValueError(
-            f"trainable must be {trained!r}, which the experiment in {str(directory)!r} trains, got {name!r}; pass that one, begin another "
-            "experiment under another name, or go on with this one by Tuner.restore(..., allow_other_trainable=True)"
+            f"trainable must be {trained!r}, which the experiment in {str(directory)!r} "
+            f"trains, got {name!r}; pass that one, begin another "
+            "experiment under another name, or go on with this one by Tuner.restore(..., "
+            "allow_other_trainable=True)"
         )
 
 
@@ -542,7 +550,8 @@ def _given(**fields: Any) -> dict[str, Any]:
 def _one_of(config: ResumeConfig | None, switches: ResumeConfig) -> ResumeConfig:
     if config is not None and switches != ResumeConfig():
         raise ValueError(
-            f"resume_config and the switches must not both be given, got {config} and {switches}; use resume_config alone"
+            f"resume_config and the switches must not both be given, got {config} and "
+            f"{switches}; use resume_config alone"
         )
     return config or switches
 

@@ -33,7 +33,8 @@ def flatten_dict(
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
             raise ValueError(
-                f"keys must not hold {delimiter!r}, got {key!r}; rename it or give another delimiter"
+                f"keys must not hold {delimiter!r}, got {key!r}; rename it or give another "
+                "delimiter"
             )
         if isinstance(value, Mapping) and value:
             inner = flatten_dict(value, delimiter, prevent_delimiter)
@@ -67,7 +68,8 @@ def validate_save_restore(
     """
     if not (isinstance(trainable_cls, type) and issubclass(trainable_cls, Trainable)):
         raise TypeError(
-            f"trainable_cls must be a subclass of Trainable, got {trainable_cls!r}; a function reports its checkpoints itself"
+            f"trainable_cls must be a subclass of Trainable, got {trainable_cls!r}; a "
+            "function reports its checkpoints itself"
         )
     first, second = trainable_cls(dict(config or {})), trainable_cls(dict(config or {}))
     try:
@@ -78,7 +80,8 @@ def validate_save_restore(
             second.restore(checkpoint)
         if second.iteration != first.iteration:
             raise AssertionError(
-                f"{trainable_cls.__name__} was saved at iteration {first.iteration} and goes on at {second.iteration}"
+                f"{trainable_cls.__name__} was saved at iteration {first.iteration} and goes "
+                f"on at {second.iteration}"
             )
         second.train()
     finally:

@@ -45,7 +45,8 @@ def gone_after_s(mark: str, deadline_s: float) -> float | None:
 def described(mark: str) -> list[str]:
     """Return what the processes with the mark are that have not left for a session of their own."""
     return [
-        f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of {_parent(pid)})"
+        f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of "
+        f"{_parent(pid)})"
         for pid in marked(mark)
     ]
 

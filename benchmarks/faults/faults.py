@@ -9,8 +9,10 @@ FAULTS = [
     Case(
         "F1",
         "the driver is killed at random instants, its start and its restores included",
-        "nothing acknowledged is lost, no row is double or missing, no process is left, every restore ends with the table of the "
-        "uninterrupted run, trials repeat only what has no checkpoint, the first new report comes within 2 s",
+        "nothing acknowledged is lost, no row is double or missing, no process is left, every "
+        "restore ends with the table of the "
+        "uninterrupted run, trials repeat only what has no checkpoint, the first new report "
+        "comes within 2 s",
         [
             Bench("kill_driver --kills 100"),
             Bench("digits"),
@@ -23,7 +25,8 @@ FAULTS = [
     ),
     Case(
         "F2",
-        "driver and zygote, the driver's process group, or every process at once are killed, while trials have loader processes",
+        "driver and zygote, the driver's process group, or every process at once are killed, "
+        "while trials have loader processes",
         "as F1; a loader in a session of its own is ended by the next driver",
         [
             Bench("kill_driver --kills 50 --victim driver+zygote"),
@@ -36,7 +39,8 @@ FAULTS = [
     Case(
         "F3",
         "power cut",
-        "durability group loses at most the last 50 ms and leaves a prefix, strict loses nothing; both open without help",
+        "durability group loses at most the last 50 ms and leaves a prefix, strict loses "
+        "nothing; both open without help",
         [
             Suite(
                 "storage/test_recovery",
@@ -82,7 +86,8 @@ FAULTS = [
     Case(
         "F5",
         "bits are flipped and blocks zeroed in journal, snapshot and manifest",
-        "never a wrong state in silence: the same state, or a refusal that names file and byte; salvage recovers the other trials",
+        "never a wrong state in silence: the same state, or a refusal that names file and "
+        "byte; salvage recovers the other trials",
         [
             Suite(
                 "storage/test_recovery",
@@ -105,12 +110,14 @@ FAULTS = [
             ),
             Suite("faults/test_damage"),
         ],
-        "the results of other trials behind damage of several lines, which salvage keeps aside and has done again",
+        "the results of other trials behind damage of several lines, which salvage keeps "
+        "aside and has done again",
     ),
     Case(
         "F6",
         "a trial dies of SIGSEGV, SIGKILL, os._exit, sys.exit or a BaseException",
-        "noticed within 200 ms, told with signal or code and the last lines of stderr, tried again as configured; exit code 0 is a normal "
+        "noticed within 200 ms, told with signal or code and the last lines of stderr, tried "
+        "again as configured; exit code 0 is a normal "
         "end; other trials lose nothing",
         [
             Suite(
@@ -137,7 +144,8 @@ FAULTS = [
     Case(
         "F7",
         "an exception that cannot be pickled, or whose methods raise",
-        "the trial fails with the name of the type and the traceback as text; the driver receives strings only",
+        "the trial fails with the name of the type and the traceback as text; the driver "
+        "receives strings only",
         [
             Suite(
                 "processes/test_process_executor",
@@ -152,7 +160,8 @@ FAULTS = [
     Case(
         "F8",
         "a trial hangs, spins in C, is stopped, or ignores its stop",
-        "killed within a second of report_timeout_s and tried again, without one a warning; a deaf trial is killed after its grace; others "
+        "killed within a second of report_timeout_s and tried again, without one a warning; a "
+        "deaf trial is killed after its grace; others "
         "keep their pace; fit ends",
         [
             Suite(
@@ -176,7 +185,8 @@ FAULTS = [
     Case(
         "F9",
         "every kind of value is reported",
-        "each becomes what the documentation says, none ends the experiment, every line of JSON is strict",
+        "each becomes what the documentation says, none ends the experiment, every line of "
+        "JSON is strict",
         [
             Suite("execution/test_metric_conversion"),
             Suite("storage/test_strict_json"),
@@ -189,8 +199,10 @@ FAULTS = [
     ),
     Case(
         "F10",
-        "no report, an empty one, one without the metric, one after the end, time that runs backwards",
-        "the row is kept, the trial flagged once, nothing raised in the driver, repetitions change nothing",
+        "no report, an empty one, one without the metric, one after the end, time that runs "
+        "backwards",
+        "the row is kept, the trial flagged once, nothing raised in the driver, repetitions "
+        "change nothing",
         [
             Suite(
                 "end_to_end/test_bad_input",
@@ -224,7 +236,8 @@ FAULTS = [
     Case(
         "F12",
         "the disk is full at the k-th write, for every k, and has room again later",
-        "journal: trials wait and go on within 5 s, nothing is lost; checkpoint: it alone fails; log files: complete at the end; no word "
+        "journal: trials wait and go on within 5 s, nothing is lost; checkpoint: it alone "
+        "fails; log files: complete at the end; no word "
         "of success after a failure",
         [
             Suite("storage/test_journal", ["whichever_call_fails_nothing_is_lost_or_double"]),
@@ -249,7 +262,8 @@ FAULTS = [
     Case(
         "F13",
         "the storage is read-only at the start, or becomes so",
-        "start: raises before any trial runs; later: waits as for a full disk, then ends with an error and nothing lost",
+        "start: raises before any trial runs; later: waits as for a full disk, then ends with "
+        "an error and nothing lost",
         [
             Suite("storage/test_journal", ["a_read_only_place_is_refused_at_once"]),
             Suite(
@@ -265,7 +279,8 @@ FAULTS = [
     Case(
         "F14",
         "a write or a sync fails with an input/output error",
-        "the file is not synced again, what it was to hold goes into a new segment; if that fails, a stop with an error; strict loses "
+        "the file is not synced again, what it was to hold goes into a new segment; if that "
+        "fails, a stop with an error; strict loses "
         "nothing",
         [
             Suite(
@@ -285,7 +300,8 @@ FAULTS = [
     Case(
         "F15",
         "SIGINT once and twice, SIGTERM, SIGHUP, SIGTERM followed by SIGKILL",
-        "the first lets trials save, the second ends within a second; exit code 130, 143, 129; nothing lost, no process left, restorable",
+        "the first lets trials save, the second ends within a second; exit code 130, 143, "
+        "129; nothing lost, no process left, restorable",
         [
             Suite("end_to_end/test_interrupts"),
             Suite(
@@ -307,7 +323,8 @@ FAULTS = [
     Case(
         "F16",
         "a second driver, two restores at once, an owner that is killed or stopped",
-        "exactly one wins, the other is told who has it, a killed owner blocks nobody, a stopped one is replaced only when asked for",
+        "exactly one wins, the other is told who has it, a killed owner blocks nobody, a "
+        "stopped one is replaced only when asked for",
         [
             Suite("storage/test_lock"),
             Suite("storage/test_lock", ["of_many_that_come_at_once_exactly_one_wins"], repeat=20),
@@ -317,7 +334,8 @@ FAULTS = [
     Case(
         "F17",
         "a checkpoint is deleted, emptied or cut behind the engine's back",
-        "the trial goes on from the one before, or from the start, and that is recorded; no trial ends in ERROR",
+        "the trial goes on from the one before, or from the start, and that is recorded; no "
+        "trial ends in ERROR",
         [
             Suite(
                 "end_to_end/test_restore_moved_or_damaged",
@@ -341,7 +359,8 @@ FAULTS = [
     Case(
         "F18",
         "checkpoints are retired under pressure: one kept, pauses, crashes",
-        "none that is needed goes, at most one more than asked for stays, nothing unfinished is left after an opening",
+        "none that is needed goes, at most one more than asked for stays, nothing unfinished "
+        "is left after an opening",
         [
             Suite("core/test_checkpoints"),
             Suite("guides/test_checkpoint_rules"),
@@ -372,7 +391,8 @@ FAULTS = [
     Case(
         "F20",
         "a configuration holds a lock, a lambda, an object, NaN, 20 MB of numbers",
-        "a lock is refused by its path before any directory is made; large arrays are stored once; the rest goes by reference",
+        "a lock is refused by its path before any directory is made; large arrays are stored "
+        "once; the rest goes by reference",
         [
             Suite(
                 "end_to_end/test_bad_input",
@@ -386,7 +406,8 @@ FAULTS = [
     Case(
         "F21",
         "a restore with another trainable, space or scheduler, or with code missing",
-        "what differs is told, what is missing raises before anything is touched, what may change does",
+        "what differs is told, what is missing raises before anything is touched, what may "
+        "change does",
         [
             Suite("end_to_end/test_restore"),
             Suite("end_to_end/test_restore_alone"),
@@ -396,7 +417,8 @@ FAULTS = [
     Case(
         "F22",
         "the driver is killed after every single event",
-        "decisions and the final table are those of the uninterrupted run with the same order of events",
+        "decisions and the final table are those of the uninterrupted run with the same order "
+        "of events",
         [
             Suite("replay/test_crash_equivalence"),
             Suite("replay/test_simulated_journals"),
@@ -429,7 +451,8 @@ FAULTS = [
     Case(
         "F25",
         "a logger, callback, stopper or searcher raises",
-        "a callback is switched off with one notice; for the others the experiment ends cleanly and can be continued; nothing is lost",
+        "a callback is switched off with one notice; for the others the experiment ends "
+        "cleanly and can be continued; nothing is lost",
         [
             Suite(
                 "end_to_end/test_callbacks",
@@ -474,10 +497,13 @@ FAULTS = [
     ),
     Case(
         "F28",
-        "the journal is removed, emptied, zeroed, overwritten or cut, or its newest segment is, before the first snapshot and after; a "
+        "the journal is removed, emptied, zeroed, overwritten or cut, or its newest segment "
+        "is, before the first snapshot and after; a "
         "death or a power cut may have come between any two steps before",
-        'a restore, resume="auto" and prune refuse with what is missing, what is there and the line that salvages it, and change nothing; '
-        "doctor says the same; salvage keeps aside what contradicts the journal; no death and no power cut leads to a refusal",
+        'a restore, resume="auto" and prune refuse with what is missing, what is there and '
+        "the line that salvages it, and change nothing; "
+        "doctor says the same; salvage keeps aside what contradicts the journal; no death and "
+        "no power cut leads to a refusal",
         [
             Suite("faults/test_incomplete_journal"),
             Suite(
@@ -493,9 +519,12 @@ FAULTS = [
     ),
     Case(
         "F29",
-        "the directory or its journal is deleted, moved, replaced or unmounted while the experiment runs",
-        "nothing is acknowledged any more, trials leave, the run ends with an error that says what has happened and what can be restored; "
-        "nothing is written to what comes into its place; what was moved is continued from where it is",
+        "the directory or its journal is deleted, moved, replaced or unmounted while the "
+        "experiment runs",
+        "nothing is acknowledged any more, trials leave, the run ends with an error that says "
+        "what has happened and what can be restored; "
+        "nothing is written to what comes into its place; what was moved is continued from "
+        "where it is",
         [
             Suite("faults/test_lost_storage"),
             Suite(
@@ -507,7 +536,8 @@ FAULTS = [
     Case(
         "F30",
         "the lock file is deleted or replaced while the experiment runs",
-        "the driver stops as in F29 and the experiment can be restored; a second driver is refused, since the journal is held, too",
+        "the driver stops as in F29 and the experiment can be restored; a second driver is "
+        "refused, since the journal is held, too",
         [
             Suite(
                 "faults/test_lost_storage",

@@ -181,7 +181,8 @@ def verdict(seen: Sequence[Cut]) -> Verdict:
             ),
             Condition(
                 "group: acknowledged results lost",
-                f"{sum(len(cut.lost_s) for cut in group):,} of {sum(cut.num_acknowledged for cut in group):,}",
+                f"{sum(len(cut.lost_s) for cut in group):,} of "
+                f"{sum(cut.num_acknowledged for cut in group):,}",
             ),
             Condition(
                 "group: the oldest of them, before the cut",

@@ -59,7 +59,8 @@ class _Clock:
             self._employ()
         if not (self._due or self._is_finished):
             raise RuntimeError(
-                f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and nothing is left to happen"
+                f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and "
+                "nothing is left to happen"
             )
         return self._trace
 
@@ -88,7 +89,8 @@ class _Clock:
         trial = self._trials[name]
         if any(name == running for _, _, running in self._due):
             raise RuntimeError(
-                f"the search asks for trial {name}, which is running; it has to have ended, or to have been paused"
+                f"the search asks for trial {name}, which is running; it has to have ended, "
+                "or to have been paused"
             )
         trial.until = order["until"]
         if trial.epoch >= trial.until:

@@ -52,7 +52,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=0,
     ),
     "cancer_distractors": Task(
-        "perceptrons on 120 cases of breast cancer, with 30 columns of noise, by two optimizers; cross-entropy",
+        "perceptrons on 120 cases of breast cancer, with 30 columns of noise, by two "
+        "optimizers; cross-entropy",
         networks.MODEL,
         Grid(
             (
@@ -70,7 +71,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=1,
     ),
     "diabetes_products": Task(
-        "perceptrons on diabetes with all products of two columns, by SGD with momentum; squared error",
+        "perceptrons on diabetes with all products of two columns, by SGD with momentum; "
+        "squared error",
         networks.MODEL,
         Grid(
             (
@@ -95,7 +97,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=3,
     ),
     "photo_place": Task(
-        "perceptrons on random Fourier features that tell the colour of a photograph's pixel from its place, by Adam; squared error",
+        "perceptrons on random Fourier features that tell the colour of a photograph's pixel "
+        "from its place, by Adam; squared error",
         networks.model(optimizer="adam"),
         Grid(
             (
@@ -111,7 +114,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=13,
     ),
     "iris_linear": Task(
-        "linear models on 70 irises with products of columns, 15 columns of noise and 20 % of the labels random; cross-entropy",
+        "linear models on 70 irises with products of columns, 15 columns of noise and 20 % of "
+        "the labels random; cross-entropy",
         networks.model("linear models", depth=0),
         Grid(
             (
@@ -137,7 +141,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=14,
     ),
     "cancer_kernel": Task(
-        "linear models on 128 random Fourier features of 80 cases of breast cancer with 15 % of the labels random; cross-entropy",
+        "linear models on 128 random Fourier features of 80 cases of breast cancer with 15 % "
+        "of the labels random; cross-entropy",
         networks.model("kernel machines", depth=0, num_features=128),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), DECAYS)),
         lambda: problems.with_label_noise(
@@ -146,7 +151,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=15,
     ),
     "digit_turns_conv": Task(
-        "convolutional networks that tell by how many quarters a digit was turned, after 200 examples, by Adam; cross-entropy",
+        "convolutional networks that tell by how many quarters a digit was turned, after 200 "
+        "examples, by Adam; cross-entropy",
         networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid(
             (
@@ -178,7 +184,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=17,
     ),
     "digit_loops_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell digits with loops from others after 250 examples; cross-entropy",
+        "boosted trees that grow leaf by leaf and tell digits with loops from others after "
+        "250 examples; cross-entropy",
         leaves.MODEL,
         Grid(
             (

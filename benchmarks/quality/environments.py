@@ -31,7 +31,8 @@ def python_of(name: str) -> Path:
     python = home() / name / "bin" / "python"
     if not python.exists():
         raise FileNotFoundError(
-            f"there is no environment {name!r} in {home()}; make it with: python -m benchmarks.quality.environments {name}"
+            f"there is no environment {name!r} in {home()}; make it with: python -m "
+            f"benchmarks.quality.environments {name}"
         )
     return python
 

@@ -45,7 +45,8 @@ class Axis:
         steps = [right - left for left, right in itertools.pairwise(places)]
         if steps and max(steps) - min(steps) > _UNEVENNESS * sum(steps) / len(steps):
             raise ValueError(
-                f"values of {self.name} must be evenly spaced on their scale {self.scale!r}, got {self.values}"
+                f"values of {self.name} must be evenly spaced on their scale {self.scale!r}, "
+                f"got {self.values}"
             )
 
     def number(self, suggested: Any) -> int:

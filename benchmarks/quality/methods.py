@@ -85,5 +85,6 @@ def method_of(name: str) -> Ours | Peer:
     except (SyntaxError, ValueError):
         pass
     raise ValueError(
-        f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as in 'OptunaSearch()', got {name!r}"
+        f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as "
+        f"in 'OptunaSearch()', got {name!r}"
     )

@@ -37,7 +37,8 @@ def report(
     comparison = compare(records, tasks, num_seeds)
     if ours not in comparison.regrets or comparison.seeds_of(ours) < num_seeds:
         raise ValueError(
-            f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, or give --ours another name"
+            f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, "
+            "or give --ours another name"
         )
     yield f"{len(tasks)} tasks, {num_seeds} seeds, {NUM_WORKERS} workers."
     yield ""

@@ -51,7 +51,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=4,
     ),
     "digits_noisy": Task(
-        "perceptrons on 300 digits with 30 % of the labels random, by SGD with momentum; share of errors",
+        "perceptrons on 300 digits with 30 % of the labels random, by SGD with momentum; "
+        "share of errors",
         networks.MODEL,
         Grid(
             (
@@ -69,7 +70,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=5,
     ),
     "digit_parity": Task(
-        "perceptrons that tell odd digits from even ones after 250 examples, by two optimizers; cross-entropy",
+        "perceptrons that tell odd digits from even ones after 250 examples, by two "
+        "optimizers; cross-entropy",
         networks.MODEL,
         Grid(
             (
@@ -86,7 +88,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=6,
     ),
     "digit_halves": Task(
-        "perceptrons that draw the lower half of a digit after its upper half, 250 examples, by SGD; squared error",
+        "perceptrons that draw the lower half of a digit after its upper half, 250 examples, "
+        "by SGD; squared error",
         networks.MODEL,
         Grid(
             (
@@ -102,7 +105,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=7,
     ),
     "cancer_few": Task(
-        "perceptrons on 60 cases of breast cancer with 10 % of the labels random, by SGD; cross-entropy",
+        "perceptrons on 60 cases of breast cancer with 10 % of the labels random, by SGD; "
+        "cross-entropy",
         networks.MODEL,
         Grid(
             (
@@ -120,7 +124,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=10,
     ),
     "wine_alcohol": Task(
-        "perceptrons that tell a wine's alcohol from its other properties, by two optimizers; squared error",
+        "perceptrons that tell a wine's alcohol from its other properties, by two optimizers; "
+        "squared error",
         networks.MODEL,
         Grid(
             (
@@ -137,7 +142,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=11,
     ),
     "iris_petal": Task(
-        "perceptrons that tell an iris's petal width from its other sizes and ten columns of noise, by SGD; squared error",
+        "perceptrons that tell an iris's petal width from its other sizes and ten columns of "
+        "noise, by SGD; squared error",
         networks.MODEL,
         Grid(
             (
@@ -154,7 +160,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=12,
     ),
     "photo_noise": Task(
-        "perceptrons that remove the noise from patches of a photograph, by two optimizers; squared error",
+        "perceptrons that remove the noise from patches of a photograph, by two optimizers; "
+        "squared error",
         networks.MODEL,
         Grid(
             (
@@ -170,7 +177,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=19,
     ),
     "digit_codes": Task(
-        "perceptrons that draw a digit again after it has passed through narrow layers, 250 examples, by Adam; squared error",
+        "perceptrons that draw a digit again after it has passed through narrow layers, 250 "
+        "examples, by Adam; squared error",
         networks.model(optimizer="adam"),
         Grid(
             (
@@ -187,7 +195,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=20,
     ),
     "digit_pairs": Task(
-        "perceptrons that tell whether two digits are the same, after 400 pairs, by SGD; cross-entropy",
+        "perceptrons that tell whether two digits are the same, after 400 pairs, by SGD; "
+        "cross-entropy",
         networks.MODEL,
         Grid(
             (
@@ -203,7 +212,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=21,
     ),
     "photo_colours": Task(
-        "perceptrons that tell the colour of a pixel from the grey ones around it, by Adam with two losses; absolute error",
+        "perceptrons that tell the colour of a pixel from the grey ones around it, by Adam "
+        "with two losses; absolute error",
         networks.model(optimizer="adam"),
         Grid(
             (
@@ -237,7 +247,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=23,
     ),
     "diabetes_linear": Task(
-        "linear models on diabetes with all products of two columns, by SGD with two losses; absolute error",
+        "linear models on diabetes with all products of two columns, by SGD with two losses; "
+        "absolute error",
         networks.model("linear models", depth=0),
         Grid(
             (
@@ -252,7 +263,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=24,
     ),
     "cancer_rare": Task(
-        "linear models on breast cancer with ten malignant cases, which may count more than others; mean share of errors of both classes",
+        "linear models on breast cancer with ten malignant cases, which may count more than "
+        "others; mean share of errors of both classes",
         networks.model("linear models", depth=0),
         Grid(
             (
@@ -270,14 +282,16 @@ NETWORKS: Mapping[str, Task] = {
         seed=25,
     ),
     "photo_quarters_kernel": Task(
-        "linear models on random Fourier features that tell which quarter of a photograph a patch is from, by SGD; share of errors",
+        "linear models on random Fourier features that tell which quarter of a photograph a "
+        "patch is from, by SGD; share of errors",
         networks.model("kernel machines", depth=0),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), features(64, 128, 256))),
         lambda: pictures.quarter_of("china", 6, 400, 600, 27),
         seed=26,
     ),
     "wine_colour_kernel": Task(
-        "linear models on random Fourier features that tell how deep a wine's colour is from its other properties, by SGD; squared error",
+        "linear models on random Fourier features that tell how deep a wine's colour is from "
+        "its other properties, by SGD; squared error",
         networks.model("kernel machines", depth=0),
         Grid(
             (
@@ -309,7 +323,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=28,
     ),
     "digit_sums_conv": Task(
-        "convolutional networks that tell the sum of two digits side by side, after 250 pairs, by Adam; squared error",
+        "convolutional networks that tell the sum of two digits side by side, after 250 "
+        "pairs, by Adam; squared error",
         networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid(
             (

@@ -57,7 +57,8 @@ FORESTS: Mapping[str, Task] = {
         seed=31,
     ),
     "photo_which_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell which of two photographs a patch is from; share of errors",
+        "boosted trees that grow leaf by leaf and tell which of two photographs a patch is "
+        "from; share of errors",
         leaves.MODEL,
         Grid(
             (
@@ -72,7 +73,8 @@ FORESTS: Mapping[str, Task] = {
         seed=32,
     ),
     "wine_proline_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell a wine's proline from its other properties; squared error",
+        "boosted trees that grow leaf by leaf and tell a wine's proline from its other "
+        "properties; squared error",
         leaves.MODEL,
         Grid(
             (

@@ -46,7 +46,8 @@ def _run(name: str, missing: Iterable[tuple[Table, int]], path: Path) -> None:
             kept = record.record_of(name, table, seed, run(table, seed))
             record.append(kept, path)
             print(
-                f"{name:<22} {table.name:<20} seed {seed}  regret {kept.changes[-1][1]:.4f}  {kept.decision_s:.2f} s",
+                f"{name:<22} {table.name:<20} seed {seed}  regret {kept.changes[-1][1]:.4f}  "
+                f"{kept.decision_s:.2f} s",
                 flush=True,
             )
 

@@ -102,14 +102,16 @@ def read_table(name: str, directory: Path = DATA) -> Table:
     path = directory / f"{name}.npz"
     if not path.exists():
         raise FileNotFoundError(
-            f"there is no table {name!r} in {directory}; make it with: python -m benchmarks.quality.tables {name}"
+            f"there is no table {name!r} in {directory}; make it with: python -m "
+            f"benchmarks.quality.tables {name}"
         )
     with np.load(path) as file:
         steps, costs_s, (axes, versions) = file["steps"], file["costs_s"], file["about"].tolist()
     grid = Grid(tuple(_axis(*axis) for axis in json.loads(axes)))
     if not len(steps) == len(costs_s) == len(grid):
         raise ValueError(
-            f"table {name!r} must have a row for each of its {len(grid)} configurations, got {len(steps)}; make it anew"
+            f"table {name!r} must have a row for each of its {len(grid)} configurations, got "
+            f"{len(steps)}; make it anew"
         )
     values = np.cumsum(steps, axis=1, dtype=np.uint16).astype(np.float64) * UNIT
     return Table(name, grid, values, costs_s.astype(np.float64), json.loads(versions))

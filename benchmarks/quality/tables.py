@@ -39,7 +39,8 @@ def main() -> None:
         path = write_table(make_table(name))
         took_s = time.process_time() - start_s
         print(
-            f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s",
+            f"{name:<20} {len(TASKS[name].grid):>6,} configurations "
+            f"{path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s",
             flush=True,
         )
 

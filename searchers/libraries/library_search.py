@@ -400,7 +400,8 @@ class IncrementalSearch(LibrarySearch, ABC):
     saved, so a restore replays all suggestions and results.
 
     A subclass says in `_attach` and `_finish` how a configuration is reported to the library and of
-    its value; in `_propose` it calls `_report_new_results` before it asks, and `_record_proposal` of what it gets.
+    its value; in `_propose` it calls `_report_new_results` before it asks, and `_record_proposal`
+    of what it gets.
 
     Args:
         space: See `LibrarySearch`, as for the others.

@@ -71,18 +71,30 @@ def records():
 
 def test_the_story_is_told_in_order_with_every_number(trial):
     assert explain_trial(trial, records(), "loss") == [
-        "t00001: TERMINATED after 0 iterations, stopped early: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+        (
+            "t00001: TERMINATED after 0 iterations, stopped early: asha.rung (rung=3, value=0.5, "
+            "cutoff=0.4, rank=2)"
+        ),
         "     1.00 s  is suggested: lr=0.1, deep/layers=2",
         "     2.00 s  attempt 1 begins",
-        "     4.00 s  at iteration 3 with loss=0.5 is paused: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+        (
+            "     4.00 s  at iteration 3 with loss=0.5 is paused: asha.rung (rung=3, value=0.5, "
+            "cutoff=0.4, rank=2)"
+        ),
         "     5.00 s  has saved checkpoint 0 of iteration 3",
         "     6.00 s  attempt 1 ends, stopped",
-        "     7.00 s  at iteration 3 with loss=0.5 takes over from t00000, its checkpoint 4: pbt.exploit (score=0.5, donor_score=0.25)",
+        (
+            "     7.00 s  at iteration 3 with loss=0.5 takes over from t00000, its checkpoint 4: "
+            "pbt.exploit (score=0.5, donor_score=0.25)"
+        ),
         "     7.00 s  goes on with lr 0.1 -> 0.36",
         "     7.00 s  at iteration 3 with loss=0.5 is resumed: pbt.resume",
         "     8.00 s  gives its checkpoint to t00000: pbt.exploit (score=0.5, donor_score=0.25)",
         "     9.00 s  attempt 2 ends, failed: ValueError: boom",
-        "    10.00 s  at iteration 3 with loss=0.5 is stopped: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+        (
+            "    10.00 s  at iteration 3 with loss=0.5 is stopped: asha.rung (rung=3, value=0.5, "
+            "cutoff=0.4, rank=2)"
+        ),
     ]
 
 
@@ -97,7 +109,10 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
     assert explain_trial(trial, [restored, *before, restored, *afterwards, restored])[1:] == [
         "     1.00 s  is suggested: lr=0.1",
         "     2.00 s  attempt 1 begins",
-        "     3.00 s  the experiment is restored; trials that ran start again from their latest checkpoints",
+        (
+            "     3.00 s  the experiment is restored; trials that ran start again from their "
+            "latest checkpoints"
+        ),
         "     4.00 s  attempt 2 begins",
     ]
 
@@ -134,7 +149,10 @@ def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(t
         ({"max_failures": 1}, r"all retries that FailureConfig\(max_failures=1\) allows are used"),
         (
             {"max_failures": -1},
-            r"it has failed 3 times in a row with ValueError at \S+ in fail, .*max_identical_failures=None",
+            (
+                r"it has failed 3 times in a row with ValueError at \S+ in fail, "
+                r".*max_identical_failures=None"
+            ),
         ),
         (
             {"max_failures": 5, "no_retry_on": [ValueError]},

@@ -145,7 +145,8 @@ def test_what_cannot_be_answered_is_refused(grid_of, chosen, losses, evaluator, 
 def halved(num=60, iteration=2):
     """Return configurations with the losses of trials, of which a scheduler let only some with large batches go on.
 
-    At each iteration the learning rate alone decides; but a trial that goes on is far better at its end than one that does not.
+    At each iteration the learning rate alone decides; but a trial that goes on is far better at its
+    end than one that does not.
     """
     curves = {}
     for number, config in enumerate(configs(num)):

@@ -135,7 +135,8 @@ def test_each_of_several_objectives_has_its_own_mode_in_tables(grid):
     assert results.get_dataframe("loss")["loss"].tolist() == [0.5]
 
 
-# Worked by hand. last: 4, 5, 6. Means: 2.5, 5, 4.2. Means of the last five: 2.5, 5, 6. Best: 1, 5, 0.
+# Worked by hand. last: 4, 5, 6. Means: 2.5, 5, 4.2. Means of the last five: 2.5, 5, 6. Best: 1, 5,
+# 0.
 CURVES = {"t1": losses(1, 2, 3, 4), "t2": losses(5, 5), "t3": losses(0, 0, 3, 6, 6, 6, 6, 6)}
 LATE = {"t1": losses(*[0] * 6, *[10] * 5), "t2": losses(*[100] * 5, *[6] * 10)}
 
@@ -147,7 +148,8 @@ LATE = {"t1": losses(*[0] * 6, *[10] * 5), "t2": losses(*[100] * 5, *[6] * 10)}
         (CURVES, "avg", "t1", "t2"),
         (CURVES, "last-5-avg", "t1", "t3"),
         (CURVES, "all", "t3", "t3"),
-        # Means of the last five: 10 against 6; of the last ten: 5 against 6; of all: 50/11 against 560/15.
+        # Means of the last five: 10 against 6; of the last ten: 5 against 6; of all: 50/11 against
+        # 560/15.
         (LATE, "last-5-avg", "t2", "t1"),
         (LATE, "last-10-avg", "t1", "t2"),
         (LATE, "avg", "t1", "t2"),
@@ -272,7 +274,8 @@ def test_no_best_because_all_failed_says_so_with_the_first_failure(make):
     grid = ResultGrid([make.failed("t1"), make.failed("t2")], PATH, MemoryRows({}), "loss", "min")
     with pytest.raises(
         RuntimeError,
-        match="no trial reported a result; 2 of 2 ERROR; the first failure was of trial t1: ValueError: boom",
+        match="no trial reported a result; 2 of 2 ERROR; the first failure was of trial t1: "
+        "ValueError: boom",
     ):
         grid.get_best_result()
 

@@ -55,7 +55,8 @@ def charts(experiment):
 def test_a_result_has_the_keys_that_the_page_tells(grid):
     row = {key for key in grid[0].metrics if key not in ("config", "experiment_tag")}
     assert row == set(columns(RESULT))
-    # The others are those of which the page tells beside the table, and those that every table has in another way.
+    # The others are those of which the page tells beside the table, and those that every table has
+    # in another way.
     beside = set(re.findall(r"`(\w+)`", SECTIONS[RESULT].rpartition("|\n")[2]))
     assert AUTO_FILLED - row == beside | {"config", "experiment_tag"}
 

@@ -124,7 +124,8 @@ def test_points_outside_the_space_are_left_out_with_a_warning_that_names_them(ra
     space = {**SPACE, "lr": tune.loguniform(0.05, 1.0)}
     with pytest.warns(
         RuntimeWarning,
-        match=r"^trials that do not fit .*: 'train_057b3_00001_.*' \('lr' must lie in .*, got 0.01\)$",
+        match=r"^trials that do not fit .*: 'train_057b3_00001_.*' \('lr' must lie in .*, got "
+        r"0.01\)$",
     ):
         points = points_from(rays, "eval/loss", "min", space=space)
     assert [point["lr"] for point in points] == [0.2, 0.3]
@@ -201,7 +202,8 @@ def test_a_damaged_trial_is_left_out_with_a_warning(rays):
 def test_what_cannot_be_answered_is_refused(rays, tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match=r"path must be the directory of an experiment, got .*; it holds no directory of a trial",
+        match=r"path must be the directory of an experiment, got .*; it holds no directory of a "
+        r"trial",
     ):
         points_from(tmp_path / "nowhere", "loss", "min")
     with pytest.raises(ValueError, match=r"got 'loss'; did you mean 'eval/loss'\?"):
@@ -219,7 +221,8 @@ def test_a_metric_that_is_never_finite_is_refused(tmp_path):
     (tmp_path / "t0" / "result.json").write_text('{"loss": NaN, "config": {}}\n')
     with pytest.raises(
         ValueError,
-        match="metric must have a finite value in one trial at least, got 'loss', which has none; choose another",
+        match="metric must have a finite value in one trial at least, got 'loss', which has none; "
+        "choose another",
     ):
         points_from(tmp_path, "loss", "min")
 

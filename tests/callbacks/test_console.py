@@ -62,7 +62,8 @@ def test_golden_view_on_120_columns(progress):
     assert "\n".join(live_lines(progress, 120)) == (
         "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
         "best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009\n"
-        "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
+        "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  waiting for a "
+        "free GPU\n"
         "trial   status      ending         iter  val/loss  best    acc  lr      time\n"
         "t00000  RUNNING     -                 1  0.5       0.5@1   0.5  0.001  1m41s\n"
         "t00001  RUNNING     -                 2  0.49      0.39@1  0.5  0.002  1m41s\n"
@@ -77,7 +78,8 @@ def test_golden_view_on_120_columns(progress):
 
 def test_golden_summary(progress, trials):
     assert "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 80)) == (
-        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped_early 4  failed 1\n"
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped_early 4  "
+        "failed 1\n"
         "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)\n"
         "  lr    0.009\n"
         "  act   relu\n"
@@ -239,7 +241,10 @@ def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
     assert stream.getvalue().splitlines() == [
         "new best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009",
         status_line(progress).text,
-        "t00009 failed in attempt 1, giving up: ValueError: exploded  /results/cifar/t00009/error.txt",
+        (
+            "t00009 failed in attempt 1, giving up: ValueError: exploded  "
+            "/results/cifar/t00009/error.txt"
+        ),
         "  Traceback",
     ]
     clock.now += 30

@@ -42,7 +42,8 @@ def test_golden_files(logger, make_trial, report):
     logger.on_experiment_end(trials=[trial])
     directory = Path(trial.local_path)
     assert (directory / "params.json").read_text() == (
-        '{\n  "act": "relu",\n  "lr": 0.1,\n  "nested": {\n    "a": [\n      1,\n      2\n    ],\n    "b": "Infinity"\n  },\n'
+        '{\n  "act": "relu",\n  "lr": 0.1,\n  "nested": {\n    "a": [\n      1,\n      2\n    '
+        '],\n    "b": "Infinity"\n  },\n'
         '  "path": "/data"\n}\n'
     )
     config = '"config":{"lr":0.1,"act":"relu","path":"/data","nested":{"b":"Infinity","a":[1,2]}}'

@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_mended_is_told_of_and_ends_nothing(trials, tmp_pa
     (tmp_path / "pbt_global.txt").mkdir()
     PolicyLog().mend(tmp_path, trials)
     assert (
-        f"cannot complete the files about exploits: [Errno 21] Is a directory: '{tmp_path / 'pbt_global.txt'}'"
-        in caplog.text
+        "cannot complete the files about exploits: [Errno 21] Is a directory: "
+        f"'{tmp_path / 'pbt_global.txt'}'" in caplog.text
     )
     assert len(lines(tmp_path / "pbt_policy_t00002.txt")) == 2

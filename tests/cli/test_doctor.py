@@ -170,8 +170,8 @@ def test_what_could_only_be_described_stands_in_the_program(call, make, storage)
         == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
     )
     assert (
-        "param_space is what was given as param_space before\nstop is what was given as stop before\n"
-        in done.stderr
+        "param_space is what was given as param_space before\nstop is what was given as stop "
+        "before\n" in done.stderr
     )
     assert "finished; nothing is left to run" in done.stderr
 

@@ -47,7 +47,8 @@ def test_without_yes_nothing_is_deleted_and_the_room_is_told(call, plain):
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
-        # Losses fall to the third result and rise again, the second is as good as the third, and the second trial is the best.
+        # Losses fall to the third result and rise again, the second is as good as the third, and
+        # the second trial is the best.
         ([], {"t00000": [2, 3], "t00001": [2, 3], "t00002": [2, 3]}),
         (["--keep-last"], {"t00000": [3], "t00001": [3], "t00002": [3]}),
         (["--keep-best", "1"], {"t00001": [2]}),

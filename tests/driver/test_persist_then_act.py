@@ -138,7 +138,8 @@ def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_i
     places = [place for place, (kind, _) in enumerate(record.done) if kind == "do"]
     kinds = {type(record.done[place][1]) for place in places}
     assert {StartWorker, AnswerReport, DeleteCheckpoint} <= kinds
-    # Only that a turn has ended from which nothing followed may be written later, with whatever comes next.
+    # Only that a turn has ended from which nothing followed may be written later, with whatever
+    # comes next.
     unwritten = [event for place in places for event in record.unwritten_before(place)]
     assert unwritten
     assert set(unwritten) == {TurnEnded(is_noop=True)}

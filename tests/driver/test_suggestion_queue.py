@@ -309,11 +309,13 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
     state = new_state(plan_with(again, 12), tmp_path)
     restore_experiment(tmp_path, state)
     assert state.search_adapter.foreign == {}
-    # What was asked last may not have been answered before the end; and a search that has ended is not asked to end again.
+    # What was asked last may not have been answered before the end; and a search that has ended is
+    # not asked to end again.
     unanswered = [each for each in heard if each not in again.heard]
     assert len(unanswered) <= 1
     in_order = [each for each in heard if each not in unanswered]
-    # Behind a question that is given up nothing is told any more in this session; the next one tells it.
+    # Behind a question that is given up nothing is told any more in this session; the next one
+    # tells it.
     assert (again.heard[: len(in_order)] if is_stopped else again.heard) == in_order
 
     if num_snapshots:

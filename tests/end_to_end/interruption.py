@@ -1,6 +1,7 @@
 """Experiments in processes of their own that are interrupted in the middle, and what is found afterwards.
 
-`FAULTS` are the ways to interrupt one, and `observe` does it once: a test asserts what it returns, a benchmark repeats it and counts.
+`FAULTS` are the ways to interrupt one, and `observe` does it once: a test asserts what it returns,
+a benchmark repeats it and counts.
 """
 
 import json
@@ -188,10 +189,12 @@ class Observed:
         num_acknowledged: How many reports had been acknowledged by then.
         num_lost: How many of them are not in the journal.
         left_over: Command lines of processes that were still alive after 5 s.
-        num_restore_lines: How often the line that restores the experiment was printed. One that is killed may not come to it.
+        num_restore_lines: How often the line that restores the experiment was printed. One that is
+            killed may not come to it.
         left_over_after_restore: Those of them that were still alive after the restore.
         restored: The endings after the restore.
-        num_wrong_rows: How many trials' rows have a hole or a double, in the table or in ``result.json``.
+        num_wrong_rows: How many trials' rows have a hole or a double, in the table or in
+            ``result.json``.
     """
 
     exit_code: int

@@ -54,7 +54,10 @@ def needs_data(config, data):
         (lambda: None, r"lambda\(\) cannot be called with \(config\)"),
         (
             needs_data,
-            r"needs_data\(config, data\) cannot be called with \(config\): .*'data'; see with_parameters",
+            (
+                r"needs_data\(config, data\) cannot be called with \(config\): .*'data'; see "
+                r"with_parameters"
+            ),
         ),
         (two_arguments, "must take the configuration as an argument config"),
         (asynchronous, "asynchronous is asynchronous, and training blocks; .*asyncio.run"),
@@ -63,7 +66,10 @@ def needs_data(config, data):
         (3, "trainable must be a function of the configuration or a subclass of Trainable, got 3"),
         (
             None,
-            "trainable must be a function of the configuration or a subclass of Trainable, got None",
+            (
+                "trainable must be a function of the configuration or a subclass of Trainable, "
+                "got None"
+            ),
         ),
     ],
 )
@@ -105,7 +111,10 @@ def test_configurations_that_are_mixed_up(options, name):
         ({"mode": "Max"}, "mode must be 'min' or 'max', got 'Max'"),
         (
             {"metric": "accuracy"},
-            r"got metric='accuracy' without a mode; write TuneConfig\(metric='accuracy', mode='max'\) if a larger",
+            (
+                r"got metric='accuracy' without a mode; write TuneConfig\(metric='accuracy', "
+                r"mode='max'\) if a larger"
+            ),
         ),
         ({"num_samples": -2}, "num_samples must be at least 1, or -1 for endless, got -2"),
         ({"num_samples": 0}, "num_samples must be at least 1, or -1 for endless, got 0"),
@@ -203,7 +212,10 @@ def test_settings_of_failures(options, message):
         ),
         (
             {"time_limit_s": 12},
-            r"time_limit_s must be finite and more than interrupt_grace_s=10.0 and 2.0 s .*, got 12",
+            (
+                r"time_limit_s must be finite and more than interrupt_grace_s=10.0 and 2.0 s .*, "
+                r"got 12"
+            ),
         ),
         ({"time_limit_s": float("nan")}, "time_limit_s must be finite and more than .*, got nan"),
         ({"time_limit_s": float("inf")}, "time_limit_s must be finite and more than .*, got inf"),
@@ -310,7 +322,10 @@ def test_a_name_that_is_no_directory_name(name):
         (
             3,
             TypeError,
-            r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of those, got 3",
+            (
+                r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a "
+                r"list of those, got 3"
+            ),
         ),
         ({"loss": "small"}, ValueError, r"stop\['loss'\] must be a number .* got 'small'"),
         ({"loss": None}, ValueError, r"stop\['loss'\] must be a number .* got None"),
@@ -413,7 +428,8 @@ def test_a_part_of_another_experiment(build, name, part):
     build(train, tune={name: part}).fit()
     with pytest.raises(
         ValueError,
-        match=r"must be new for each experiment, got one that another experiment has used; construct another",
+        match=r"must be new for each experiment, got one that another experiment has used; "
+        r"construct another",
     ):
         build(train, tune={name: part})
 
@@ -450,7 +466,8 @@ def test_a_request_that_can_never_be_met(build, tmp_path, request_, message):
 def test_a_request_for_part_of_a_second_gpu():
     with pytest.raises(
         ValueError,
-        match=r"gpu must be at most 1 or a whole number, got 1.5; only one GPU can be shared by fractions",
+        match=r"gpu must be at most 1 or a whole number, got 1.5; only one GPU can be shared by "
+        r"fractions",
     ):
         tune.with_resources(train, {"gpu": 1.5})
 
@@ -458,7 +475,8 @@ def test_a_request_for_part_of_a_second_gpu():
 def test_a_request_for_nothing_needs_another_limit(build):
     with pytest.raises(
         ValueError,
-        match="ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials",
+        match="ask for nothing, so that nothing limits how many trials run; set "
+        "max_concurrent_trials",
     ):
         build(tune.with_resources(train, {"cpu": 0})).fit()
 
@@ -589,7 +607,8 @@ def test_ten_results_without_the_metric_are_told_once(fit, caplog):
     ]
     assert len(told) == 1
     assert told[0] == (
-        "trial t00000 has reported 10 results, and no trial has reported the metric 'val_accuracy' so far; reported were train/loss, "
+        "trial t00000 has reported 10 results, and no trial has reported the metric "
+        "'val_accuracy' so far; reported were train/loss, "
         "val_acc; did you mean 'val_acc'?"
     )
 
@@ -652,7 +671,8 @@ def test_results_without_any_metric_named(fit):
     results = fit(train, tune={"num_samples": 2})
     with pytest.raises(
         ValueError,
-        match=r"metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig",
+        match=r"metric must be given, as the experiment names none; pass metric=..., or set it in "
+        r"TuneConfig",
     ):
         results.get_best_result()
 
@@ -664,8 +684,8 @@ def test_a_checkpoint_that_does_not_exist_fails_its_trial_and_is_named(fit):
     (result,) = fit(train)
     assert result.status == "ERROR"
     assert (
-        "checkpoint directory '/nowhere/at/all' does not exist; write the files before reporting them"
-        in str(result.error)
+        "checkpoint directory '/nowhere/at/all' does not exist; write the files before "
+        "reporting them" in str(result.error)
     )
     assert "/nowhere/at/all" in Path(result.path, "error.txt").read_text()
 

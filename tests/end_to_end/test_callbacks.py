@@ -399,7 +399,10 @@ class Unsavable(Trainable):
     [
         (
             train,
-            "train is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it",
+            (
+                "train is a function, and functions report their checkpoints themselves; call "
+                "tune.report(metrics, checkpoint=...) in it"
+            ),
         ),
         (
             Unsavable,

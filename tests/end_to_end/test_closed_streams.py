@@ -54,7 +54,8 @@ def test_a_module_that_closes_standard_streams_when_it_is_imported_harms_no_tria
     # The module is imported where the trainable is loaded, and not in the driver.
     text = SCRIPT.read_text().replace(
         "def train(config):\n",
-        "class Importer:\n    def __reduce__(self):\n        return __import__, ('closing',)\n\n\ndef train(config, module=Importer()):\n",
+        "class Importer:\n    def __reduce__(self):\n        return __import__, "
+        "('closing',)\n\n\ndef train(config, module=Importer()):\n",
     )
     script.write_text(text)
     arguments = [sys.executable, str(script), str(tmp_path), str(tmp_path / "answer.json")]

@@ -191,7 +191,8 @@ def test_a_function_as_condition_is_asked_for_again(declare, path):
     first = configs(declare(space).fit())
     with pytest.raises(
         ValueError,
-        match=r"has to be given again: param_space\['skip'\].conditions\['depth'\].*pass param_space= to",
+        match=r"has to be given again: param_space\['skip'\].conditions\['depth'\].*pass "
+        r"param_space= to",
     ):
         Tuner.restore(path, train)
     assert configs(Tuner.restore(path, train, param_space=space).fit()) == first
@@ -223,7 +224,8 @@ def test_a_searcher_that_knows_no_conditions_refuses_before_anything_is_written(
 
     with pytest.raises(
         ValueError,
-        match="a space must be flat for this searcher, got the conditional parameter 'opt/0/momentum'",
+        match="a space must be flat for this searcher, got the conditional parameter "
+        "'opt/0/momentum'",
     ):
         declare(search_alg=Flat()).fit()
     assert not path.exists()
@@ -304,7 +306,8 @@ def population(**mutations):
 def test_a_population_does_not_vary_what_is_conditional(declare, scheduler, name):
     with pytest.raises(
         ValueError,
-        match=f"must leave alone what is conditional in param_space and what it depends on, got '{name}' to vary",
+        match="must leave alone what is conditional in param_space and what it depends on, got "
+        f"'{name}' to vary",
     ):
         declare(scheduler=scheduler())
 
@@ -341,7 +344,8 @@ def test_mutations_that_are_conditional_themselves_are_refused():
     ):
         with pytest.raises(
             ValueError,
-            match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; name what is always there",
+            match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; name what "
+            r"is always there",
         ):
             population(lr=mutation)
 

@@ -177,8 +177,8 @@ def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
         executor="inline",
     )
     assert (
-        "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker trials are stopped early."
-        in caplog.text
+        "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker "
+        "trials are stopped early." in caplog.text
     )
     recorded = read_record(tmp_path / "experiment").parts["tune_config"]
     assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == (
@@ -209,30 +209,46 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         ({}, "Searcher: TreeSearch (default). Scheduler: none; every trial trains to the end."),
         (
             {"search_alg": "auto"},
-            'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to the end.',
+            (
+                'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to '
+                "the end."
+            ),
         ),
         (
             {"scheduler": "auto", "search_alg": OptunaSearch()},
-            'Searcher: OptunaSearch. Scheduler: AsyncHyperBandScheduler (chosen by "auto"); weaker trials are stopped early.',
+            (
+                'Searcher: OptunaSearch. Scheduler: AsyncHyperBandScheduler (chosen by "auto"); '
+                "weaker trials are stopped early."
+            ),
         ),
         (
             {"scheduler": ASHAScheduler()},
-            "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). Scheduler: AsyncHyperBandScheduler.",
+            (
+                "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). "
+                "Scheduler: AsyncHyperBandScheduler."
+            ),
         ),
         (
             {"metric": None, "mode": None},
-            "Searcher: BasicVariantGenerator (random, since no metric and mode are set). Scheduler: none; every trial trains to the end.",
+            (
+                "Searcher: BasicVariantGenerator (random, since no metric and mode are set). "
+                "Scheduler: none; every trial trains to the end."
+            ),
         ),
         (
             {"num_samples": 1_001},
             (
-                "Searcher: BasicVariantGenerator (random, since num_samples=1,001 is more than 1,000). "
+                "Searcher: BasicVariantGenerator (random, since num_samples=1,001 is more "
+                "than 1,000). "
                 "Scheduler: none; every trial trains to the end."
             ),
         ),
         (
             {"space": GRID},
-            "Searcher: BasicVariantGenerator (every point of the grid). Scheduler: none; every trial trains to the end.",
+            (
+                "Searcher: BasicVariantGenerator (every point of the grid). Scheduler: none; "
+                "every trial trains to the end."
+            ),
         ),
         (
             {
@@ -243,7 +259,10 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         ),
         (
             {"scheduler": RayStyle()},
-            "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). Scheduler: RayStyle.",
+            (
+                "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). "
+                "Scheduler: RayStyle."
+            ),
         ),
         ({"space": {}}, ""),
         ({"num_samples": 1}, ""),

@@ -102,7 +102,8 @@ def test_golden_listing(directory):
 
 def test_params_json_is_the_configuration(directory):
     assert (directory / "t00000" / "params.json").read_text() == (
-        '{\n  "fails": false,\n  "lr": 0.1,\n  "model": {\n    "act": "<built-in function print>",\n    "depth": 3\n  }\n}\n'
+        '{\n  "fails": false,\n  "lr": 0.1,\n  "model": {\n    "act": "<built-in function '
+        'print>",\n    "depth": 3\n  }\n}\n'
     )
 
 
@@ -160,7 +161,8 @@ def test_what_a_trial_prints_stands_in_its_directory(directory):
 def test_error_txt_tells_the_failure_with_the_users_lines_only(directory):
     log = (directory / "t00001" / "error.txt").read_text()
     assert re.match(
-        r"Failure #1 \(attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)\nValueError: the second trial fails\nTraceback",
+        r"Failure #1 \(attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)\nValueError: the second "
+        r"trial fails\nTraceback",
         log,
     )
     assert 'raise ValueError("the second trial fails")' in log

@@ -397,7 +397,10 @@ class Unsaved(tune.Trainable):
         ({}, "AttributeError: 'Unsaved' object has no attribute 'optimizer'"),
         (
             {"is_foreign": True},
-            "ValueError: save_checkpoint must return None, a dictionary or the directory it was given",
+            (
+                "ValueError: save_checkpoint must return None, a dictionary or the directory it "
+                "was given"
+            ),
         ),
     ],
 )

@@ -88,6 +88,7 @@ def test_a_record_of_a_later_release_is_refused_by_the_version_that_wrote_it(
     written_by_a_later_release(experiment)
     with pytest.raises(
         StorageError,
-        match=rf"record \d+ .*{record['k']}.* was written by version 9\.8\.7 of tuner-hpo, this is version",
+        match=rf"record \d+ .*{record['k']}.* was written by version 9\.8\.7 of tuner-hpo, this is "
+        r"version",
     ):
         restore(made, experiment).get_results()

@@ -66,7 +66,8 @@ def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(
     assert observed.exit_code in fault.exit_codes
     assert observed.num_acknowledged > 0
     assert observed.num_lost == 0
-    # What has left its group and loses driver and zygote at once may stay until the restore finds it.
+    # What has left its group and loses driver and zygote at once may stay until the restore finds
+    # it.
     assert set(observed.left_over) <= ({"sleep 600"} if name == "kill driver and zygote" else set())
     assert observed.left_over_after_restore == []
     assert observed.restored == "['TERMINATED completed', 'TERMINATED completed']"
@@ -90,8 +91,8 @@ def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_
     assert script.said("ENDED") == INTERRUPTED
     assert "interrupted by SIGINT; continue with" in script.printed
     assert (
-        f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()\nor in a shell with\n"
-        in script.printed
+        f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()\nor in a "
+        "shell with\n" in script.printed
     )
     (command,) = re.findall(
         r"^ +(?:cd \S+ && )?TUNER_RESUME=(\S+) (.+)$", script.printed, re.MULTILINE

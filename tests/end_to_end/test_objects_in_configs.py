@@ -96,8 +96,8 @@ def test_what_is_not_given_again_is_listed_by_place_and_nothing_is_touched(tmp_p
         with pytest.raises(StorageError) as caught:
             attempt()
         assert (
-            'param_space["model"]["loss"] (<built-in function len>), param_space["model"]["parts"][0] (Net())'
-            in str(caught.value)
+            'param_space["model"]["loss"] (<built-in function len>), '
+            'param_space["model"]["parts"][0] (Net())' in str(caught.value)
         )
         assert bytes_of(tmp_path) == before
 

@@ -131,6 +131,6 @@ def test_other_names_of_the_engine_are_dropped_and_told_once(fit, caplog):
     ]
     assert len(told) == 1
     assert (
-        "has reported 'pid', 'time_total_s', 'trial_id', 'config', 'config/y', which the engine fills in"
-        in told[0]
+        "has reported 'pid', 'time_total_s', 'trial_id', 'config', 'config/y', which the "
+        "engine fills in" in told[0]
     )

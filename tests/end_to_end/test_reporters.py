@@ -75,7 +75,8 @@ def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
     ]
     out, err = capfd.readouterr()
     assert re.match(
-        r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n",
+        r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  "
+        r"/.*/t00001/error.txt\n",
         out,
     )
     assert out.endswith(

@@ -216,7 +216,8 @@ def test_the_folder_may_have_another_name_than_the_script_declares(
     monkeypatch.setenv("TUNER_RESUME", str(path))
     with pytest.raises(
         ValueError,
-        match=rf"names the experiment '({declared['name']}|{path.name})' .* but the script begins with 'another'",
+        match=rf"names the experiment '({declared['name']}|{path.name})' .* but the script begins "
+        r"with 'another'",
     ):
         build(seeded_only, SPACE, **{**settings, "name": "another"}).fit()
 

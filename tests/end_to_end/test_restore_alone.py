@@ -233,8 +233,8 @@ def test_the_line_that_is_printed_works_when_it_is_pasted(declare, path):
     tuner.fit()
     line = restore_line(path, tuner._plan)
     assert (
-        line
-        == f"Tuner.restore({str(path)!r}, train, param_space=param_space, callbacks=callbacks).fit()"
+        line == f"Tuner.restore({str(path)!r}, train, param_space=param_space, "
+        "callbacks=callbacks).fit()"
     )
     names = {"Tuner": Tuner, "train": train, "param_space": param_space, "callbacks": callbacks}
     assert len(eval(line, names)) == 1  # noqa: S307  (our own line)
@@ -302,7 +302,10 @@ def test_a_planted_declaration_runs_nothing_and_is_refused(declare, path, monkey
         "[]",
         '{"format_version": "1; import os"}',
         '{"format_version": 1}',
-        '{"format_version": 1, "seed": 1, "trainable": {}, "settings": {}, "param_space": {}, "tune_config": {}, "run_config": {}}',
+        (
+            '{"format_version": 1, "seed": 1, "trainable": {}, "settings": {}, "param_space": {}, '
+            '"tune_config": {}, "run_config": {}}'
+        ),
         "[" * 100_000,
     ],
     ids=str.__len__,

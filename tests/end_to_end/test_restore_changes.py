@@ -231,7 +231,8 @@ def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_
     assert len(restored.get_results()) == 2
     with pytest.raises(
         ValueError,
-        match=r"got metric='accuracy' without a mode in .*; go on with Tuner.restore\(..., mode='max'\)",
+        match=r"got metric='accuracy' without a mode in .*; go on with Tuner.restore\(..., "
+        r"mode='max'\)",
     ):
         restored.fit()
     best = tune.Tuner.restore(path, train, num_samples=3, mode="max").fit().get_best_result()

@@ -122,7 +122,8 @@ def test_a_population_hands_on_weights_and_its_policies_can_be_replayed(
     assert all(trial.ending is TerminationReason.COMPLETED for trial in grid.trials)
     policies = (tmp_path / "e" / "pbt_global.txt").read_text().splitlines()
     assert len(policies) == sum(len(trial.grafts) for trial in clones)
-    # What a clone has trained with is, step by step, what its policy file says; some end with an exploit behind which they train no more.
+    # What a clone has trained with is, step by step, what its policy file says; some end with an
+    # exploit behind which they train no more.
     for clone in (trial for trial in clones if trial.num_rows > trial.grafts[-1].num_rows):
         replay = PopulationBasedTrainingReplay(
             str(tmp_path / "e" / f"pbt_policy_{clone.trial_id}.txt")

@@ -354,8 +354,8 @@ def test_what_a_power_cut_may_take_is_told_and_trained_again(tmp_path, durabilit
     assert tune.Tuner.can_restore(experiment.directory)
     assert experiment.iterations(experiment.restore()) == [5, 5]
     assert (
-        f"what durability='{durability}' lets a power cut take is gone: t00000/result.json is of iteration 3"
-        in caplog.text
+        f"what durability='{durability}' lets a power cut take is gone: t00000/result.json is "
+        "of iteration 3" in caplog.text
     )
     assert not list(experiment.directory.rglob("damaged-*"))
 

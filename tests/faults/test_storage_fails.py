@@ -170,7 +170,8 @@ def test_storage_that_stays_read_only_ends_the_experiment_with_an_error_and_noth
     assert driver.end() == ""
     assert driver.process.returncode == 1
     assert re.search(
-        r"StorageError: journal \S+\.log cannot be written: .*Read-only file system.*given up after 1 s",
+        r"StorageError: journal \S+\.log cannot be written: .*Read-only file system.*given up "
+        r"after 1 s",
         driver.said,
     )
     check_restorable(start, driver, tmp_path, ledger, flag.unlink)

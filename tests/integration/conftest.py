@@ -15,8 +15,8 @@ REASON = Reason("test")
 class Fates(Scheduler):
     """Does to each trial what its configuration says.
 
-    ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at its third, goes on from the first
-    checkpoint of ``"go"`` with ten times its learning rate.
+    ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at
+    its third, goes on from the first checkpoint of ``"go"`` with ten times its learning rate.
     """
 
     def __init__(self):

@@ -159,7 +159,8 @@ def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_se
 def test_an_mlflow_experiment_that_is_not_there_is_told(uri):
     with pytest.raises(
         ValueError,
-        match="experiment_name must be that of an MLflow experiment, got 'nowhere'; make it, or pass create",
+        match="experiment_name must be that of an MLflow experiment, got 'nowhere'; make it, or "
+        "pass create",
     ):
         setup_mlflow({}, uri, experiment_name="nowhere")
 

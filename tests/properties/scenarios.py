@@ -140,7 +140,8 @@ def scenario(seed: int) -> Scenario:
             "failure_config": tune.FailureConfig(
                 max_failures=max_failures,
                 fail_fast=chance.random() < 0.3 and max_failures == 0,
-                # Who is killed for being slow is so again the next time, and with endless retries for ever.
+                # Who is killed for being slow is so again the next time, and with endless retries
+                # for ever.
                 report_timeout_s=chance.choice([None, 5.0]) if max_failures >= 0 else None,
                 stop_grace_s=chance.choice([0.0, 3.0]),
             ),

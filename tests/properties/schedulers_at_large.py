@@ -197,7 +197,8 @@ def _run(chance, max_failures, num_slots):
         "failure_config": tune.FailureConfig(
             max_failures=max_failures,
             fail_fast=chance.random() < 0.2 and max_failures == 0,
-            # Who is killed for being slow is so again the next time, and with endless retries for ever.
+            # Who is killed for being slow is so again the next time, and with endless retries for
+            # ever.
             report_timeout_s=chance.choice([None, None, 5.0]) if max_failures >= 0 else None,
             stop_grace_s=chance.choice([0.0, 3.0]),
         ),
@@ -272,7 +273,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name, number in sorted(seen.items()):
         print(f"{number:>10}  {name}")
     print(
-        f"{options.experiments} experiments in {time.monotonic() - began:.0f} s, {len(failed)} did not end as they should: {failed}"
+        f"{options.experiments} experiments in {time.monotonic() - began:.0f} s, "
+        f"{len(failed)} did not end as they should: {failed}"
     )
     return 1 if failed else 0
 

@@ -1,8 +1,9 @@
 """I18: what can be stretched of persistence stays within its twentieth, whatever it costs; on the real objects, in virtual time.
 
-The simulation with faults cannot see it, since its experiments last seconds, of which the pace of snapshots knows nothing. Here turns,
-records and costs are drawn; journal, log, snapshots, their clock and the accountant are the engine's own, and read a clock that moves only
-where something costs time. What cannot be stretched is the journal itself: it is told apart.
+The simulation with faults cannot see it, since its experiments last seconds, of which the pace of
+snapshots knows nothing. Here turns, records and costs are drawn; journal, log, snapshots, their
+clock and the accountant are the engine's own, and read a clock that moves only where something
+costs time. What cannot be stretched is the journal itself: it is told apart.
 """
 
 import contextlib
@@ -177,7 +178,8 @@ def _take_turns(turns, watch, log, taken, account):
             if taken._writing:
                 taken._writing.join()
             if watch.now_s > started_s or account.num_snapshots > num_snapshots:
-                # What was spent before has been paid off by now: a snapshot waits until it is affordable.
+                # What was spent before has been paid off by now: a snapshot waits until it is
+                # affordable.
                 assert stretched_s <= SHARE * (started_s - began_s) + EXACT
                 stretched_s += (
                     watch.now_s

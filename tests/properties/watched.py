@@ -36,7 +36,8 @@ class Troubles:
         can_save: Whether trials save on demand; else they report checkpoints by themselves.
         reports_every: Every how many iterations they do so; 0 for never.
         failing_saves: Which share of saves fails.
-        damaged: Which share of checkpoints turns out to be damaged when a trial is to start from them.
+        damaged: Which share of checkpoints turns out to be damaged when a trial is to start from
+            them.
         interrupted_at: At which turn somebody interrupts the experiment; None for nobody.
         is_urgent: Whether whoever does so is in a hurry.
     """

@@ -1,8 +1,10 @@
 """Wherever the driver is killed, what comes back decides from then on as it would have decided.
 
-Of an experiment that has run through, the first k records are folded as a restore folds them, with what was decided read from the journal;
-from there on the same events happen again, and scheduler, stop criterion and searcher are asked. A new scheduler or searcher joins by a
-line in `SCHEDULERS` or `SEARCHERS`, a scheduler with which trials have to save by one in `OTHERS`, in the file of that name.
+Of an experiment that has run through, the first k records are folded as a restore folds them, with
+what was decided read from the journal; from there on the same events happen again, and scheduler,
+stop criterion and searcher are asked. A new scheduler or searcher joins by a line in `SCHEDULERS`
+or `SEARCHERS`, a scheduler with which trials have to save by one in `OTHERS`, in the file of that
+name.
 """
 
 import itertools

@@ -563,7 +563,8 @@ def test_the_debug_string_tells_about_brackets_that_are_not_over():
     bracket = "bracket 0 (s=1): 3 of 3 joined, 3 to be compared, 2 wait at 1"
     assert (
         scheduler.debug_string()
-        == f"HyperBandScheduler: 0 stopped; {bracket}; bracket 1 (s=0): 1 of 2 joined, 0 to be compared"
+        == f"HyperBandScheduler: 0 stopped; {bracket}; bracket 1 (s=0): 1 of 2 joined, 0 to be "
+        "compared"
     )
     talk(scheduler, ("c", 1, 0.4))
     assert (

@@ -320,7 +320,8 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 def test_a_missing_metric_is_refused_before_the_first_trial():
     with pytest.raises(
         ValueError,
-        match="metric must be the name of a metric, got None; give it to TuneConfig or to MedianStoppingRule",
+        match="metric must be the name of a metric, got None; give it to TuneConfig or to "
+        "MedianStoppingRule",
     ):
         MedianStoppingRule().set_search_properties(None, "min", seed=0)
 

@@ -182,7 +182,8 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(
         ImportError,
-        match=r'PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo\[sklearn\]"',
+        match=r"PB2 needs scikit-learn for its model; install it with: pip install "
+        r'"tuner-hpo\[sklearn\]"',
     ):
         pb2()
     assert importlib.util.find_spec("sklearn")

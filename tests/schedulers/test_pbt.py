@@ -322,7 +322,8 @@ def test_a_donor_without_a_checkpoint_is_skipped_if_no_trial_saves_on_demand():
     assert tell(scheduler, "c", 2, 0.2) == []
     assert scheduler.remarks == [
         (
-            "no trial can be paused or cloned, since none has saved a checkpoint so far; save one at "
+            "no trial can be paused or cloned, since none has saved a checkpoint so far; save "
+            "one at "
             "every perturbation_interval"
         )
     ]

@@ -419,7 +419,8 @@ def test_a_failed_trial_that_is_brought_back_has_its_request_still():
             {"increase_by": {"cpu": 0}},
             ValueError,
             (
-                "increase_by must name an amount of something, got {'cpu': 0}; None takes 1 CPU and 1 "
+                "increase_by must name an amount of something, got {'cpu': 0}; None takes 1 "
+                "CPU and 1 "
                 "GPU"
             ),
         ),

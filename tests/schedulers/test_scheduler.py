@@ -36,7 +36,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
 def test_an_unknown_argument_is_refused_with_the_nearest_one():
     with pytest.raises(
         TypeError,
-        match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did you mean 'max_t'\?",
+        match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did "
+        r"you mean 'max_t'\?",
     ):
         create_scheduler("asha", max_time=10)
 

@@ -205,7 +205,8 @@ def test_a_class_is_to_be_called():
     for kind in (ASHAScheduler, Written, Duck):
         with pytest.raises(
             TypeError,
-            match=rf"must be an object, got the class \w+; call it: scheduler={kind.__name__}\(\.\.\.\)",
+            match=r"must be an object, got the class \w+; call it: "
+            rf"scheduler={kind.__name__}\(\.\.\.\)",
         ):
             adapted(kind)
 
@@ -257,21 +258,24 @@ class Mixes(Scheduler):
         (
             UsesSearcher,
             (
-                "UsesSearcher.choose_trial_to_run uses controller.search_alg; a tune_controller has "
+                "UsesSearcher.choose_trial_to_run uses controller.search_alg; a "
+                "tune_controller has "
                 "only get_live_trials, "
             ),
         ),
         (
             SetsStatus,
             (
-                "SetsStatus.on_trial_add changes trial.status, which only the engine does; write it as "
+                "SetsStatus.on_trial_add changes trial.status, which only the engine does; "
+                "write it as "
                 ""
             ),
         ),
         (
             ChangesConfig,
             (
-                "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial has been "
+                "ChangesConfig.on_trial_add changes trial.config, which is fixed once a trial "
+                "has been "
                 "suggested; write it as a "
             ),
         ),
@@ -286,14 +290,16 @@ class Mixes(Scheduler):
         (
             AsksBase,
             (
-                "AsksBase.on_trial_result calls super().on_trial_result with a tune_controller; derive "
+                "AsksBase.on_trial_result calls super().on_trial_result with a "
+                "tune_controller; derive "
                 "it from schedulers."
             ),
         ),
         (
             Mixes,
             (
-                "Mixes.on_trial_add must take (self, tune_controller, trial), as on_trial_result has "
+                "Mixes.on_trial_add must take (self, tune_controller, trial), as "
+                "on_trial_result has "
                 "Ray Tune's signature; write it as"
             ),
         ),

@@ -87,7 +87,8 @@ def test_another_searchers_file_is_refused(tmp_path):
     made(TreeSearch).save(path)
     with pytest.raises(
         ValueError,
-        match=r"must be saved by BOHBSearch, got .*'TreeSearch'.*; restore it with the searcher that saved it",
+        match=r"must be saved by BOHBSearch, got .*'TreeSearch'.*; restore it with the searcher "
+        r"that saved it",
     ):
         made(BOHBSearch).restore(path)
 
@@ -182,7 +183,8 @@ def test_a_searcher_without_a_state_says_what_to_do(tmp_path):
 
     with pytest.raises(
         NotImplementedError,
-        match="Forgetful has no state that can be saved; override get_state and set_state, or let Tuner",
+        match="Forgetful has no state that can be saved; override get_state and set_state, or let "
+        "Tuner",
     ):
         Forgetful().save(str(tmp_path / "state"))
 

@@ -419,7 +419,8 @@ def test_functions_are_called_where_they_exist_and_see_the_configuration():
 def test_functions_must_not_return_conditional_spaces():
     with pytest.raises(
         ValueError,
-        match="sample_from must return no conditional space, got one at 'a'; let the function itself choose",
+        match="sample_from must return no conditional space, got one at 'a'; let the function "
+        "itself choose",
     ):
         SearchSpace({"a": sample_from(lambda: choice([uniform(0, 1), "none"]))}).resolve({}, rng(0))
 
@@ -458,7 +459,8 @@ def test_options_share_no_containers_with_the_space_or_each_other():
         (
             {"a": only_if({"a": 1}, randint(0, 3))},
             (
-                "conditions must not go in a circle, got 'a' -> 'a'; let one of them be there in any "
+                "conditions must not go in a circle, got 'a' -> 'a'; let one of them be there "
+                "in any "
                 "case"
             ),
         ),
@@ -512,7 +514,8 @@ def test_impossible_spaces_are_refused_when_they_are_declared(space, message):
 def test_who_goes_by_paths_is_told_that_the_space_is_conditional(ask):
     with pytest.raises(
         ValueError,
-        match="must be flat for this searcher, got the conditional parameter 'opt/0/momentum'; leave search_alg out",
+        match="must be flat for this searcher, got the conditional parameter 'opt/0/momentum'; "
+        "leave search_alg out",
     ):
         ask(SearchSpace(SPACE))
 
@@ -538,14 +541,16 @@ def test_partial_configurations_give_what_they_tell():
         (
             {"opt": "rmsprop"},
             (
-                "'opt' must fit an option of its choice, got 'rmsprop'; option 0: 'opt' must be .*; "
+                "'opt' must fit an option of its choice, got 'rmsprop'; option 0: 'opt' must "
+                "be .*; "
                 "option 2: 'opt' must be 'none'"
             ),
         ),
         (
             {"opt": {}},
             (
-                r"'opt' must fit one option of its choice, got {}, which could be one of \[0, 1\]; add "
+                r"'opt' must fit one option of its choice, got {}, which could be one of \[0, "
+                r"1\]; add "
                 r"what tells them apart"
             ),
         ),

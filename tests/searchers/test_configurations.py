@@ -57,7 +57,8 @@ def test_an_object_from_nowhere_does_not_come_back():
     recorded = record(space, SearchSpace(space).resolve({}, None))
     with pytest.raises(
         ValueError,
-        match=r"must be found in the space, got {'object': 'builtins.object'}; the space has changed since",
+        match=r"must be found in the space, got {'object': 'builtins.object'}; the space has "
+        r"changed since",
     ):
         decode_configuration(space, recorded)
 

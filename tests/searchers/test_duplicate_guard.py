@@ -203,7 +203,8 @@ def test_a_guard_within_a_repeater_never_sees_the_repeats():
 def test_bad_arguments_are_refused_at_once():
     with pytest.raises(
         ValueError,
-        match=r"duplicates must be one of \('repeat', 'skip', 'reuse'\), got 'drop'; 'repeat' lets them run",
+        match=r"duplicates must be one of \('repeat', 'skip', 'reuse'\), got 'drop'; 'repeat' lets "
+        r"them run",
     ):
         DuplicateGuard(Reciter(), "drop")
     with pytest.raises(ValueError, match="max_tries must be a whole number of at least 1, got 0"):

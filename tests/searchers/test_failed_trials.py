@@ -112,7 +112,8 @@ def test_failures_are_ignored_where_that_is_asked_for(kind):
 def test_another_policy_is_refused(make):
     with pytest.raises(
         ValueError,
-        match=r"failed_trials must be one of \('worst', 'ignore'\), got 'bad'; 'worst' keeps the search away",
+        match=r"failed_trials must be one of \('worst', 'ignore'\), got 'bad'; 'worst' keeps the "
+        r"search away",
     ):
         make(failed_trials="bad")
 

@@ -255,7 +255,8 @@ def test_sample_from_takes_functions_only():
         (
             lambda: uniform(0, 1, prior=2),
             (
-                r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen "
+                r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got "
+                r"2; widen "
                 r"the domain"
             ),
         ),
@@ -298,7 +299,8 @@ def test_normal_words_take_no_prior():
 def test_values_that_are_no_list_are_told_to_be_one(word):
     with pytest.raises(
         TypeError,
-        match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: {word.__name__}\(\['adam', 'sgd'\]\)",
+        match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: "
+        rf"{word.__name__}\(\['adam', 'sgd'\]\)",
     ):
         word("adam", "sgd")
     assert word(["adam", "sgd"])

@@ -143,12 +143,14 @@ def test_rewards_have_to_fit_the_points(make, library):
         make(points_to_evaluate=[{}, {}], evaluated_rewards=[0.5])
     with pytest.raises(
         ValueError,
-        match=r"points with a value must be complete, got none of \['deep/lr', .*\]; add their values",
+        match=r"points with a value must be complete, got none of \['deep/lr', .*\]; add their "
+        r"values",
     ):
         make(points_to_evaluate=[{"x": 1}], evaluated_rewards=[0.5])
     with pytest.raises(
         ValueError,
-        match="values of evaluated points must be finite numbers, got nan; leave out points without a result",
+        match="values of evaluated points must be finite numbers, got nan; leave out points without "
+        "a result",
     ):
         make(points_to_evaluate=[whole(library)], evaluated_rewards=[math.nan])
 
@@ -156,7 +158,8 @@ def test_rewards_have_to_fit_the_points(make, library):
 def test_metric_and_mode_have_to_be_known(library):
     with pytest.raises(
         ValueError,
-        match=r"metric must be the name of one metric for \w+, got None; set TuneConfig\(metric=...\)",
+        match=r"metric must be the name of one metric for \w+, got None; set "
+        r"TuneConfig\(metric=...\)",
     ):
         MAKERS[library][0]().set_search_properties(None, "min", NUMBERS)
     with pytest.raises(
@@ -260,7 +263,8 @@ def test_hyperopt_takes_normal_distributions_and_the_others_do_not(make, library
 def test_bayesopt_refuses_what_is_no_number():
     with pytest.raises(
         ValueError,
-        match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or another searcher",
+        match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or "
+        r"another searcher",
     ):
         BayesOptSearch().set_search_properties("loss", "min", MIXED)
 
@@ -369,7 +373,8 @@ def test_hyperopt_takes_a_running_trial_for_a_bad_one():
 def test_ax_needs_something_to_search():
     with pytest.raises(
         ValueError,
-        match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least a range",
+        match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least "
+        r"a range",
     ):
         AxSearch().set_search_properties("loss", "min", {"x": choice([1])})
 
@@ -453,12 +458,14 @@ def test_nevergrad_refuses_what_it_cannot_make_again(nevergrad):
     made = nevergrad.optimizers.registry["OnePlusOne"](2)
     with pytest.raises(
         TypeError,
-        match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made anew in each",
+        match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made "
+        r"anew in each",
     ):
         NevergradSearch(made)
     with pytest.raises(
         ValueError,
-        match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and others",
+        match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and "
+        r"others",
     ):
         NevergradSearch("CMAA")
 
@@ -467,7 +474,8 @@ def test_nevergrad_refuses_what_it_cannot_make_again(nevergrad):
 def test_nevergrads_sequential_optimizers_want_a_limit():
     with pytest.raises(
         ValueError,
-        match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put ConcurrencyLimiter\(",
+        match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put "
+        r"ConcurrencyLimiter\(",
     ):
         NevergradSearch("SPSA").set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
     with pytest.raises(
@@ -486,7 +494,8 @@ def test_nevergrads_sequential_optimizers_want_a_limit():
 def test_nevergrad_needs_something_to_search():
     with pytest.raises(
         ValueError,
-        match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at least",
+        match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at "
+        r"least",
     ):
         NevergradSearch().set_search_properties("loss", "min", {"x": 1})
 

@@ -143,7 +143,8 @@ def test_no_pickle_in_a_manipulated_state_reaches_cma_es():
     Play(planted).run(3)
     with pytest.raises(
         ValueError,
-        match=r"state must be empty with this sampler, got .*'study'.*; live through the search again",
+        match=r"state must be empty with this sampler, got .*'study'.*; live through the search "
+        r"again",
     ):
         prepared(ENDLESS["cmaes"]()).load_state_dict(planted.state_dict())
 
@@ -254,7 +255,8 @@ def test_constraints_are_refused_beside_cma_es():
 def test_a_part_cannot_be_fixed_of_a_search_that_goes_through_all_there_is(inner):
     with pytest.raises(
         ValueError,
-        match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat itself",
+        match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat "
+        r"itself",
     ):
         OptunaSearch(
             sampler=make("PartialFixedSampler", {"model/act": "b"}, EXHAUSTIVE[inner][0]())

@@ -265,7 +265,8 @@ def test_a_metric_of_the_experiment_is_refused_beside_several(metric, mode):
     searcher = OptunaSearch(metric=["a", "b"], mode=["min", "max"])
     with pytest.raises(
         ValueError,
-        match="metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got",
+        match="metric and mode must be left out of TuneConfig where OptunaSearch has several "
+        "metrics, got",
     ):
         searcher.set_search_properties(metric, mode, OBJECTIVES_SPACE)
 

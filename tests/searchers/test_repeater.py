@@ -157,7 +157,8 @@ def test_what_would_be_left_over_is_refused():
 def test_bad_arguments_are_refused_at_once():
     with pytest.raises(
         ValueError,
-        match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is run once",
+        match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is run "
+        "once",
     ):
         Repeater(Recorder(), 0)
     with pytest.raises(

@@ -400,7 +400,8 @@ def test_bounds_in_param_space_are_no_constants_for_bayesopt(config):
     pytest.importorskip("bayes_opt")
     with pytest.raises(
         ValueError,
-        match=r"param_space must hold search-space words for BayesOptSearch, got .* for 'a'.* tune.uniform",
+        match=r"param_space must hold search-space words for BayesOptSearch, got .* for 'a'.* "
+        r"tune.uniform",
     ):
         BayesOptSearch().set_search_properties("loss", "min", config)
     assert BayesOptSearch().set_search_properties("loss", "min", {**config, "c": uniform(0, 1)})
@@ -515,7 +516,8 @@ def test_words_of_hyperopt_are_refused():
         Tuner(train, param_space=space)
     with pytest.raises(
         TypeError,
-        match="space must be a dictionary for HyperOptSearch, got a space of hyperopt; write HyperOptSearch",
+        match="space must be a dictionary for HyperOptSearch, got a space of hyperopt; write "
+        "HyperOptSearch",
     ):
         HyperOptSearch(hp.choice("kind", [{"x": hp.uniform("x", 0, 1)}, {}]))
 

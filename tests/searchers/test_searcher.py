@@ -66,7 +66,8 @@ def test_trials_of_another_experiment_are_taken_as_points(given):
 def test_a_searcher_that_learns_nothing_says_so():
     with pytest.raises(
         NotImplementedError,
-        match=r"BasicVariantGenerator takes no evaluated points, got {'x': 1}; give it points_to_evaluate",
+        match=r"BasicVariantGenerator takes no evaluated points, got {'x': 1}; give it "
+        r"points_to_evaluate",
     ):
         BasicVariantGenerator().add_evaluated_point({"x": 1}, 0.5)
 
@@ -123,7 +124,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
 def test_an_unknown_argument_is_refused_with_the_nearest_one():
     with pytest.raises(
         TypeError,
-        match=r"BasicVariantGenerator takes the arguments .*, got 'max_concurent'; did you mean 'max_concurrent'\?",
+        match=r"BasicVariantGenerator takes the arguments .*, got 'max_concurent'; did you mean "
+        r"'max_concurrent'\?",
     ):
         create_searcher("random", max_concurent=3)
 

@@ -72,8 +72,10 @@ class Campaign:
         """Return the figures in one line."""
         num_faults = sum(num for name, num in self.seen.items() if name.startswith("fault: "))
         return (
-            f"{self.num_experiments} experiments, {self.num_drivers} drivers, {self.num_turns} turns, {self.num_records} records, "
-            f"{num_faults} faults, and {self.num_compared} of them again without any, in {self.cpu_s:.1f} CPU seconds: "
+            f"{self.num_experiments} experiments, {self.num_drivers} drivers, "
+            f"{self.num_turns} turns, {self.num_records} records, "
+            f"{num_faults} faults, and {self.num_compared} of them again without any, in "
+            f"{self.cpu_s:.1f} CPU seconds: "
             f"{self.rate_per_min:.0f} experiments a minute"
         )
 

@@ -115,7 +115,8 @@ def main() -> int:
     num_found = sum(bool(catch.invariant) for catch in catches)
     sum_s, worst_s = sum(catch.cpu_s for catch in catches), max(catch.cpu_s for catch in catches)
     print(
-        f"{num_found} of {len(chosen)} found in {sum_s:.1f} CPU seconds, the last of them after {worst_s:.1f}"
+        f"{num_found} of {len(chosen)} found in {sum_s:.1f} CPU seconds, the last of them "
+        f"after {worst_s:.1f}"
     )
     return 0 if num_found == len(chosen) else 1
 

@@ -193,7 +193,8 @@ def test_a_searcher_that_learns_is_told_of(record, world):
         ).caveats
         assert (
             caveat
-            == "TreeSearch chose configurations by earlier results; the replay keeps those that it chose then"
+            == "TreeSearch chose configurations by earlier results; the replay keeps those that "
+            "it chose then"
         )
 
 
@@ -222,7 +223,10 @@ def test_without_a_directory_slots_have_to_be_given():
     answer = tune.what_if(grid, FIFOScheduler(), slots=1)
     assert (answer.recorded, answer.replayed.wall_clock_s) == (None, 2.0)
     assert answer.caveats == (
-        "the directory records neither how trials ended nor what else took time; each curve counts as complete",
+        (
+            "the directory records neither how trials ended nor what else took time; each curve "
+            "counts as complete"
+        ),
     )
 
 
@@ -320,6 +324,7 @@ def test_one_of_several_objectives_is_judged_in_its_own_direction(record, world)
     assert tune.what_if(grid, "asha", metric="loss", **ASHA).mode == "min"
     with pytest.raises(
         ValueError,
-        match="mode must be given with metric='iter', got None; the recorded experiment optimised 'loss', ",
+        match="mode must be given with metric='iter', got None; the recorded experiment optimised "
+        "'loss', ",
     ):
         tune.what_if(grid, "asha", metric="iter", **ASHA)

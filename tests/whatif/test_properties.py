@@ -115,7 +115,8 @@ def assert_sound(recording, answer):
     found, there_was = answer.replayed.best_value, answer.in_full.best_value
     if found is not None:
         assert answer.chosen.last == found
-        # Only a trial that ends earlier than it did can end with a better value than the best one did.
+        # Only a trial that ends earlier than it did can end with a better value than the best one
+        # did.
         assert (
             there_was is None
             or answer.regret >= 0

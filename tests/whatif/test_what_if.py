@@ -86,8 +86,8 @@ def test_a_trial_that_is_stopped_before_it_gets_worse_loses_nothing(record, worl
     )
     assert answer.regret == pytest.approx(-2.4)
     assert (
-        "the trial chosen is t00001, rank 2 of 2 as recorded; it is stopped earlier, and its last loss"
-        in str(answer)
+        "the trial chosen is t00001, rank 2 of 2 as recorded; it is stopped earlier, and its "
+        "last loss" in str(answer)
     )
 
 
@@ -183,7 +183,8 @@ def test_pauses_and_promotions_are_counted(record, worlds):
         worlds.World([[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]], [1.0] * 3), can_save=True
     )
     answer = tune.what_if(recorded.path, HyperBandScheduler(max_t=3))
-    # The three of the first bracket meet at level 1; the last one completes the rung, goes on and is not paused.
+    # The three of the first bracket meet at level 1; the last one completes the rung, goes on and
+    # is not paused.
     assert (answer.num_pauses, answer.num_resumes) == (2, 0)
     assert [(trial.ending, trial.iterations, trial.num_pauses) for trial in answer.trials] == [
         (ReplayEnding.STOPPED, 1, 1),
@@ -368,7 +369,8 @@ def test_a_scheduler_with_the_signatures_of_ray_tune_that_has_run_is_refused(rec
     recorded = record(world, scheduler)
     with pytest.raises(
         ValueError,
-        match=r"scheduler must not have run before, got .*HalvesAtTwo.*, which has; construct another one",
+        match=r"scheduler must not have run before, got .*HalvesAtTwo.*, which has; construct "
+        r"another one",
     ):
         tune.what_if(recorded.path, scheduler)
 

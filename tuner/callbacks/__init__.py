@@ -42,7 +42,8 @@ def default_loggers(callbacks: Iterable[Callback] = ()) -> list[Callback]:
         callbacks: The user's own callbacks; a logger whose class is among them is not added again.
 
     Returns:
-        The loggers, to be put behind the user's callbacks, so that they see what those change in a result.
+        The loggers, to be put behind the user's callbacks, so that they see what those change in a
+        result.
     """
     given = tuple(callbacks)
     writer = BatchWriter()

@@ -44,11 +44,13 @@ _log = logging.getLogger("tuner")
 class CallbackList:
     """Calls the hooks of many callbacks, in their order.
 
-    A callback that raises is reported once on the logger ``tuner``, with its traceback, and never called again; neither the
-    experiment nor another callback notices. Hooks that a callback does not override cost nothing.
+    A callback that raises is reported once on the logger ``tuner``, with its traceback, and never
+    called again; neither the experiment nor another callback notices. Hooks that a callback does
+    not override cost nothing.
 
     Args:
-        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a copy of a result.
+        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users
+            changed in a copy of a result.
 
     Attributes:
         file_logging_s: Seconds spent in the hooks of loggers that write files.
@@ -69,7 +71,8 @@ class CallbackList:
 
     def call(self, hook: Hook, **info: Any) -> None:
         """Call the hook of each callback that overrides it, with these keyword arguments."""
-        # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
+        # The index is replaced, never changed, when a callback fails, so iterating over the old one
+        # is safe.
         for overrider in self._overriders[hook]:
             self._call_one(overrider, hook, info)
 
@@ -77,7 +80,8 @@ class CallbackList:
         """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
 
         Args:
-            result: The result, which stays as it is: callbacks are given a copy, and later ones see what others have changed in it.
+            result: The result, which stays as it is: callbacks are given a copy, and later ones see
+                what others have changed in it.
             **info: ``iteration``, ``trials`` and ``trial``.
         """
         if self._may_change_results:

@@ -11,8 +11,9 @@ from typing import Any, TextIO, final
 class LastingStream:
     """Passes on what is written, and goes on without a reader once there is none.
 
-    A search must not end because nobody looks at it any more. So that what the script itself prints later does not end it either, nor
-    Python's last flush change its exit code, the descriptor leads nowhere from then on.
+    A search must not end because nobody looks at it any more. So that what the script itself prints
+    later does not end it either, nor Python's last flush change its exit code, the descriptor leads
+    nowhere from then on.
 
     Args:
         stream: Where to write.

@@ -20,11 +20,13 @@ def named_callbacks(
     """Return the callbacks that ``TUNER_CALLBACKS`` names, each constructed without arguments.
 
     Args:
-        given: The callbacks that are there already; a class of which there is one, or of a child of which, is not added again.
+        given: The callbacks that are there already; a class of which there is one, or of a child of
+            which, is not added again.
         environ: The environment.
 
     Raises:
-        ValueError: If a name is none of a callback, or the callback cannot be constructed without arguments.
+        ValueError: If a name is none of a callback, or the callback cannot be constructed without
+            arguments.
 
     Example:
         >>> named_callbacks(environ={"TUNER_CALLBACKS": "tuner.callbacks:JsonLoggerCallback"})
@@ -54,11 +56,13 @@ def _class_of(name: str) -> type[Callback]:
         found: Any = getattr(importlib.import_module(module_name), class_name)
     except Exception as cause:
         raise ValueError(
-            f"{_EXPECTED}, got {name!r}, which cannot be imported ({cause}); correct it or unset the variable"
+            f"{_EXPECTED}, got {name!r}, which cannot be imported ({cause}); correct it or "
+            "unset the variable"
         ) from cause
     if not (isinstance(found, type) and issubclass(found, Callback)) or inspect.isabstract(found):
         raise ValueError(
-            f"{_EXPECTED}, got {name!r}, which is no class of a callback; name a subclass of tuner.Callback"
+            f"{_EXPECTED}, got {name!r}, which is no class of a callback; name a subclass of "
+            "tuner.Callback"
         )
     return found
 
@@ -68,5 +72,6 @@ def _constructed(kind: type[Callback], name: str) -> Callback:
         return kind()
     except Exception as cause:
         raise ValueError(
-            f"{_EXPECTED}, got {name!r}, which cannot be constructed without arguments ({cause}); pass it in RunConfig(callbacks=[...])"
+            f"{_EXPECTED}, got {name!r}, which cannot be constructed without arguments "
+            f"({cause}); pass it in RunConfig(callbacks=[...])"
         ) from cause

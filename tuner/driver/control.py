@@ -22,7 +22,8 @@ _STOPPING: Final = ControlReply(
 )
 _OWN_THREAD: Final = ControlReply(
     is_granted=False,
-    text="callbacks run in the driver's thread, which cannot wait for itself; send the request from another thread",
+    text="callbacks run in the driver's thread, which cannot wait for itself; send the request "
+    "from another thread",
 )
 _OVER: Final = ControlReply(is_granted=False, text="the experiment has ended")
 
@@ -175,7 +176,8 @@ class RequestHandler:
             answer(
                 ControlReply(
                     is_granted=False,
-                    text=f"the resource request of the new trial raised {type(error).__name__}: {error}",
+                    text=f"the resource request of the new trial raised {type(error).__name__}: "
+                    f"{error}",
                 )
             )
             return

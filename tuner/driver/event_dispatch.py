@@ -210,7 +210,8 @@ class EventDispatch:
 
     def _warn_of_missing_metrics(self, trial: Trial) -> None:
         _log.warning(
-            "trial %s has never reported %s, and so cannot meet this criterion; it has reported: %s",
+            "trial %s has never reported %s, and so cannot meet this criterion; it has "
+            "reported: %s",
             trial.trial_id,
             ", ".join(f"stop[{name!r}]" for name in sorted(self._missing_metrics)),
             ", ".join(sorted({*own_keys(trial), TRAINING_ITERATION, TIME_TOTAL_S}))
@@ -233,13 +234,16 @@ class EventDispatch:
         self._replaced.update(news)
         if TRAINING_ITERATION in news:
             _log.warning(
-                "trial %s has reported a training_iteration that is not a whole number above the one before; such results are numbered by "
-                "the engine, one above the one before; report your own count under another name to keep it",
+                "trial %s has reported a training_iteration that is not a whole number above "
+                "the one before; such results are numbered by "
+                "the engine, one above the one before; report your own count under another "
+                "name to keep it",
                 trial.trial_id,
             )
         if others := [name for name in news if name != TRAINING_ITERATION]:
             _log.warning(
-                "trial %s has reported %s, which the engine fills in, and the reported values are dropped; report them under other names, "
+                "trial %s has reported %s, which the engine fills in, and the reported values "
+                "are dropped; report them under other names, "
                 "e.g. %r, to keep them",
                 trial.trial_id,
                 ", ".join(map(repr, others)),
@@ -259,7 +263,8 @@ class EventDispatch:
         if self._score_attribute is None or checkpoint.score is not None:
             return
         _log.warning(
-            "%s of trial %s has no number %r, by which checkpoints are ranked, and ranks lowest; the trial has reported: %s",
+            "%s of trial %s has no number %r, by which checkpoints are ranked, and ranks "
+            "lowest; the trial has reported: %s",
             checkpoint.directory,
             trial.trial_id,
             self._score_attribute,
@@ -275,7 +280,8 @@ def _warn_of_silence(notice: TrialSilent) -> None:
         else f"its reports usually come {notice.usual_s:.3g} s apart"
     )
     _log.warning(
-        "trial %s has been silent for %.0f s and may hang: %s; FailureConfig(report_timeout_s=...) has such trials killed and tried again",
+        "trial %s has been silent for %.0f s and may hang: %s; "
+        "FailureConfig(report_timeout_s=...) has such trials killed and tried again",
         notice.trial.trial_id,
         notice.silent_s,
         usual,

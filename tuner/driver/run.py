@@ -352,7 +352,8 @@ class Run:
                 trial.attempt for trial in experiment.trials
             ):
                 console.print_notice(
-                    "nothing was left to run; to go on, restore with a larger num_samples or a resume_config"
+                    "nothing was left to run; to go on, restore with a larger num_samples or "
+                    "a resume_config"
                 )
             rule = self._tell_why_it_ended(experiment, console)
         persistence = account.report()
@@ -387,7 +388,8 @@ class Run:
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
             console.print_notice(
-                f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on"
+                f"the time budget of {budget_s:g} s is used up; restore with a larger "
+                "time_budget_s to go on"
             )
         if rule in ("", TIME_BUDGET) and (
             why := why_never_compared(self._plan.scheduler, experiment.trials)
@@ -420,7 +422,8 @@ class Run:
             observers.remark(remark)
         if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
             _log.warning(
-                "%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause",
+                "%s cannot be saved; implement save_checkpoint and load_checkpoint to go on "
+                "after a failure or a pause",
                 plan.name,
             )
         if self._resumption:
@@ -463,13 +466,15 @@ def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
         return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, plan)}"
     if defect.is_deleted:
         return (
-            "what had been reported is lost, but for the log files and checkpoints that are still there; with a backup of the directory, "
+            "what had been reported is lost, but for the log files and checkpoints that are "
+            "still there; with a backup of the directory, "
             f"continue with\n    {restore_line(directory, plan)}"
         )
     if defect.moved_to:
         return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], plan)}"
     return (
-        "what had been reported is kept; when the directory is in its place, and no other driver works in it, continue with\n"
+        "what had been reported is kept; when the directory is in its place, and no other "
+        "driver works in it, continue with\n"
         f"    {restore_line(directory, plan)}"
     )
 
@@ -576,7 +581,8 @@ def rare_garbage_collection() -> Iterator[None]:
 def _end_leftovers(directory: Path) -> None:
     for leftover in orphans.kill_orphans(directory):
         _log.warning(
-            "%s was still running, left behind by a trial of a driver that is dead; it has been killed",
+            "%s was still running, left behind by a trial of a driver that is dead; it has "
+            "been killed",
             leftover,
         )
 

@@ -94,7 +94,8 @@ class Snapshots:
         self._is_off = not state.keeps_state
         if self._is_off:
             _log.debug(
-                "no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal"
+                "no snapshots are taken, since a part of the experiment cannot tell its "
+                "state; a restore replays the whole journal"
             )
         account.add_source(self._costs)
 
@@ -283,6 +284,7 @@ def fixed_period_s() -> float | None:
         period_s = -1.0
     if not period_s >= 0.0:
         raise ValueError(
-            f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the adaptive period"
+            f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the "
+            "adaptive period"
         )
     return period_s

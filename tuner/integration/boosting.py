@@ -35,7 +35,8 @@ class Rounds:
     ) -> None:
         if frequency < 0:
             raise ValueError(
-                f"frequency must be at least 0 (0 is off), got {frequency!r}; it is counted in rounds of boosting"
+                f"frequency must be at least 0 (0 is off), got {frequency!r}; it is counted "
+                "in rounds of boosting"
             )
         self._selection = Selection(metrics)
         self._filename = check_filename(filename)
@@ -84,6 +85,7 @@ def num_rounds_left(num_boost_round: int, num_done: int) -> int:
     """
     if num_boost_round < 1:
         raise ValueError(
-            f"num_boost_round must be at least 1, got {num_boost_round!r}; it counts all rounds, those of the checkpoint included"
+            f"num_boost_round must be at least 1, got {num_boost_round!r}; it counts all "
+            "rounds, those of the checkpoint included"
         )
     return max(0, num_boost_round - num_done)

@@ -139,7 +139,8 @@ def check_splitter(cv: Any) -> None:
         and not isinstance(getattr(cv, "random_state", 0), numbers.Integral)
     ):
         raise ValueError(
-            f"cv must split the same way in each trial, got {type(cv).__name__} with random_state={getattr(cv, 'random_state', None)!r}; "
+            f"cv must split the same way in each trial, got {type(cv).__name__} with "
+            f"random_state={getattr(cv, 'random_state', None)!r}; "
             "give it a number, e.g. random_state=0"
         )
 

@@ -84,7 +84,8 @@ def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -
     counted = grows or ("n_estimators" if "n_estimators" in parameters else "max_iter")
     if "warm_start" not in parameters or counted not in parameters:
         raise TypeError(
-            f"{type(estimator).__name__} cannot be trained by steps: it has neither partial_fit, nor warm_start and {counted}; "
+            f"{type(estimator).__name__} cannot be trained by steps: it has neither "
+            f"partial_fit, nor warm_start and {counted}; "
             "use cross_validate_and_report, which reports each fold"
         )
     counts_all = grows is not None or counted == "n_estimators" or _counts_all_iterations(estimator)

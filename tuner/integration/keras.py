@@ -31,15 +31,18 @@ try:
 except ImportError as error:
     if error.name == "keras":
         raise ImportError(
-            'tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"'
+            "tuner.integration.keras needs Keras 3, which is not installed; pip install "
+            '"tuner-hpo[keras]"'
         ) from error
     if str(error.name).partition(".")[0] not in _BACKENDS:
         raise
     installed = [name for name in _BACKENDS if importlib.util.find_spec(name)]
     remedy = (
-        f"set the environment variable KERAS_BACKEND={installed[0]} before Keras is imported, by the shell or at the top of the script"
+        f"set the environment variable KERAS_BACKEND={installed[0]} before Keras is imported, "
+        "by the shell or at the top of the script"
         if installed
-        else 'install one, e.g. by pip install "tuner-hpo[torch]", and set the environment variable KERAS_BACKEND=torch'
+        else 'install one, e.g. by pip install "tuner-hpo[torch]", and set the environment '
+        "variable KERAS_BACKEND=torch"
     )
     raise ImportError(
         f"Keras is installed, but cannot be imported with its backend ({error}); {remedy}",
@@ -102,7 +105,8 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         super().__init__()
         if not filename.endswith(".keras"):
             raise ValueError(
-                f"filename must end in '.keras', got {filename!r}; it is by the ending that Keras knows what to write"
+                f"filename must end in '.keras', got {filename!r}; it is by the ending that "
+                "Keras knows what to write"
             )
         self._checkpoint_on = _hooks("checkpoint_on", checkpoint_on)
         self._report_on = _hooks("report_metrics_on", report_metrics_on) | self._checkpoint_on
@@ -221,7 +225,8 @@ def resume(model: Any, filename: str = MODEL) -> int:
         return 0
     if not model.built:
         raise ValueError(
-            f"{model.name!r} must be built to take over weights; begin it with keras.Input(shape), or call model.build(input_shape)"
+            f"{model.name!r} must be built to take over weights; begin it with "
+            "keras.Input(shape), or call model.build(input_shape)"
         )
     progress = json.loads(file_in(directory, PROGRESS).read_text(encoding="utf-8"))
     optimizer: Any = getattr(model, "optimizer", None)
@@ -252,6 +257,7 @@ def _hooks(name: str, when: str | Iterable[str]) -> frozenset[str]:
     hooks = frozenset([when] if isinstance(when, str) else when)
     if unknown := sorted(map(repr, hooks.difference(_WHOLE, _BATCHES))):
         raise ValueError(
-            f"{name} must name hooks of Keras's callbacks without on_, got {', '.join(unknown)}; there are {', '.join(_WHOLE + _BATCHES)}"
+            f"{name} must name hooks of Keras's callbacks without on_, got "
+            f"{', '.join(unknown)}; there are {', '.join(_WHOLE + _BATCHES)}"
         )
     return hooks

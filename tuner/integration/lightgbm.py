@@ -16,7 +16,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "lightgbm":
         raise
     raise ImportError(
-        'tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "tuner-hpo[lightgbm]"'
+        "tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "
+        '"tuner-hpo[lightgbm]"'
     ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]

@@ -116,7 +116,8 @@ def _connected(tracking_uri: str | None, registry_uri: str | None) -> Any:
 def _experiment_of(client: Any, name: str, artifact_location: str | None, *, may_make: bool) -> str:
     if not may_make and client.get_experiment_by_name(name) is None:
         raise ValueError(
-            f"experiment_name must be that of an MLflow experiment, got {name!r}; make it, or pass create_experiment_if_not_exists=True"
+            f"experiment_name must be that of an MLflow experiment, got {name!r}; make it, or "
+            "pass create_experiment_if_not_exists=True"
         )
     return find_or_make_experiment(client, name, artifact_location)
 

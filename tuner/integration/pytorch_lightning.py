@@ -210,7 +210,8 @@ def _import_one() -> str:
         else:
             return name
     raise ImportError(
-        'tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip install "tuner-hpo[lightning]"'
+        "tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip "
+        'install "tuner-hpo[lightning]"'
     )
 
 
@@ -252,6 +253,7 @@ def _hooks(on: str | Iterable[str]) -> frozenset[str]:
     known = {name.removeprefix("on_") for name in _hook_names(_callback_classes())}
     if unknown := sorted(map(repr, hooks.difference(known))):
         raise ValueError(
-            f"on must name hooks of Lightning's callbacks without on_, got {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+            "on must name hooks of Lightning's callbacks without on_, got "
+            f"{', '.join(unknown)}; there are {', '.join(sorted(known))}"
         )
     return hooks

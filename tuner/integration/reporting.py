@@ -88,7 +88,8 @@ def _names(metrics: Metrics) -> dict[str, str] | None:
             names = {name: name for name in metrics} if isinstance(metrics, Sequence) else {"": ""}
     if not all(isinstance(text, str) and text for pair in names.items() for text in pair):
         raise TypeError(
-            f"metrics must be names of metrics, or names by names, got {metrics!r}; e.g. {{'loss': 'val_loss'}}, or None for all"
+            f"metrics must be names of metrics, or names by names, got {metrics!r}; e.g. "
+            f"{{'loss': 'val_loss'}}, or None for all"
         )
     return names or None
 
@@ -101,7 +102,8 @@ def check_filename(filename: str) -> str:
     """
     if not filename or PurePath(filename).name != filename:
         raise ValueError(
-            f"filename must name a file within the checkpoint's directory, got {filename!r}; leave directories out"
+            f"filename must name a file within the checkpoint's directory, got {filename!r}; "
+            "leave directories out"
         )
     return filename
 
@@ -160,7 +162,8 @@ def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
         return directory / older
     if not path.exists():
         raise FileNotFoundError(
-            f"checkpoint {directory} holds no {filename!r}; name the filename that the callback was given"
+            f"checkpoint {directory} holds no {filename!r}; name the filename that the "
+            "callback was given"
         )
     return path
 
@@ -175,7 +178,8 @@ def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) 
     """
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
-            f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None where a trial has saved nothing"
+            f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None "
+            "where a trial has saved nothing"
         )
     with checkpoint.as_directory() as directory:
         yield file_in(Path(directory), filename, older)

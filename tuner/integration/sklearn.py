@@ -18,7 +18,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "sklearn":
         raise
     raise ImportError(
-        'tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "tuner-hpo[sklearn]"'
+        "tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "
+        '"tuner-hpo[sklearn]"'
     ) from error
 
 from .folds import FOLDS, Folds, check_splitter, scorer_of, scores_of, splits_of

@@ -41,7 +41,8 @@ def _has(name: str) -> Callable[[Any], bool]:
     def check(search: TunerSearchCV) -> bool:
         if not search.refit:
             raise AttributeError(
-                f"{name} needs the best estimator, which refit=False leaves out; set refit=True, or fit one with best_params_"
+                f"{name} needs the best estimator, which refit=False leaves out; set "
+                "refit=True, or fit one with best_params_"
             )
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
@@ -212,7 +213,8 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
             return "score"
         if self.refit not in self.scoring:
             raise ValueError(
-                f"refit must name the scorer that decides, one of {', '.join(map(repr, self.scoring))}, got {self.refit!r}"
+                "refit must name the scorer that decides, one of "
+                f"{', '.join(map(repr, self.scoring))}, got {self.refit!r}"
             )
         return str(self.refit)
 
@@ -342,7 +344,8 @@ def _with(estimator: Any, parameters: Mapping[str, Any]) -> Any:
 def _space(distributions: Any) -> dict[str, Any]:
     if not isinstance(distributions, Mapping) or not distributions:
         raise TypeError(
-            f"param_distributions must be a dictionary of parameters, got {distributions!r:.200}; for several use conditional spaces"
+            "param_distributions must be a dictionary of parameters, got "
+            f"{distributions!r:.200}; for several use conditional spaces"
         )
     return {name: _domain(name, distribution) for name, distribution in distributions.items()}
 
@@ -354,14 +357,16 @@ def _domain(name: str, distribution: Any) -> Any:
         )
     if hasattr(distribution, "rvs"):
         raise TypeError(
-            f"{name!r} has a distribution of SciPy's, which no searcher can learn from; use words such as tune.loguniform instead"
+            f"{name!r} has a distribution of SciPy's, which no searcher can learn from; use "
+            "words such as tune.loguniform instead"
         )
     if (
         not isinstance(distribution, Domain | Mapping)
         and type(distribution).__module__.partition(".")[0] != "searchers"
     ):
         raise TypeError(
-            f"{name!r} must be a search-space word or a list of values, got {distribution!r:.200}; put a single value into a list"
+            f"{name!r} must be a search-space word or a list of values, got "
+            f"{distribution!r:.200}; put a single value into a list"
         )
     return distribution
 
@@ -389,7 +394,8 @@ def _refuse_failure(grid: ResultGrid, error_score: Any) -> None:
         map(_has_score, grid)
     ):
         raise ValueError(
-            f"all fits have failed, the first with {first.metrics.get(ERROR, first.error)}; error_score='raise' ends at the first"
+            f"all fits have failed, the first with {first.metrics.get(ERROR, first.error)}; "
+            "error_score='raise' ends at the first"
         )
 
 

@@ -21,7 +21,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "transformers":
         raise
     raise ImportError(
-        'tuner.integration.transformers needs Transformers, which is not installed; pip install "tuner-hpo[transformers]"'
+        "tuner.integration.transformers needs Transformers, which is not installed; pip "
+        'install "tuner-hpo[transformers]"'
     ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
@@ -199,7 +200,8 @@ def _prepare(output_dir: Path, num_steps: int) -> None:
     path = str(output_dir.absolute())
     if context.get_trial_dir() not in path and context.get_trial_id() not in path:
         warnings.warn(
-            f"output_dir={str(output_dir)!r} may be other trials' as well, whose checkpoints overwrite this one's; "
+            f"output_dir={str(output_dir)!r} may be other trials' as well, whose checkpoints "
+            "overwrite this one's; "
             "give each trial its own, e.g. output_dir=tune.get_context().get_trial_dir()",
             stacklevel=2,
         )

@@ -17,7 +17,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "xgboost":
         raise
     raise ImportError(
-        'tuner.integration.xgboost needs XGBoost, which is not installed; pip install "tuner-hpo[xgboost]"'
+        "tuner.integration.xgboost needs XGBoost, which is not installed; pip install "
+        '"tuner-hpo[xgboost]"'
     ) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]

@@ -123,7 +123,8 @@ class CheckpointConfig(Settings):
         _check_whole("checkpoint_frequency", self.checkpoint_frequency)
         if not isinstance(self.checkpoint_score_attribute, str | None):
             raise TypeError(
-                f"checkpoint_score_attribute must be the name of a reported value, got {self.checkpoint_score_attribute!r}"
+                "checkpoint_score_attribute must be the name of a reported value, got "
+                f"{self.checkpoint_score_attribute!r}"
             )
         if self.num_to_keep is not None and self.num_to_keep < 1:
             raise ValueError(
@@ -131,11 +132,13 @@ class CheckpointConfig(Settings):
             )
         if self.checkpoint_score_order not in MODES:
             raise ValueError(
-                f"checkpoint_score_order must be 'max' or 'min', got {self.checkpoint_score_order!r}"
+                "checkpoint_score_order must be 'max' or 'min', got "
+                f"{self.checkpoint_score_order!r}"
             )
         if not self.checkpoint_frequency >= 0:
             raise ValueError(
-                f"checkpoint_frequency must be at least 0 (0 is off), got {self.checkpoint_frequency!r}"
+                "checkpoint_frequency must be at least 0 (0 is off), got "
+                f"{self.checkpoint_frequency!r}"
             )
 
     def policy(self, *, is_class: bool, can_save: bool = True) -> CheckpointPolicy:
@@ -149,7 +152,8 @@ class CheckpointConfig(Settings):
             if kind not in kinds and getattr(self, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} does not apply to a {kind} trainable; "
-                    "report a checkpoint where one is due: report(metrics, checkpoint=Checkpoint.from_directory(...))"
+                    "report a checkpoint where one is due: report(metrics, "
+                    "checkpoint=Checkpoint.from_directory(...))"
                 )
         retention = RetentionPolicy(
             self.num_to_keep, self.checkpoint_score_attribute, self.checkpoint_score_order
@@ -241,19 +245,22 @@ class FailureConfig(Settings):
         self._check_policies()
         if not isinstance(self.report_timeout_s, int | float | None):
             raise TypeError(
-                f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}"
+                "report_timeout_s must be a number of seconds or None, got "
+                f"{self.report_timeout_s!r}"
             )
         if not isinstance(self.stop_grace_s, int | float):
             raise TypeError(f"stop_grace_s must be a number of seconds, got {self.stop_grace_s!r}")
         if self.max_failures < -1:
             raise ValueError(
-                f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}"
+                "max_failures must be at least 0, or -1 for endless retries, got "
+                f"{self.max_failures!r}"
             )
         if self.fail_fast not in (True, False, "raise"):
             raise ValueError(f"fail_fast must be True, False or 'raise', got {self.fail_fast!r}")
         if self.report_timeout_s is not None and not self.report_timeout_s > 0:
             raise ValueError(
-                f"report_timeout_s must be a positive number of seconds or None, got {self.report_timeout_s!r}"
+                "report_timeout_s must be a positive number of seconds or None, got "
+                f"{self.report_timeout_s!r}"
             )
         if not self.stop_grace_s >= 0:
             raise ValueError(f"stop_grace_s must be at least 0 seconds, got {self.stop_grace_s!r}")
@@ -261,7 +268,8 @@ class FailureConfig(Settings):
     def _check_together(self) -> None:
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(
-                f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them"
+                f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set "
+                "only one of them"
             )
 
     def _check_policies(self) -> None:
@@ -269,7 +277,8 @@ class FailureConfig(Settings):
             object.__setattr__(self, name, _exception_names(name, getattr(self, name)))
         if both := set(self.retry_on or ()) & set(self.no_retry_on or ()):
             raise ValueError(
-                f"retry_on and no_retry_on must name different exceptions, got {', '.join(map(str, both))} in both"
+                "retry_on and no_retry_on must name different exceptions, got "
+                f"{', '.join(map(str, both))} in both"
             )
         _check_limit("max_identical_failures", self.max_identical_failures)
         if self.max_common_failures != AUTO:
@@ -441,12 +450,15 @@ class RunConfig(Settings):
             )
         if not 0 <= self.interrupt_grace_s < math.inf:
             raise ValueError(
-                f"interrupt_grace_s must be finite and at least 0 seconds, got {self.interrupt_grace_s!r}"
+                "interrupt_grace_s must be finite and at least 0 seconds, got "
+                f"{self.interrupt_grace_s!r}"
             )
         if self.leave_at_s is not None and not 0 < self.leave_at_s < math.inf:
             raise ValueError(
-                f"time_limit_s must be finite and more than interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
-                f"who does not leave and to close the files, got {self.time_limit_s!r}; give a longer limit or less grace"
+                "time_limit_s must be finite and more than "
+                f"interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
+                f"who does not leave and to close the files, got {self.time_limit_s!r}; give "
+                "a longer limit or less grace"
             )
 
     def _check_storage(self) -> None:
@@ -454,13 +466,15 @@ class RunConfig(Settings):
             layout.check_name(self.name)
         if self.if_exists not in IF_EXISTS:
             raise ValueError(
-                f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got {self.if_exists!r}"
+                f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got "
+                f"{self.if_exists!r}"
             )
         if not isinstance(self.storage_path, str | os.PathLike | None):
             raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
         if self.storage_filesystem is not None:
             raise ValueError(
-                f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path"
+                f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it "
+                "and give a path"
             )
         if self.storage_path is not None:
             _check_storage_path(os.fspath(self.storage_path))
@@ -469,11 +483,13 @@ class RunConfig(Settings):
 def _check_storage_path(path: str) -> None:
     if not path.strip():
         raise ValueError(
-            f"storage_path must name a directory, got {path!r}; leave it out for ~/tuner_results, or give '.'"
+            f"storage_path must name a directory, got {path!r}; leave it out for "
+            "~/tuner_results, or give '.'"
         )
     if _URL_LIKE.match(path):
         raise ValueError(
-            f"storage_path must be a directory on a mounted file system, got {path!r}, which looks like a URL; mount it and give the "
+            f"storage_path must be a directory on a mounted file system, got {path!r}, which "
+            "looks like a URL; mount it and give the "
             "path of the mount, or write ./ in front for a folder of that name"
         )
     if "\0" in path:
@@ -559,19 +575,23 @@ class TuneConfig(Settings):
             )
         if self.max_concurrent_trials is not None and self.max_concurrent_trials < 0:
             raise ValueError(
-                f"max_concurrent_trials must be at least 1, or None for no limit, got {self.max_concurrent_trials!r}"
+                "max_concurrent_trials must be at least 1, or None for no limit, got "
+                f"{self.max_concurrent_trials!r}"
             )
         if not isinstance(self.budget_s, int | float | None):
             raise TypeError(
-                f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}"
+                "time_budget_s must be a positive number of seconds or a timedelta, got "
+                f"{self.time_budget_s!r}"
             )
         if self.budget_s is not None and not self.budget_s > 0:
             raise ValueError(
-                f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}"
+                "time_budget_s must be a positive number of seconds or a timedelta, got "
+                f"{self.time_budget_s!r}"
             )
         if self.duplicates not in POLICIES:
             raise ValueError(
-                f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}"
+                f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got "
+                f"{self.duplicates!r}"
             )
         object.__setattr__(self, "scheduler", adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler)
@@ -580,8 +600,10 @@ class TuneConfig(Settings):
     def _check_together(self) -> None:
         if self.metric is not None and self.mode is None:
             raise ValueError(
-                f"mode must be 'min' or 'max' where a metric is named, got metric={self.metric!r} without a mode; write "
-                f"TuneConfig(metric={self.metric!r}, mode='max') if a larger value is better, mode='min' if a smaller one is"
+                "mode must be 'min' or 'max' where a metric is named, got "
+                f"metric={self.metric!r} without a mode; write "
+                f"TuneConfig(metric={self.metric!r}, mode='max') if a larger value is better, "
+                "mode='min' if a smaller one is"
             )
 
     @property

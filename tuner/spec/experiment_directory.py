@@ -56,7 +56,8 @@ def new_directory(plan: Plan) -> Path:
             pass
     except OSError as cause:
         raise StorageError(
-            f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig"
+            f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in "
+            "RunConfig"
         ) from cause
     if plan.run.name is None:
         return _dated(root, plan.name)
@@ -77,13 +78,16 @@ def check_unused(directory: Path) -> None:
     """
     if directory.is_dir() and not is_experiment(directory) and (remains := remains_in(directory)):
         raise ExperimentExists(
-            f"{str(directory)!r} holds what is left of an experiment, such as {remains!r}, without {layout.DECLARATION} and journal; put "
+            f"{str(directory)!r} holds what is left of an experiment, such as {remains!r}, "
+            f"without {layout.DECLARATION} and journal; put "
             "them back from a backup, move the directory away, or choose another name"
         )
     if is_experiment(directory):
         raise ExperimentExists(
-            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
-            'Tuner(..., resume="auto"), keep it and run this one beside it with RunConfig(if_exists="new"), remove it for this one with '
+            f"{str(directory)!r} already holds an experiment; continue it with "
+            f"Tuner.restore({str(directory)!r}, trainable) or "
+            'Tuner(..., resume="auto"), keep it and run this one beside it with '
+            'RunConfig(if_exists="new"), remove it for this one with '
             'RunConfig(if_exists="replace"), or choose another name'
         )
 
@@ -251,7 +255,8 @@ def read_record(directory: Path) -> Record:
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         path = directory / layout.DECLARATION
         raise StorageError(
-            f"{path} is not as this release writes it ({cause!r}); it has to be whole to continue the experiment"
+            f"{path} is not as this release writes it ({cause!r}); it has to be whole to "
+            "continue the experiment"
         ) from cause
 
 
@@ -279,7 +284,8 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
         check_ours(directory)  # long before anything is removed
     if experiment := next(_experiments_in(directory, layout.MAX_NAME_DEPTH), None):
         raise ExperimentExists(
-            f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose another name"
+            f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose "
+            "another name"
         )
     _make(directory)
     return directory
@@ -310,7 +316,8 @@ def _make_folders_above(root: Path, directory: Path) -> None:
         folder = root / above
         if is_experiment(folder):
             raise ExperimentExists(
-                f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie in it; choose another name"
+                f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie "
+                "in it; choose another name"
             )
         _make(folder)
 

@@ -179,7 +179,8 @@ class Plan:
             )
         if not any(request.values()) and not self.tune.max_concurrent_trials:
             raise ValueError(
-                f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials"
+                f"resources {request} ask for nothing, so that nothing limits how many trials "
+                "run; set max_concurrent_trials"
             )
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
@@ -301,7 +302,8 @@ def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
         wanted = True
     if wanted and run.executor == "inline":
         raise ValueError(
-            "chdir_to_trial_dir must not be True with executor='inline', where all trials share one process; write to "
+            "chdir_to_trial_dir must not be True with executor='inline', where all trials "
+            "share one process; write to "
             "get_context().get_trial_dir() instead"
         )
     return wanted
@@ -315,11 +317,13 @@ def _check_population(plan: Plan) -> None:
     if not isinstance(plan.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
         found = type(plan.tune.search_alg).__name__
         raise ValueError(  # noqa: TRY004  (as Ray Tune)
-            f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next"
+            f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to "
+            "try next"
         )
     if plan.tune.num_samples == -1:
         raise ValueError(
-            f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins"
+            f"num_samples must be the size of the population with {kind}, got -1; it has to "
+            "be known before it begins"
         )
     _check_mutations(plan)
 
@@ -340,8 +344,10 @@ def _check_mutations(plan: Plan) -> None:
     for path in _mutated(plan.scheduler):
         if any(path[: len(other)] == other[: len(path)] for other in fixed):
             raise ValueError(
-                f"{type(plan.scheduler).__name__} must leave alone what is conditional in param_space and what it depends on, got "
-                f"{flat_name(path)!r} to vary; vary what is in every configuration, and let the population choose among the rest"
+                f"{type(plan.scheduler).__name__} must leave alone what is conditional in "
+                "param_space and what it depends on, got "
+                f"{flat_name(path)!r} to vary; vary what is in every configuration, and let "
+                "the population choose among the rest"
             )
 
 
@@ -393,7 +399,8 @@ def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return {}
     if not isinstance(space, Mapping):
         raise TypeError(
-            f"param_space must be a dictionary of parameter names to values or domains, got {space!r}"
+            "param_space must be a dictionary of parameter names to values or domains, got "
+            f"{space!r}"
         )
     SearchSpace(space)
     check_keys(space)
@@ -415,7 +422,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 
 def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
     return ValueError(
-        f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
+        f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} "
+        f"in TuneConfig and metric={part.metric!r}, "
         f"mode={part.mode!r} in {_kind_of(part)}; give them in one of the two places"
     )
 
@@ -434,7 +442,8 @@ def _refusal(searcher: Searcher, plan: Plan) -> ValueError:
     if _is_at_odds(searcher, metric, mode) or not searched:
         return _conflict(searcher, metric, mode)
     return ValueError(
-        f"the search space must be given once, got one in {_kind_of(searcher)} and {', '.join(map(repr, searched))} to search in "
+        f"the search space must be given once, got one in {_kind_of(searcher)} and "
+        f"{', '.join(map(repr, searched))} to search in "
         "param_space; give the space in one of the two places, with at most constants in the other"
     )
 
@@ -454,8 +463,10 @@ def _check_objective(plan: Plan) -> None:
         "TuneConfig",
     )
     raise ValueError(
-        f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in {named_by} without a mode; write "
-        "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is better, mode='min' "
+        f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in "
+        f"{named_by} without a mode; write "
+        "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that "
+        "exists, if a larger value is better, mode='min' "
         "if a smaller one is"
     )
 
@@ -466,7 +477,8 @@ def _check_unused(plan: Plan) -> None:
         if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
             kind = type(part).__name__
             raise ValueError(
-                f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}"
+                f"{kind} must be new for each experiment, got one that another experiment has "
+                f"used; construct another {kind}"
             )
 
 

@@ -17,7 +17,8 @@ import orjson
 _NUM_DIGITS: Final = 19
 """So many digits an integer has at least that does not fit into 64 bits."""
 _LONG: Final = re.compile(rb"(?:^|[\s:,\[-])\d{%d}" % _NUM_DIGITS)
-"""Where a number begins that may be such an integer; behind a point there may be any number of digits."""
+"""Where a number begins that may be such an integer; behind a point there may be any number of
+digits."""
 _SHAPE: Final = bytes(
     ord("0" if chr(byte).isdecimal() else "." if chr(byte) == "." else " ")
     for byte in range(1 << 7)

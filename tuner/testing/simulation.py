@@ -159,7 +159,8 @@ def simulate(
     plan = make_plan(curves, param_space, tune_config, run_config)
     if is_class_trainable(plan.trainable):
         raise TypeError(
-            f"curves must be a function that yields metrics, got the class {plan.name}; simulate what it would report"
+            f"curves must be a function that yields metrics, got the class {plan.name}; "
+            "simulate what it would report"
         )
     plan.connect()
     executor = SimulatedExecutor(

@@ -165,7 +165,8 @@ def test_parameters_may_be_chosen_and_have_to_exist(make, grid):
     for unknown in ("z", "w"):
         with pytest.raises(
             ValueError,
-            match=rf"params must be parameters that differ between trials, \['x', 'y'\], got '{unknown}'",
+            match=r"params must be parameters that differ between trials, \['x', 'y'\], got "
+            rf"'{unknown}'",
         ):
             plot.parallel_coordinates([unknown])
 

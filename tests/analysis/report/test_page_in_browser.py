@@ -67,7 +67,8 @@ def test_all_charts_are_drawn_and_nothing_is_complained_about(experiment, opened
     assert num_charts >= 6
     assert (
         browser.run(
-            "document.querySelectorAll('.chart[data-drawn=true]:has(.cartesianlayer .trace)').length"
+            "document.querySelectorAll('.chart[data-drawn=true]:has(.cartesianlayer "
+            ".trace)').length"
         )
         == num_charts
     )
@@ -135,7 +136,8 @@ def test_the_table_is_filtered_by_text_condition_and_state(experiment, page):
     )
     page.run(typed(""))
     page.run(
-        "(() => { const box = document.getElementById('state'); box.value = 'completed'; box.dispatchEvent(new Event('change')); })()"
+        "(() => { const box = document.getElementById('state'); box.value = 'completed'; "
+        "box.dispatchEvent(new Event('change')); })()"
     )
     assert set(page.run(CELLS.format(column=2))) == {"completed"}
     assert page.run("document.getElementById('count').textContent") == "5 of 5 trials (20 in all)"
@@ -214,7 +216,8 @@ def test_a_chart_whose_values_span_decades_changes_its_scale(make, opened, tmp_p
 
 def test_the_best_configuration_and_the_code_are_copied(experiment, page):
     page.run(
-        "document.execCommand = () => { window.selected = document.activeElement.value; return true; }"
+        "document.execCommand = () => { window.selected = document.activeElement.value; "
+        "return true; }"
     )
     page.run(
         "Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })"

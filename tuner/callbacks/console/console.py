@@ -52,7 +52,8 @@ from .sparklines import Curves
 
 _REFRESH_S: Final = 0.5
 _PAUSES: Final = 50
-"""So many times as long as a look takes, nobody looks again: what is shown costs the driver two hundredths of its time at most."""
+"""So many times as long as a look takes, nobody looks again: what is shown costs the driver two
+hundredths of its time at most."""
 _STATUS_S: Final = 30.0
 _NEW_BEST_S: Final = 5.0
 _STATUS_FRACTION: Final = 0.1
@@ -69,10 +70,11 @@ _log = logging.getLogger("tuner")
 class Console(Callback):
     """Shows the progress of an experiment.
 
-    On a terminal and in a notebook a view is redrawn in place, at most twice a second, and gives way to a summary at the end. Elsewhere
-    there is a line every 30 seconds and every tenth of the trials, and one when another trial takes the lead. The first failure of each
-    cause is told with its traceback, further ones of that cause are counted. Text of the user's is printed with control characters written
-    out.
+    On a terminal and in a notebook a view is redrawn in place, at most twice a second, and gives
+    way to a summary at the end. Elsewhere there is a line every 30 seconds and every tenth of the
+    trials, and one when another trial takes the lead. The first failure of each cause is told with
+    its traceback, further ones of that cause are counted. Text of the user's is printed with
+    control characters written out.
 
     Args:
         progress: Returns how far the experiment is; called a few times a second at most.
@@ -99,7 +101,8 @@ class Console(Callback):
     ) -> None:
         if verbose not in (0, 1, 2):
             raise ValueError(
-                f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}"
+                "verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as "
+                f"well), got {verbose!r}"
             )
         self._look_at = progress
         self._num_behind = self._moved_s = 0.0
@@ -122,7 +125,8 @@ class Console(Callback):
     def print_notice(self, text: str) -> None:
         """Print a line, or a few, above the live table; nothing at ``verbose=0``.
 
-        On a terminal lines are wrapped at words. Indented ones are commands to be copied, and stay whole, as do lines in log files.
+        On a terminal lines are wrapped at words. Indented ones are commands to be copied, and stay
+        whole, as do lines in log files.
         """
         for line in map(printable, text.splitlines() if self._verbose else ()):
             if self._display.redraws and not line.startswith(" "):
@@ -333,7 +337,8 @@ class Console(Callback):
 
     def _take_over_warnings(self) -> None:
         if self._handler is None and not _has_visible_handler(_log):
-            # Without any handler, Python would print warnings to the standard error even at verbose=0.
+            # Without any handler, Python would print warnings to the standard error, verbose or
+            # not.
             self._handler = _NoticeHandler(self) if self._verbose else logging.NullHandler()
             _log.addHandler(self._handler)
 

@@ -118,7 +118,8 @@ class TerminalDisplay(Display):
     Args:
         stream: The terminal.
         width: Characters of a line, None for what the terminal has.
-        is_standard: Whether what the script prints itself goes to this terminal, too, and has to be kept apart.
+        is_standard: Whether what the script prints itself goes to this terminal, too, and has to be
+            kept apart.
     """
 
     def __init__(

@@ -32,14 +32,17 @@ class TableOptions:
     """What the user wants to see in the tables.
 
     Attributes:
-        metric_columns: Which metrics, with the titles of their columns; None for the first few numbers.
+        metric_columns: Which metrics, with the titles of their columns; None for the first few
+            numbers.
         parameter_columns: Which hyperparameters, with titles; None for those that differ.
         max_progress_rows: How many trials are listed at most.
         max_error_rows: How many failed trials are listed at most.
         max_column_length: How many characters of a title or a value are shown.
         infer_limit: How many metrics are shown at most if none are named, the optimised one aside.
-        sort_by_metric: Whether trials of one kind are sorted by their latest metric, best first, rather than by age.
-        lists_all: Whether all trials are listed as far as there is room, rather than the running ones and the five best.
+        sort_by_metric: Whether trials of one kind are sorted by their latest metric, best first,
+            rather than by age.
+        lists_all: Whether all trials are listed as far as there is room, rather than the running
+            ones and the five best.
         has_progress_table: Whether trials are listed at all while the experiment runs.
     """
 
@@ -72,7 +75,8 @@ def listed(
     num_others = len(set(leaders).difference(running[:max_rows]))
     shown = unique([*running[: max_rows - min(num_others, max_rows // 3)], *leaders])[:max_rows]
     if options.lists_all and len(shown) < max_rows:
-        # Among the latest some are shown already; looking at all trials of a large experiment would take too long.
+        # Among the latest some are shown already; looking at all trials of a large experiment would
+        # take too long.
         latest = [
             trial
             for trial in itertools.islice(reversed(trials), 4 * max_rows)
@@ -91,7 +95,8 @@ def trial_table(
 ) -> Table:
     """Return trials as a table, one row each.
 
-    Columns that do not fit are left out, other metrics first, then parameters, then curves; those that the user has named come last.
+    Columns that do not fit are left out, other metrics first, then parameters, then curves; those
+    that the user has named come last.
 
     Args:
         trials: What to list.
@@ -282,7 +287,8 @@ def _first_numbers(
 
 
 def _do_differ(values: Sequence[Any]) -> bool:
-    # Constants of a search space are the same object in all trials; comparing big ones by their text would be slow.
+    # Constants of a search space are the same object in all trials; comparing big ones by their
+    # text would be slow.
     if all(value is values[0] for value in values):
         return False
     return (

@@ -25,9 +25,10 @@ Report = Callable[[Sequence[Trial], bool], None]
 class ProgressReporter(ABC):
     """Tells the progress of an experiment in a way of its own; given as ``RunConfig(progress_reporter=...)``.
 
-    It takes the place of the live table, of the lines that say how far the experiment is, and of the summary; notices and failures are
-    still told. At most twice a second it is asked whether it has something to report, and once more at the end. Nobody asks at
-    ``verbose=0``. One that raises is reported once, and the usual display takes its place.
+    It takes the place of the live table, of the lines that say how far the experiment is, and of
+    the summary; notices and failures are still told. At most twice a second it is asked whether it
+    has something to report, and once more at the end. Nobody asks at ``verbose=0``. One that raises
+    is reported once, and the usual display takes its place.
 
     Example:
         >>> class AtTheEnd(ProgressReporter):
@@ -39,8 +40,8 @@ class ProgressReporter(ABC):
         True
 
     Departures:
-        Ray Tune asks in each turn of its loop, so that a slow reporter slows trials down; and it ignores reporters unless
-        ``RAY_AIR_NEW_OUTPUT=0`` is set.
+        Ray Tune asks in each turn of its loop, so that a slow reporter slows trials down; and it
+        ignores reporters unless ``RAY_AIR_NEW_OUTPUT=0`` is set.
     """
 
     def setup(  # noqa: B027  (a reporter may have nothing to get ready)
@@ -77,39 +78,48 @@ class ProgressReporter(ABC):
         Args:
             trials: All trials.
             done: Whether the experiment is over.
-            *sys_info: Lines for people: how many trials are in which state, and which resources are in use.
+            *sys_info: Lines for people: how many trials are in which state, and which resources are
+                in use.
         """
 
 
 class TableReporter(ProgressReporter, ABC):
     """Shows the usual display with columns of the user's choice, redrawn in place where that can be done.
 
-    On a terminal and in a notebook the whole view is redrawn at each report; elsewhere a report is one line. What `setup` is told can be
-    overridden by `total_samples`, `metric` and `mode`.
+    On a terminal and in a notebook the whole view is redrawn at each report; elsewhere a report is
+    one line. What `setup` is told can be overridden by `total_samples`, `metric` and `mode`.
 
     Args:
-        metric_columns: Which metrics have a column, by their flattened names, as a list or with the titles of their columns. None
-            for the first `infer_limit` numbers. The optimised metric always has one.
-        parameter_columns: Which hyperparameters have one, likewise. None for those that differ among the trials that are listed.
+        metric_columns: Which metrics have a column, by their flattened names, as a list or with the
+            titles of their columns. None for the first `infer_limit` numbers. The optimised metric
+            always has one.
+        parameter_columns: Which hyperparameters have one, likewise. None for those that differ
+            among the trials that are listed.
         total_samples: How many trials there will be, None for what the experiment knows.
-        max_progress_rows: How many trials are listed at most; fewer where the terminal has fewer lines.
+        max_progress_rows: How many trials are listed at most; fewer where the terminal has fewer
+            lines.
         max_error_rows: How many failed trials are listed at most.
-        max_column_length: How many characters of a title or a value are shown; longer ones are cut in the middle.
+        max_column_length: How many characters of a title or a value are shown; longer ones are cut
+            in the middle.
         max_report_frequency: Seconds between two reports, at least; half a second where it is less.
         infer_limit: How many metrics are shown at most if `metric_columns` is None.
-        print_intermediate_tables: Whether trials are listed while the experiment runs. None, the default, for yes where the table is
-            redrawn in place, and no where it would be printed again and again.
+        print_intermediate_tables: Whether trials are listed while the experiment runs. None, the
+            default, for yes where the table is redrawn in place, and no where it would be printed
+            again and again.
         metric: By which the best trials are told, None for what the experiment optimises.
-        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is; None for the experiment's.
-        sort_by_metric: Whether running trials, and others, are each sorted by their latest metric, best first, rather than by age.
+        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is; None
+            for the experiment's.
+        sort_by_metric: Whether running trials, and others, are each sorted by their latest metric,
+            best first, rather than by age.
 
     Raises:
         ValueError: If a number is negative or `mode` is unknown.
         TypeError: If columns are neither a list of names nor a dictionary.
 
     Departures:
-        In Ray Tune, the default columns are those of its own results, ``print_intermediate_tables`` depends on ``verbose``, and a table is
-        printed anew for each report. Here, titles may be given for columns that are added to a list.
+        In Ray Tune, the default columns are those of its own results, ``print_intermediate_tables``
+        depends on ``verbose``, and a table is printed anew for each report. Here, titles may be
+        given for columns that are added to a list.
     """
 
     def __init__(
@@ -192,7 +202,8 @@ class TableReporter(ProgressReporter, ABC):
         """
         if self._show is None:
             raise RuntimeError(
-                f"{type(self).__name__} shows nothing by itself; give it as RunConfig(progress_reporter=...)"
+                f"{type(self).__name__} shows nothing by itself; give it as "
+                "RunConfig(progress_reporter=...)"
             )
         self._show(trials, done)
 
@@ -267,7 +278,8 @@ class JupyterNotebookReporter(TableReporter):
     """Shows progress as a table in a notebook; where no notebook runs, like `CLIReporter`.
 
     Args:
-        overwrite: Whether each report takes the place of the one before, rather than being added to it.
+        overwrite: Whether each report takes the place of the one before, rather than being added to
+            it.
         **options: Those of `CLIReporter`.
 
     Example:

@@ -14,16 +14,19 @@ _MAX_CURVES: Final = 1_000
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _NOT_FINITE: Final = "!"
 _REACH: Final = 4.0
-"""Of the middle half of the values, on either side of it: the fall at the beginning stays visible, and what comes after it, too."""
+"""Of the middle half of the values, on either side of it: the fall at the beginning stays visible,
+and what comes after it, too."""
 
 
 def sparkline(values: Sequence[float]) -> str:
     """Return a curve as a row of bars, from its own minimum to its own maximum.
 
-    Values far outside the middle half of the others, as at the beginning of a training, are cut: beyond four times its extent.
+    Values far outside the middle half of the others, as at the beginning of a training, are cut:
+    beyond four times its extent.
 
     Args:
-        values: In their order, one for each bar; what is not finite is drawn as an exclamation mark.
+        values: In their order, one for each bar; what is not finite is drawn as an exclamation
+            mark.
 
     Example:
         >>> sparkline([1.0, 2.0, 4.0, 8.0]), sparkline([3.0, 3.0])
@@ -37,8 +40,8 @@ def sparkline(values: Sequence[float]) -> str:
 class Curve:
     """The values of one metric of one trial, thinned out evenly once there are many.
 
-    It is told of a trial's summary now and then, and takes from there what is new: all of it if that are ten values at most, which is as
-    many as a summary remembers, and else the latest ten.
+    It is told of a trial's summary now and then, and takes from there what is new: all of it if
+    that are ten values at most, which is as many as a summary remembers, and else the latest ten.
     """
 
     __slots__ = ("_latest", "_num_seen", "_points", "_step")
@@ -94,9 +97,10 @@ class Curve:
 class Curves:
     """Remembers the learning curves of the trials that may be shown.
 
-    Nobody tells it of results: as often as somebody looks, it looks at the trials' own summaries. So the driver pays nothing for a result,
-    and a trial that is over between two looks has a curve of its ten latest values, like one from before a restore. Results that are
-    reported again after a failed attempt are drawn twice.
+    Nobody tells it of results: as often as somebody looks, it looks at the trials' own summaries.
+        So the driver pays nothing for a result,
+    and a trial that is over between two looks has a curve of its ten latest values, like one from
+    before a restore. Results that are reported again after a failed attempt are drawn twice.
 
     Args:
         metric: Flattened name of what is drawn, None for nothing.

@@ -59,7 +59,8 @@ class Column:
     Attributes:
         title: Its heading.
         cells: One text per row.
-        rank: Columns with higher ranks are left out first where there is no room; rank 0 always stays.
+        rank: Columns with higher ranks are left out first where there is no room; rank 0 always
+            stays.
         is_number: Whether it is set flush right.
         can_shrink: Whether its cells may be cut where there is no room.
     """

@@ -1,10 +1,12 @@
 """Background thread that writes log files in batches.
 
-The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread, shared by all default loggers, takes
-the queue every second, sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need
-no more descriptors than one. What has begun to tell something since the last time waits for the next, unless it has told all: so most short
-trials are written at one go. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
-When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
+The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread,
+shared by all default loggers, takes the queue every second, sorts it by file, and writes each
+file's part at one go; files are open only meanwhile, so ten thousand trials need no more
+descriptors than one. What has begun to tell something since the last time waits for the next,
+unless it has told all: so most short trials are written at one go. Where that takes too much of the
+time it is done more rarely, so that more of a file is written at one go. When the thread falls too
+far behind, whoever appends writes the backlog, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import Any, TypeVar, final
 
 _PERIOD_S = 1.0
 _LONGEST = 4.0
-"""How many periods may become one: twice four seconds are within what a restore takes for recent, see `tuner.restore.experiment`."""
+"""How many periods may become one: twice four seconds are within what a restore takes for recent,
+see `tuner.restore.experiment`."""
 _MAX_SHARE = 0.02
 _WAKE_AT = 5_000
 _CAPACITY = 10_000
 _BATCH = 1_000
-"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless told otherwise: some 20 ms of work."""
+"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless
+told otherwise: some 20 ms of work."""
 _ENTRIES_PER_BREATH = 256
 _BREATH_S = 0.00005
 
@@ -32,7 +36,8 @@ _log = logging.getLogger("tuner")
 
 T = TypeVar("T")
 Pace = Callable[[Iterable[T]], Iterator[T]]
-"""How to walk through entries: without a stop, or leaving the interpreter to the driver now and then."""
+"""How to walk through entries: without a stop, or leaving the interpreter to the driver now and
+then."""
 
 
 class Addressee(ABC):
@@ -59,12 +64,13 @@ class Sink(Addressee):
         """Write down the entries.
 
         Args:
-            entries: New entries, oldest first; none where only an earlier failure is to be made good. Not to be changed, since all
-                parts of an addressee get the same list.
+            entries: New entries, oldest first; none where only an earlier failure is to be made
+                good. Not to be changed, since all parts of an addressee get the same list.
             pace: How to iterate over them.
 
         Raises:
-            OSError: If not everything could be written; what is left is kept, and `write` will be called again.
+            OSError: If not everything could be written; what is left is kept, and `write` will be
+                called again.
         """
 
     @abstractmethod
@@ -75,12 +81,13 @@ class Sink(Addressee):
 class BatchWriter:
     """Hands entries to their sinks in batches, from a thread of its own.
 
-    The thread starts with the first entry and ends with `close`. A sink that raises an `OSError`, for want of space, say, is tried
-    again with each batch; that is reported once.
+    The thread starts with the first entry and ends with `close`. A sink that raises an `OSError`,
+    for want of space, say, is tried again with each batch; that is reported once.
 
     Args:
-        period_s: Time, in seconds, that an entry waits at most, or twice that where more is expected behind it; up to four times as long
-            where writing takes more than 2 % of the time.
+        period_s: Time, in seconds, that an entry waits at most, or twice that where more is
+            expected behind it; up to four times as long where writing takes more than 2 % of the
+            time.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
         max_batch: How many entries are written under one hold of the lock.
@@ -88,7 +95,8 @@ class BatchWriter:
 
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
-        has_failed: Whether one of those who share this writer has ever met a defect; so they need not all be asked each time.
+        has_failed: Whether one of those who share this writer has ever met a defect; so they need
+            not all be asked each time.
     """
 
     def __init__(
@@ -160,7 +168,8 @@ class BatchWriter:
                 (addressee.parts(), entries)
                 for addressee, entries in self._take(may_wait=may_wait).items()
             ]
-            # All files of one kind before those of the next, so that what writes them stays in the processor's caches.
+            # All files of one kind before those of the next, so that what writes them stays in the
+            # processor's caches.
             for number in range(max((len(parts) for parts, _ in shares), default=0)):
                 for parts, entries in shares:
                     if number < len(parts):
@@ -185,7 +194,8 @@ class BatchWriter:
         if self._behind:
             sink, error = next(iter(self._behind.items()))
             _log.warning(
-                "%d log files are incomplete, the first is %s: %s; the journal holds all results, and a restore writes the files anew",
+                "%d log files are incomplete, the first is %s: %s; the journal holds all "
+                "results, and a restore writes the files anew",
                 len(self._behind), sink, error,
             )  # fmt: skip
             self._behind.clear()
@@ -193,7 +203,8 @@ class BatchWriter:
     def _start(self) -> None:
         self._is_closing = False
         self._wake.clear()
-        # A daemon, so that a driver that dies without closing does not hang: what it would have written can be derived anew.
+        # A daemon, so that a driver that dies without closing does not hang: what it would have
+        # written can be derived anew.
         self._thread = threading.Thread(target=self._run, name="tuner-loggers", daemon=True)
         self._thread.start()
 

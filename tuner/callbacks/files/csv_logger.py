@@ -47,7 +47,8 @@ _AUTO_FILLED = (
     keys.EXPERIMENT_TAG,
 )
 _LINE_END = "\r\n"
-"""As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
+"""As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a
+value, before Python 3.13."""
 _QUOTED_FORMULA = re.compile(rb'"\'*[=+\-@]')
 """As JSON has a text that may be one; the other starts are escaped there."""
 _WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
@@ -60,17 +61,19 @@ _MAX_CELL = 100_000
 class CSVLoggerCallback(TrialFileLogger):
     """Writes ``progress.csv`` into each trial's directory: nested metrics flattened to ``a/b``, without the configuration.
 
-    The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
-    fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
-    Texts of more than 100,000 characters are cut; a text, or the name of a metric, that a spreadsheet would run as a formula
-    begins with an apostrophe, which our own readers take away again; ``result.json`` has it as it was reported.
+    The columns are the user's own numbers and texts first, in the order of the first result, then
+    what the engine fills in, in a fixed order, then nested metrics, then those that a later result
+    brought. A cell is empty where a result has no such metric. Texts of more than 100,000
+    characters are cut; a text, or the name of a metric, that a spreadsheet would run as a formula
+    begins with an apostrophe, which our own readers take away again; ``result.json`` has it as it
+    was reported.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
 
     Departures:
-        In Ray Tune the first result fixes the columns, and later metrics are lost without a word; here the file grows a column.
-        Rows that a retry reports again replace the earlier ones.
+        In Ray Tune the first result fixes the columns, and later metrics are lost without a word;
+        here the file grows a column. Rows that a retry reports again replace the earlier ones.
     """
 
     def open_file(self, directory: str) -> TrialFile:
@@ -235,9 +238,9 @@ def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
 def _joined(lines: Sequence[list[Any]]) -> bytes | None:
     """Return lines that need no quotes, as nearly all, as the csv module would write them; None for others.
 
-    orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a tenth of the time: most of what a
-    line costs are its floats. It writes 0.00001 for 1e-05, which is the same number. What is to be quoted is looked for in what it has
-    written, all at once.
+    orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a
+    tenth of the time: most of what a line costs are its floats. It writes 0.00001 for 1e-05, which
+    is the same number. What is to be quoted is looked for in what it has written, all at once.
     """
     if not all(keys.SCALARS.issuperset(map(type, line)) for line in lines):
         return None
@@ -246,8 +249,8 @@ def _joined(lines: Sequence[list[Any]]) -> bytes | None:
         data = orjson.dumps(lines) if num_columns > 1 else b"\\"
     except TypeError:  # long integers, half a character
         return None
-    # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text; a null too many is a float that is not
-    # finite, or stands in a text as well.
+    # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text;
+    # a null too many is a float that is not finite, or stands in a text as well.
     if (
         b"\\" in data
         or data.count(b",") != num_columns * len(lines) - 1

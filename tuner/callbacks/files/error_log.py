@@ -28,7 +28,8 @@ class ErrorLog(Callback):
     What cannot be written is tried again with the next failure and at the end of the experiment.
 
     Departures:
-        Ray Tune leaves the colour codes of tracebacks in the file and does not say to which attempt a failure belongs.
+        Ray Tune leaves the colour codes of tracebacks in the file and does not say to which attempt
+        a failure belongs.
     """
 
     def __init__(self) -> None:

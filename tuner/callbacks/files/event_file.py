@@ -1,6 +1,7 @@
 """TensorBoard's event files: results encoded as records, and records read back.
 
-The messages are tensorboardX's. Its writers are not used: each of them holds a thread, a queue and an
+The messages are tensorboardX's. Its writers are not used: each of them holds a thread, a queue and
+    an
 open file, and its `RecordWriter` cannot append to a file that is there.
 
 A record is ``<size, 8 bytes> <its checksum, 4 bytes> <message> <its checksum, 4 bytes>``.
@@ -88,7 +89,8 @@ class EventEncoder:
 
         Args:
             at: Unix time.
-            params: Flattened hyperparameters; what is neither number, text nor boolean is shown as JSON.
+            params: Flattened hyperparameters; what is neither number, text nor boolean is shown as
+                JSON.
             metric: The metric that the table shows beside them, None for none.
         """
         values = {_legible(name): _shown(value) for name, value in params.items()}
@@ -122,7 +124,8 @@ class EventEncoder:
         """Return a record of the same size that says nothing: its time, and an unknown field."""
         message = _message(record)
         size = len(message) - _TIME_BYTES - 3
-        # The field's size, below 16,384, in two bytes of seven bits each, the first of them flagged.
+        # The field's size, below 16,384, in two bytes of seven bits each, the first of them
+        # flagged.
         field = bytes((_UNKNOWN_FIELD, size & 0x7F | 0x80, size >> 7)) + bytes(size)
         return _framed(message[:_TIME_BYTES] + field)
 
@@ -222,8 +225,9 @@ def is_session_end(record: bytes) -> bool:
 def import_alone(name: str) -> ModuleType:
     """Import a module that would import torch and Comet's client for its convenience, without letting it.
 
-    Importing torch takes seconds and hundreds of megabytes, Comet's client a second more, matplotlib and its caches; the driver has no use
-    for either. What is loaded already stays; what is not can be imported as usual afterwards. To be called from the thread that runs the
+    Importing torch takes seconds and hundreds of megabytes, Comet's client a second more,
+    matplotlib and its caches; the driver has no use for either. What is loaded already stays; what
+    is not can be imported as usual afterwards. To be called from the thread that runs the
     experiment, since another thread's import of what is hidden would fail meanwhile.
     """
     with _companions_are_hidden:

@@ -21,14 +21,16 @@ from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
 
 _MAX_TEXT = 1_000
-"""Characters that are kept of the text of what JSON does not know; the configuration stands in every row."""
+"""Characters that are kept of the text of what JSON does not know; the configuration stands in
+every row."""
 
 
 class JsonLoggerCallback(TrialFileLogger):
     r"""Writes ``params.json`` and ``result.json`` into each trial's directory.
 
-    ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and result, nested as reported, with the
-    configuration under ``config``. Values that JSON does not know are written as their text.
+    ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and
+    result, nested as reported, with the configuration under ``config``. Values that JSON does not
+    know are written as their text.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
@@ -39,8 +41,9 @@ class JsonLoggerCallback(TrialFileLogger):
         [0.5, nan]
 
     Departures:
-        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers refuse; here they are the strings ``"NaN"``,
-        ``"Infinity"`` and ``"-Infinity"``. Rows that a retry reports again replace the earlier ones.
+        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers refuse; here they are
+        the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. Rows that a retry reports again
+        replace the earlier ones.
     """
 
     def open_file(self, directory: str) -> TrialFile:
@@ -151,7 +154,8 @@ def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
         if not is_pretty:
             return encoder.encode(value).encode()
     except (TypeError, ValueError):
-        # A number that is not finite, or a key that is not a string: rare enough to be looked for only after the event.
+        # A number that is not finite, or a key that is not a string: rare enough to be looked for
+        # only after the event.
         pass
     return encoder.encode(_strict(value, sort_keys=is_pretty)).encode()
 

@@ -22,12 +22,15 @@ _log = logging.getLogger("tuner")
 class PolicyLog(Callback):
     """Writes down exploits.
 
-    Each line is a JSON list: tag of the trial, tag of the donor, iteration that the trial had reached, iteration of the donor's checkpoint,
-    the configuration with which that was trained, the trial's new configuration. ``pbt_global.txt`` has all of them in their order. The
-    policy file of a trial has its whole ancestry, back to the trial that began it: what has to be done again to get to where it is.
+    Each line is a JSON list: tag of the trial, tag of the donor, iteration that the trial had
+        reached, iteration of the donor's checkpoint,
+    the configuration with which that was trained, the trial's new configuration. ``pbt_global.txt``
+    has all of them in their order. The policy file of a trial has its whole ancestry, back to the
+    trial that began it: what has to be done again to get to where it is.
 
     Departures:
-        A policy file is derived from the records and not copied from the donor's file, so it cannot have a hole after a crash.
+        A policy file is derived from the records and not copied from the donor's file, so it cannot
+        have a hole after a crash.
     """
 
     def __init__(self) -> None:
@@ -61,7 +64,8 @@ class PolicyLog(Callback):
     def mend(self, experiment_path: Path, trials: Sequence[Trial]) -> None:
         """Add what a killed driver has left out; a trial without exploits has no file.
 
-        What lies in the place of a file and is none is replaced. What cannot be written is logged, and the experiment goes on.
+        What lies in the place of a file and is none is replaced. What cannot be written is logged,
+        and the experiment goes on.
         """
         self._experiment_path = experiment_path
         self._know(trials)

@@ -32,12 +32,14 @@ from .trial_file import TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
 _SUFFIX = ".tuner"
-"""Tells our files from those that the trainable writes beside them, by itself or through a framework."""
+"""Tells our files from those that the trainable writes beside them, by itself or through a
+framework."""
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
 _NUM_FIRST_RECORDS = 4
-"""Those that a file begins with, before the first result: its version, the start and the hyperparameters."""
+"""Those that a file begins with, before the first result: its version, the start and the
+hyperparameters."""
 
 _log = logging.getLogger("tuner")
 
@@ -45,18 +47,21 @@ _log = logging.getLogger("tuner")
 class TBXLoggerCallback(TrialFileLogger):
     """Writes one ``events.out.tfevents`` file into each trial's directory; show them with ``tensorboard --logdir <experiment>``.
 
-    Curves: each number or boolean that the trainable reports, under its own name (nested ones as ``a/b``), and ``time_total_s``; NaN
-    is left out, so are texts and lists. The step is ``training_iteration``, or ``timesteps_total`` where the trainable counts
-    timesteps; then ``training_iteration`` is a curve, too. HParams table: the searched parameters of the trial, from its start on,
-    the metric of the search, and how the trial ended. Without tensorboardX nothing is written, with one notice that says so.
+    Curves: each number or boolean that the trainable reports, under its own name (nested ones as
+        ``a/b``), and ``time_total_s``; NaN
+    is left out, so are texts and lists. The step is ``training_iteration``, or ``timesteps_total``
+    where the trainable counts timesteps; then ``training_iteration`` is a curve, too. HParams
+    table: the searched parameters of the trial, from its start on, the metric of the search, and
+    how the trial ended. Without tensorboardX nothing is written, with one notice that says so.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
 
     Departures:
-        Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry, and writes the hyperparameters
-        only when a trial ends. Here a trial has one file, whose name ends in ``.tuner``, so that what the training code writes itself
-        into that directory is left alone; and what a retry reports again replaces what it had reported before.
+        Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry,
+        and writes the hyperparameters only when a trial ends. Here a trial has one file, whose name
+        ends in ``.tuner``, so that what the training code writes itself into that directory is left
+        alone; and what a retry reports again replaces what it had reported before.
     """
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
@@ -83,20 +88,23 @@ class TBXLoggerCallback(TrialFileLogger):
         super().setup(**info)
         self._metric = info.get("metric")
         self._searched = frozenset(searched_names(info.get("space") or {}))
-        # Here and not at the first write: the background thread must not hide torch from the thread that may run trials.
+        # Here and not at the first write: the background thread must not hide torch from the thread
+        # that may run trials.
         try:
             _ = self.encoder
         except ImportError as error:
             self.is_on = False
             _log.warning(
-                "no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX",
+                "no TensorBoard files are written, since tensorboardX cannot be imported "
+                "(%s); pip install tensorboardX",
                 error,
             )
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield what happened to the trial, as a new beginning in the file that is there.
 
-        Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
+        Another file would not be read by a TensorBoard that is open meanwhile, or be read after the
+        old one.
         """
         begin, *others = super().story(trial, results)
         yield (
@@ -232,7 +240,8 @@ class _EventFile(TrialFile):
                 remove(other)
         if path is None:
             return None
-        # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
+        # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one
+        # and no record changes its place.
         with Path(path).open("r+b") as file:
             # TensorBoard believes the first ending that it finds.
             file.writelines(

@@ -50,8 +50,10 @@ class TrialFile(Sink):
     Attributes:
         directory: The trial's directory.
         owner: The logger.
-        begun: The latest attempt, until its first row is written: only that supersedes what was reported before.
-        is_new: Whether the trial begins with the segment that is being written, and nothing of it can be on disk.
+        begun: The latest attempt, until its first row is written: only that supersedes what was
+            reported before.
+        is_new: Whether the trial begins with the segment that is being written, and nothing of it
+            can be on disk.
     """
 
     def __init__(self, directory: str, owner: TrialFileLogger) -> None:
@@ -104,7 +106,8 @@ class TrialFile(Sink):
     def cut(self, segment: Segment) -> tuple[int, int] | None:
         """Return what the segment leaves of the rows that are there: so many first ones, and of the others those up to an iteration.
 
-        None where it supersedes nothing. A trial that begins anew supersedes all of them at once, any other with its first row.
+        None where it supersedes nothing. A trial that begins anew supersedes all of them at once,
+        any other with its first row.
         """
         begin = self.begun
         if begin is None or self.is_new:

@@ -1,10 +1,10 @@
 """Verified sizes of complete log files, which a restore need not read again.
 
 A restore checks whether the log files hold all results of the journal. Reading 30,000 of them takes
-two seconds, asking for their sizes a tenth of that. So the sizes of complete files are written down,
-and believed until the machine is restarted: until then, what was written is in the file even if the
-writer was killed. A power cut may leave a file of the right size with blocks of zeros; after a restart
-all files are read.
+two seconds, asking for their sizes a tenth of that. So the sizes of complete files are written
+down, and believed until the machine is restarted: until then, what was written is in the file even
+if the writer was killed. A power cut may leave a file of the right size with blocks of zeros; after
+a restart all files are read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 from .append import append, replace_file
 
 PORTION_BYTES = 1 << 17
-"""Sizes are written down after so many bytes of log files; reading less than that again is cheaper."""
+"""Sizes are written down after so many bytes of log files; reading less than that again is
+cheaper."""
 
 
 @final
 class VerifiedSizes:
     """The sizes of the log files that one logger has finished, in a file of its own.
 
-    Its first line holds the machine's boot id, each other line a fingerprint, the paths of the files
-    below the experiment, and their sizes.
+    Its first line holds the machine's boot id, each other line a fingerprint, the paths of the
+    files below the experiment, and their sizes.
 
     Args:
         path: The file; it need not be there.

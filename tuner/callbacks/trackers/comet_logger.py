@@ -44,17 +44,20 @@ _QUIET: Final[Mapping[str, Any]] = {
 class CometLoggerCallback(TrackerCallback):
     """Keeps one Comet experiment for each trial, written in the background; ``pip install "tuner-hpo[comet]"``.
 
-    It is named after the trial and has the flattened configuration as parameters, and each reported number or boolean as a metric under
-    its own name (nested ones as ``a/b``), with ``training_iteration`` as the step; texts become "others", lists are left out. It goes on
-    over pauses, retries, exploits and restores. How the trial ended is told by the other ``status``: FINISHED, FAILED or, where the
-    experiment was interrupted, KILLED.
+    It is named after the trial and has the flattened configuration as parameters, and each reported
+    number or boolean as a metric under its own name (nested ones as ``a/b``), with
+    ``training_iteration`` as the step; texts become "others", lists are left out. It goes on over
+    pauses, retries, exploits and restores. How the trial ended is told by the other ``status``:
+    FINISHED, FAILED or, where the experiment was interrupted, KILLED.
 
     Args:
-        online: Whether to talk to Comet; False writes archives into ``comet/`` in the experiment's directory, for ``comet upload``. An
-            archive is closed when a trial pauses or ends; what a killed driver leaves open is written again at the restore.
+        online: Whether to talk to Comet; False writes archives into ``comet/`` in the experiment's
+            directory, for ``comet upload``. An archive is closed when a trial pauses or ends; what
+            a killed driver leaves open is written again at the restore.
         tags: Tags of every one of Comet's experiments.
         save_checkpoints: Whether checkpoints are uploaded as assets.
-        **experiment_kwargs: Passed on to Comet's experiment, e.g. ``project_name`` and ``workspace``.
+        **experiment_kwargs: Passed on to Comet's experiment, e.g. ``project_name`` and
+            ``workspace``.
 
     Raises:
         ImportError: If comet_ml is not installed.

@@ -50,23 +50,31 @@ _log = logging.getLogger("tuner")
 class MLflowLoggerCallback(TrackerCallback):
     """Keeps one MLflow run for each trial, written in the background; ``pip install "tuner-hpo[mlflow]"``.
 
-    A run is named after its trial and has the flattened configuration as parameters, each reported number or boolean as a metric under
-    its own name (nested ones as ``a/b``), and ``time_total_s``, ``timestamp`` and ``training_iteration``. The step is
-    ``training_iteration``. NaN and infinite values are written as MLflow has them; texts and lists are left out, they are in our own
-    files. What an exploit changes of a configuration becomes tags, ``config/<name>``, since parameters of a run never change. A run goes
-    on over pauses, retries, exploits and restores, and is FINISHED, FAILED or, where the experiment was interrupted, KILLED.
+    A run is named after its trial and has the flattened configuration as parameters, each reported
+    number or boolean as a metric under its own name (nested ones as ``a/b``), and ``time_total_s``,
+    ``timestamp`` and ``training_iteration``. The step is ``training_iteration``. NaN and infinite
+    values are written as MLflow has them; texts and lists are left out, they are in our own files.
+    What an exploit changes of a configuration becomes tags, ``config/<name>``, since parameters of
+    a run never change. A run goes on over pauses, retries, exploits and restores, and is FINISHED,
+    FAILED or, where the experiment was interrupted, KILLED.
 
-    A server that cannot be reached is tried again as long as the experiment runs, and never holds it up.
+    A server that cannot be reached is tried again as long as the experiment runs, and never holds
+    it up.
 
     Args:
-        tracking_uri: Where runs are kept, e.g. ``"sqlite:///mlflow.db"`` or ``"http://host:5000"``; None for what the environment
-            variable ``MLFLOW_TRACKING_URI`` says, or MLflow's own default.
+        tracking_uri: Where runs are kept, e.g. ``"sqlite:///mlflow.db"`` or ``"http://host:5000"``;
+            None for what the environment variable ``MLFLOW_TRACKING_URI`` says, or MLflow's own
+            default.
         registry_uri: Where MLflow's model registry is; None for the same place.
-        experiment_name: MLflow experiment, made if it does not exist; None for what ``MLFLOW_EXPERIMENT_NAME`` says, or the name of ours.
+        experiment_name: MLflow experiment, made if it does not exist; None for what
+            ``MLFLOW_EXPERIMENT_NAME`` says, or the name of ours.
         tags: Tags of every run.
-        tracking_token: A token for the server, put into the environment variable ``MLFLOW_TRACKING_TOKEN`` and nowhere else.
-        save_artifact: Whether a trial's directory, checkpoints included, is copied to MLflow when the trial has ended.
-        log_params_on_trial_end: Whether the parameters are written when a trial ends instead of when it starts.
+        tracking_token: A token for the server, put into the environment variable
+            ``MLFLOW_TRACKING_TOKEN`` and nowhere else.
+        save_artifact: Whether a trial's directory, checkpoints included, is copied to MLflow when
+            the trial has ended.
+        log_params_on_trial_end: Whether the parameters are written when a trial ends instead of
+            when it starts.
 
     Raises:
         ImportError: If MLflow is not installed.
@@ -76,9 +84,9 @@ class MLflowLoggerCallback(TrackerCallback):
         >>> run_config = RunConfig(callbacks=[MLflowLoggerCallback("sqlite:///mlflow.db", experiment_name="digits")])
 
     Departures:
-        Ray Tune writes in the driver's thread, one metric at a time, ends with the experiment when the server fails, begins a new run
-        where an experiment is restored, and writes every key that it adds to a result. Here the default name of the MLflow experiment
-        is that of ours.
+        Ray Tune writes in the driver's thread, one metric at a time, ends with the experiment when
+        the server fails, begins a new run where an experiment is restored, and writes every key
+        that it adds to a result. Here the default name of the MLflow experiment is that of ours.
     """
 
     product = "MLflow"
@@ -259,7 +267,8 @@ class _MLflowTracker(Tracker):
         if run and run.is_in_doubt:
             found = list(
                 self._search(
-                    f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"
+                    f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and "
+                    f"tags.{TRIAL_TAG} = '{trial.trial_id}'"
                 )
             )
             run = self._runs[trial.trial_id] = (
@@ -351,7 +360,8 @@ def find_or_make_experiment(client: Any, name: str, artifact_location: str | Non
                 raise
     if found.lifecycle_stage == "deleted":
         raise RuntimeError(
-            f"experiment_name must be that of an MLflow experiment that is not deleted, got {name!r}; restore it there"
+            "experiment_name must be that of an MLflow experiment that is not deleted, got "
+            f"{name!r}; restore it there"
         )
     return str(found.experiment_id)
 

@@ -16,8 +16,9 @@ _SCHEME: Final = "sqlite:///"
 def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:
     """Make the SQLite file that a tracking URI names, unless it exists or the URI names something else.
 
-    MLflow makes some sixty tables one after the other and can do nothing with a file that lacks the last of them: a process that is killed
-    in between leaves a store that nobody can open any more. Here they are made beside it, and the whole file is moved to its place.
+    MLflow makes some sixty tables one after the other and can do nothing with a file that lacks the
+    last of them: a process that is killed in between leaves a store that nobody can open any more.
+    Here they are made beside it, and the whole file is moved to its place.
 
     Args:
         uri: The tracking URI.

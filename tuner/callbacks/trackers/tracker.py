@@ -59,7 +59,8 @@ class TrackerCallback(LoggerCallback):
     """A callback that keeps one run of a tracker for each trial, over pauses, retries, exploits and restores.
 
     Args:
-        patience_s: How many seconds the end of the experiment waits for what is still to be delivered.
+        patience_s: How many seconds the end of the experiment waits for what is still to be
+            delivered.
     """
 
     product: str

@@ -1,9 +1,11 @@
 """Queue and thread that deliver records to a tracker, such as MLflow or Weights & Biases.
 
-The driver's hooks only append to a queue. One thread takes the queue every second, sorts it by trial and hands each part to the
-tracker's client, which no other thread ever touches. A tracker that cannot be reached is tried again, ever more slowly, for as long as
-the experiment runs; meanwhile the queue holds a limited number of results and leaves out what goes beyond it. At the end, and at an
-interrupt, the thread gets some time to deliver the rest. Nothing of this can hold up or end the experiment, whose own files have it all.
+The driver's hooks only append to a queue. One thread takes the queue every second, sorts it by
+trial and hands each part to the tracker's client, which no other thread ever touches. A tracker
+that cannot be reached is tried again, ever more slowly, for as long as the experiment runs;
+meanwhile the queue holds a limited number of results and leaves out what goes beyond it. At the
+end, and at an interrupt, the thread gets some time to deliver the rest. Nothing of this can hold up
+or end the experiment, whose own files have it all.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _LAST_PAUSE_S: Final = 0.5
 _PATIENCE_WITH_THE_ABSENT_S: Final = 15.0
 _GLANCE_S: Final = 0.5
 _LONG_S: Final = 30.0
-"""A client that needs longer for one thing is trying to reach a tracker that does not answer; making a store takes a busy machine long."""
+"""A client that needs longer for one thing is trying to reach a tracker that does not answer;
+making a store takes a busy machine long."""
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
@@ -170,7 +173,8 @@ class TrackerQueue:
         self._patience_s = patience_s
         self._capacity = capacity
         self._waiting: deque[tuple[Trial, Entry]] = deque()
-        # Each of the three is changed by one thread only: the first two by the driver's, the third by ours.
+        # Each of the three is changed by one thread only: the first two by the driver's, the third
+        # by ours.
         self._num_taken = self._num_left_out = self._num_delivered = 0
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -215,7 +219,8 @@ class TrackerQueue:
             raise self.defect
         if lacking or thread.is_alive():
             _log.warning(
-                "%s has not received %d results; the experiment's own files hold all of them, and a restore delivers the last ones again",
+                "%s has not received %d results; the experiment's own files hold all of them, "
+                "and a restore delivers the last ones again",
                 self._name,
                 lacking,
             )
@@ -241,7 +246,8 @@ class TrackerQueue:
         self._num_left_out += 1
         if self._num_left_out == 1:
             _log.warning(
-                "%s does not keep up: %d results wait for it, further ones are left out there until it does; the experiment's own files "
+                "%s does not keep up: %d results wait for it, further ones are left out there "
+                "until it does; the experiment's own files "
                 "hold all of them",
                 self._name,
                 self._capacity,

@@ -1,7 +1,8 @@
 """What Weights & Biases has of a run on this disk: the last result in its transaction logs, and whether they say that the run ended.
 
-A run that is offline cannot be asked for. Its log is a sequence of blocks in LevelDB's format, each record a protocol buffer of the
-client's own; the client flushes it in the background, so that after a crash the file and not our memory tells what has arrived.
+A run that is offline cannot be asked for. Its log is a sequence of blocks in LevelDB's format, each
+record a protocol buffer of the client's own; the client flushes it in the background, so that after
+a crash the file and not our memory tells what has arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Trace:
 
     Attributes:
         last_step: The last step that W&B counts, 0 where there is none.
-        last: Time, in whole seconds, and training iteration of the last result; None where there is none.
+        last: Time, in whole seconds, and training iteration of the last result; None where there is
+            none.
         has_ended: Whether the run was ended for good, as far as it was not begun again.
     """
 

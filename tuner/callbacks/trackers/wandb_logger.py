@@ -20,7 +20,8 @@ from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800
 _INIT_TIMEOUT_S: Final = 20.0
-"""How long one attempt to begin a run may take; W&B would have a finished script wait for as long."""
+"""How long one attempt to begin a run may take; W&B would have a finished script wait for as
+long."""
 _FIXED: Final = frozenset({"id", "reinit", "resume"})
 _WITHOUT_KEY: Final = frozenset({"offline", "dryrun", "disabled"})
 _EXIT_CODES: Final = {Outcome.FINISHED: 0, Outcome.FAILED: 1, Outcome.KILLED: 255}
@@ -33,41 +34,51 @@ _log = logging.getLogger("tuner")
 class WandbLoggerCallback(TrackerCallback):
     """Keeps one run of Weights & Biases for each trial, written in the background; ``pip install "tuner-hpo[wandb]"``.
 
-    A run is named after its trial, grouped by the experiment, and has the flattened configuration. Each reported number, boolean or text
-    is logged under its own name (nested ones as ``a/b``), and ``time_total_s``, ``timestamp`` and ``training_iteration``, which is the
-    x axis of all charts; lists and other objects are left out, they are in our own files. NaN and infinite values stay what they are.
-    W&B's own step is ``training_iteration`` as well, until a trial reports an iteration again: W&B never goes back, so from then on it is
-    one more at each result. A run goes on over pauses, retries, exploits and restores, and ends as finished, failed or, where the
+    A run is named after its trial, grouped by the experiment, and has the flattened configuration.
+    Each reported number, boolean or text is logged under its own name (nested ones as ``a/b``), and
+    ``time_total_s``, ``timestamp`` and ``training_iteration``, which is the x axis of all charts;
+    lists and other objects are left out, they are in our own files. NaN and infinite values stay
+    what they are. W&B's own step is ``training_iteration`` as well, until a trial reports an
+    iteration again: W&B never goes back, so from then on it is one more at each result. A run goes
+    on over pauses, retries, exploits and restores, and ends as finished, failed or, where the
     experiment was interrupted, killed.
 
-    Without a connection: ``WANDB_MODE=offline``, or ``mode="offline"``. Runs are then kept in ``wandb/`` in the experiment's directory;
-    upload them with ``wandb sync``. A run that was interrupted and restored has one folder there for each time it was begun.
+    Without a connection: ``WANDB_MODE=offline``, or ``mode="offline"``. Runs are then kept in
+        ``wandb/`` in the experiment's directory;
+    upload them with ``wandb sync``. A run that was interrupted and restored has one folder there
+    for each time it was begun.
 
     Args:
         project: W&B project; None for what ``WANDB_PROJECT`` says, or the name of the experiment.
-        group: Group of the runs; None for what ``WANDB_RUN_GROUP`` says, or the name of the experiment.
+        group: Group of the runs; None for what ``WANDB_RUN_GROUP`` says, or the name of the
+            experiment.
         api_key_file: A file that holds the key.
-        api_key: The key; without any W&B takes ``WANDB_API_KEY``, or what ``wandb login`` has left. It is written nowhere.
+        api_key: The key; without any W&B takes ``WANDB_API_KEY``, or what ``wandb login`` has left.
+            It is written nowhere.
         excludes: Names of metrics that are not logged, nested ones as ``"a/b"`` or all of ``"a"``.
-        log_config: Whether each result is logged with the configuration it was obtained with, as ``config/<name>``.
-        upload_checkpoints: Whether checkpoints are uploaded, as versions of an artifact ``checkpoint_<trial>``.
+        log_config: Whether each result is logged with the configuration it was obtained with, as
+            ``config/<name>``.
+        upload_checkpoints: Whether checkpoints are uploaded, as versions of an artifact
+            ``checkpoint_<trial>``.
         save_checkpoints: An older name of `upload_checkpoints`.
         upload_timeout: How many seconds the end of the experiment waits for W&B.
         **kwargs: Passed on to ``wandb.init``; its ``config`` is added to each trial's.
 
     Raises:
         ImportError: If wandb is not installed.
-        ValueError: If a key is given twice, its file cannot be read or is empty, W&B is online and has no key, or `kwargs` name what is
-            the callback's to choose.
+        ValueError: If a key is given twice, its file cannot be read or is empty, W&B is online and
+            has no key, or `kwargs` name what is the callback's to choose.
 
     Example:
         >>> from tuner import RunConfig
         >>> run_config = RunConfig(callbacks=[WandbLoggerCallback(project="digits", mode="offline", tags=["first"])])
 
     Departures:
-        Ray Tune starts a process for each trial, begins a new run where an experiment is restored, and passes the key through the
-        environment. System metrics, the console and the code are not recorded unless ``settings=wandb.Settings(...)`` asks for it: they
-        would be those of the process that runs the experiment and not the trial's; `setup_wandb` in the training code records the trial's.
+        Ray Tune starts a process for each trial, begins a new run where an experiment is restored,
+        and passes the key through the environment. System metrics, the console and the code are not
+        recorded unless ``settings=wandb.Settings(...)`` asks for it: they would be those of the
+        process that runs the experiment and not the trial's; `setup_wandb` in the training code
+        records the trial's.
     """
 
     product = "W&B"
@@ -88,7 +99,8 @@ class WandbLoggerCallback(TrackerCallback):
         need_library("wandb", "wandb")
         if fixed := sorted(_FIXED & kwargs.keys()):
             raise ValueError(
-                f"arguments for wandb.init must leave {', '.join(sorted(_FIXED))} to the callback, got {', '.join(fixed)}; omit it"
+                f"arguments for wandb.init must leave {', '.join(sorted(_FIXED))} to the "
+                f"callback, got {', '.join(fixed)}; omit it"
             )
         super().__init__(upload_timeout)
         self._options = _Options(
@@ -302,17 +314,20 @@ def read_key(api_key: str | None, api_key_file: str | os.PathLike[str] | None) -
         return api_key
     if api_key is not None:
         raise ValueError(
-            f"api_key and api_key_file must not both be given, got the file {str(api_key_file)!r} as well; omit one"
+            "api_key and api_key_file must not both be given, got the file "
+            f"{str(api_key_file)!r} as well; omit one"
         )
     try:
         key = Path(api_key_file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as cause:
         raise ValueError(
-            f"api_key_file must be a file with the key, got {str(api_key_file)!r} ({cause}); write the key into it"
+            f"api_key_file must be a file with the key, got {str(api_key_file)!r} ({cause}); "
+            "write the key into it"
         ) from cause
     if not key:
         raise ValueError(
-            f"api_key_file must be a file with the key, got {str(api_key_file)!r}, which is empty; write the key into it"
+            f"api_key_file must be a file with the key, got {str(api_key_file)!r}, which is "
+            "empty; write the key into it"
         )
     return key
 
@@ -333,7 +348,8 @@ def check_access(api_key: str | None, mode: str | None) -> None:
     wandb = importlib.import_module("wandb")
     if (mode or wandb.setup().settings.mode) not in _WITHOUT_KEY and not wandb.login(prompt=False):
         raise ValueError(
-            "W&B must have a key to be online, got none; give api_key or api_key_file, set WANDB_API_KEY, run 'wandb login', "
+            "W&B must have a key to be online, got none; give api_key or api_key_file, set "
+            "WANDB_API_KEY, run 'wandb login', "
             "or stay offline with WANDB_MODE=offline"
         )
 
