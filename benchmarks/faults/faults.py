@@ -43,13 +43,13 @@ FAULTS = [
         "nothing; both open without help",
         [
             Suite(
-                "storage/test_recovery",
+                "journal/test_reader",
                 [
                     "a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed"
                 ],
             ),
             Suite(
-                "storage/test_journal",
+                "journal/test_writer",
                 ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"],
             ),
             Suite("simulation/test_run"),
@@ -63,22 +63,24 @@ FAULTS = [
         "the state is that of the complete lines; an older snapshot, or none, costs time only",
         [
             Suite(
-                "storage/test_recovery",
+                "journal/test_reader",
                 [
                     "cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on",
                     "a_torn_end_is_kept_aside_and_told",
                 ],
             ),
             Suite(
-                "storage/test_recovery",
+                "journal/test_reader",
                 [
                     "a_recovery_that_fails_can_be_repeated",
                     "an_empty_journal_that_should_hold_something_is_damage",
                 ],
             ),
-            Suite("storage/test_snapshot", ["a_damaged_one_is_passed_over_wherever_it_is_cut"]),
             Suite(
-                "replay/test_snapshots",
+                "journal/test_snapshot_files", ["a_damaged_one_is_passed_over_wherever_it_is_cut"]
+            ),
+            Suite(
+                "restore/test_restore_from_snapshot",
                 ["a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time"],
             ),
         ],
@@ -90,7 +92,7 @@ FAULTS = [
         "byte; salvage recovers the other trials",
         [
             Suite(
-                "storage/test_recovery",
+                "journal/test_reader",
                 [
                     "no_flipped_bit_is_ever_read_as_something_else",
                     "damage_is_told_with_the_byte_where_its_line_begins",
@@ -99,7 +101,7 @@ FAULTS = [
                     "a_cut_or_exchanged_sealed_segment_is_damage",
                 ],
             ),
-            Suite("storage/test_snapshot", ["no_flipped_bit_is_read_in_silence"]),
+            Suite("journal/test_snapshot_files", ["no_flipped_bit_is_read_in_silence"]),
             Suite("storage/test_checkpoints", ["no_flipped_bit_of_a_manifest_goes_unnoticed"]),
             Suite(
                 "end_to_end/test_restore_moved_or_damaged",
@@ -240,9 +242,9 @@ FAULTS = [
         "fails; log files: complete at the end; no word "
         "of success after a failure",
         [
-            Suite("storage/test_journal", ["whichever_call_fails_nothing_is_lost_or_double"]),
+            Suite("journal/test_writer", ["whichever_call_fails_nothing_is_lost_or_double"]),
             Suite(
-                "storage/test_journal",
+                "journal/test_writer",
                 ["a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write"],
             ),
             Suite(
@@ -265,7 +267,7 @@ FAULTS = [
         "start: raises before any trial runs; later: waits as for a full disk, then ends with "
         "an error and nothing lost",
         [
-            Suite("storage/test_journal", ["a_read_only_place_is_refused_at_once"]),
+            Suite("journal/test_writer", ["a_read_only_place_is_refused_at_once"]),
             Suite(
                 "end_to_end/test_bad_input",
                 [
@@ -284,7 +286,7 @@ FAULTS = [
         "nothing",
         [
             Suite(
-                "storage/test_journal",
+                "journal/test_writer",
                 [
                     "a_failed_sync_of_the_thread_is_mended_at_the_next_flush",
                     "a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_well",
@@ -346,7 +348,7 @@ FAULTS = [
                 ["the_newest_intact_checkpoint_is_found_and_each_damage_told"],
             ),
             Suite(
-                "replay/test_persist_then_act",
+                "driver/test_persist_then_act",
                 ["a_worker_whose_checkpoint_is_damaged_is_not_started_from_it"],
             ),
             Suite(
@@ -382,9 +384,10 @@ FAULTS = [
         "order follows from numbers alone, durations are never negative, budgets hold",
         [
             Suite(
-                "storage/test_snapshot", ["the_name_tells_which_is_the_newest_and_not_the_clock"]
+                "journal/test_snapshot_files",
+                ["the_name_tells_which_is_the_newest_and_not_the_clock"],
             ),
-            Suite("replay/test_persist_then_act", ["the_time_of_earlier_sessions_counts"]),
+            Suite("driver/test_persist_then_act", ["the_time_of_earlier_sessions_counts"]),
             Suite("end_to_end/test_clock_jumps"),
         ],
     ),
@@ -399,8 +402,8 @@ FAULTS = [
                 ["what_cannot_be_carried_to_a_worker_names_the_variable"],
             ),
             Suite("end_to_end/test_objects_in_configs"),
-            Suite("storage/test_configs"),
-            Suite("storage/test_objects"),
+            Suite("storage/test_config_codec"),
+            Suite("storage/test_array_store"),
         ],
     ),
     Case(
@@ -420,10 +423,10 @@ FAULTS = [
         "decisions and the final table are those of the uninterrupted run with the same order "
         "of events",
         [
-            Suite("replay/test_crash_equivalence"),
-            Suite("replay/test_simulated_journals"),
-            Suite("replay/test_journal_files"),
-            Suite("replay/test_snapshots"),
+            Suite("restore/test_crash_equivalence"),
+            Suite("restore/test_simulated_journals"),
+            Suite("restore/test_restore_from_journal"),
+            Suite("restore/test_restore_from_snapshot"),
         ],
     ),
     Case(
@@ -482,10 +485,10 @@ FAULTS = [
         "a directory of an earlier release, records of a later one",
         "the first opens and finishes, the second is refused with the version to use",
         [
-            Suite("storage/test_recovery", ["a_segment_of_a_newer_version_is_refused"]),
-            Suite("storage/test_snapshot", ["one_of_a_newer_version_is_refused"]),
+            Suite("journal/test_reader", ["a_segment_of_a_newer_version_is_refused"]),
+            Suite("journal/test_snapshot_files", ["one_of_a_newer_version_is_refused"]),
             Suite("storage/test_checkpoints", ["a_manifest_of_a_newer_version_is_refused"]),
-            Suite("storage/test_records", ["what_this_version_does_not_know_is_refused"]),
+            Suite("journal/test_records", ["what_this_version_does_not_know_is_refused"]),
             Suite("end_to_end/test_golden"),
         ],
     ),

@@ -58,7 +58,10 @@ def _makeup(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
         str(sum(any(axis.scale == "choice" for axis in table.grid.axes) for table in tables)),
     )
     yield "configurations", _range([len(table.grid) for table in tables], ",d")
-    yield "dearest to cheapest configuration", _range([_spread(table) for table in tables], ".1f")
+    yield (
+        "most expensive to cheapest configuration",
+        _range([_spread(table) for table in tables], ".1f"),
+    )
     yield (
         "% of configurations with a regret below 0.1",
         _range([_share_of_good(table) for table in tables], ".1f"),

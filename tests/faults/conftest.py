@@ -103,7 +103,7 @@ def sabotage(monkeypatch):
         monkeypatch.setattr(LocalDisk, name, _hooked(saboteur, name, getattr(LocalDisk, name)))
     monkeypatch.setattr(
         run,
-        "Insistence",
+        "StorageRetry",
         lambda limit_s: StorageRetry(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep),
     )
     return saboteur

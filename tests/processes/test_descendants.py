@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -68,8 +69,8 @@ def test_what_a_trial_has_started_dies_with_the_zygote_although_its_pipe_stays_o
 def writing_ends(pid):
     """Return the pipes that a process could write to."""
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        flags = int(
-            Path(f"/proc/{pid}/fdinfo", path.name).read_text().split("flags:")[1].split()[0], 8
-        )
-        if str(path.readlink()).startswith("pipe:") and flags & os.O_ACCMODE == os.O_WRONLY:
-            yield path
+        with suppress(FileNotFoundError):  # the process may close it meanwhile
+            info = Path(f"/proc/{pid}/fdinfo", path.name).read_text()
+            flags = int(info.split("flags:")[1].split()[0], 8)
+            if str(path.readlink()).startswith("pipe:") and flags & os.O_ACCMODE == os.O_WRONLY:
+                yield path
