@@ -152,6 +152,6 @@ def test_a_decision_about_an_unknown_trial_ends_the_experiment_with_the_name_of_
             return [Stop("nobody", Reason("why"))]
 
     with pytest.raises(
-        InvalidDecision, match="Confused decided Stop for a trial 'nobody', of which there is none"
+        InvalidDecision, match="Confused decided Stop for a trial 'nobody', which does not exist"
     ):
         tune.Tuner(training([]), **settings(tmp_path, {"scheduler": Confused()})).fit()

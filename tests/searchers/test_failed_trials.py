@@ -228,7 +228,7 @@ def test_only_tpe_with_one_metric_is_shown_failures_as_pruned():
 
 def ax_data(searcher):
     with _quiet(searcher):
-        searcher._tell()
+        searcher._report_new_results()
     experiment = searcher._opened._experiment
     means = {
         row["trial_index"]: row["mean"]
@@ -272,10 +272,10 @@ def test_nevergrad_hears_of_failures_once_there_is_a_worst_value():
     searcher = prepared(NevergradSearch("TwoPointsDE"))
     searcher.suggest("a"), searcher.suggest("b")
     fails(searcher, "a")
-    searcher._tell()
+    searcher._report_new_results()
     assert searcher._made.num_tell == 0
     searcher.on_trial_complete("b", {"score": -3.0})
-    searcher._tell()
+    searcher._report_new_results()
     assert searcher._made.num_tell == 2
 
 

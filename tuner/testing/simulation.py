@@ -153,8 +153,7 @@ def simulate(
         >>> simulation.grid.get_best_result().config, simulation.elapsed_s
         ({'x': 1.0}, 480.0)
         >>> [str(decision.reason) for decision in simulation.decisions if decision.trial_id == "t00001"]
-        ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, num_kept=1, time=1,
-        bracket=0)']
+        ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, ...)']
     """
     plan = make_plan(curves, param_space, tune_config, run_config)
     if is_class_trainable(plan.trainable):
