@@ -1,8 +1,8 @@
 """How many trials a second run through, each in a fresh process, two at a time, with all default loggers on.
 
 On ext4 the figure is worth something only on a disk at rest: for half a minute after thousands of
-    files have been deleted, making one takes
-twenty times as long there, since the file system steps over each inode that was freed just now.
+files have been deleted, making one takes twenty times as long there, since the file system steps
+over each inode that was freed just now.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hyperparameter search on one machine: many training runs, stopped early, retried, analysed.
 
 ``import tuner as tune`` and the words of Ray Tune are there: ``tune.Tuner``, ``tune.TuneConfig``,
-    ``tune.report``, ``tune.uniform``.
-Schedulers and searchers are imported from packages of their own, `schedulers` and `searchers`.
+``tune.report``, ``tune.uniform``. Schedulers and searchers are imported from packages of their own,
+`schedulers` and `searchers`.
 """
 
 from __future__ import annotations

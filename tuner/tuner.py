@@ -284,10 +284,9 @@ class Tuner:
         """Run the experiment and return the results of all its trials.
 
         A trial that fails does not raise: its error is in the results. Where all trials fail for
-            one cause, the experiment stops early (see
-        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code
-        of a script will be 1, unless it runs another experiment with success after that, or says
-        `sys.exit` with a code of its own.
+        one cause, the experiment stops early (see ``FailureConfig(max_common_failures=...)``) and
+        says how it is continued, and the exit code of a script will be 1, unless it runs another
+        experiment with success after that, or says `sys.exit` with a code of its own.
 
         The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what
         batch systems send), lets running trials save and leave within

@@ -1,18 +1,17 @@
 """What keeping everything costs the driver, under heavy loads: ``python -m benchmarks.faults.persistence_share``.
 
 The share is that of the experiment's own accountant: seconds for which the driver's loop was kept
-    by anything that has to do with the
-disk, and the CPU seconds of the syncing thread, over all seconds. Beside it stands what can be seen
-from outside: the CPU time of the whole driver process. Each load runs in a process of its own.
+by anything that has to do with the disk, and the CPU seconds of the syncing thread, over all
+seconds. Beside it stands what can be seen from outside: the CPU time of the whole driver process.
+Each load runs in a process of its own.
 
 L1: 8 trials, 10 reports a second in all. L2: 1,000 reports a second of trials with ten each, 10,000
-    trials in 100 seconds. L3: 20 MB of
-numbers in each configuration, a checkpoint with each report, one of them kept. L4: L2 on a disk
-where each sync takes 5 ms longer.
+trials in 100 seconds. L3: 20 MB of numbers in each configuration, a checkpoint with each report,
+one of them kept. L4: L2 on a disk where each sync takes 5 ms longer.
 
 What a load has written is deleted when all are over: for minutes after thousands of files were
-    deleted, ext4 steps over each inode that was
-freed just now, and making a file takes twice as long or more.
+deleted, ext4 steps over each inode that was freed just now, and making a file takes twice as long
+or more.
 """
 
 from __future__ import annotations

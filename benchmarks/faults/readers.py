@@ -1,8 +1,7 @@
 """Readers of what an experiment leaves on the disk, which share no code with the product.
 
 They know the forms from their documentation alone: lines of ``<crc32, 8 hex digits> <JSON>`` in the
-    journal, JSON lines, CSV, and the
-event files of TensorBoard, which TensorBoard itself reads.
+journal, JSON lines, CSV, and the event files of TensorBoard, which TensorBoard itself reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the environments of the peers: ``python -m benchmarks.quality.environments [NAME ...]``, each with exactly the versions in `pins`.
 
 Nothing but what is pinned is installed: pip is told to leave dependencies alone, since Syne Tune
-    would bring libraries for GPUs.
+would bring libraries for GPUs.
 """
 
 from __future__ import annotations

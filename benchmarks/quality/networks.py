@@ -65,8 +65,8 @@ def train_networks(
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
     All are trained with the same seed, as most people do: networks of one shape begin with the same
-        weights, and have the same order of
-    batches and the same chance in dropout. What has diverged has NaN.
+    weights, and have the same order of batches and the same chance in dropout. What has diverged
+    has NaN.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 

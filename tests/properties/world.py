@@ -1,8 +1,7 @@
 """A world around the pure core that does whatever a world may do, and sees to it that the core keeps its promises.
 
 It plays executor, searcher and clock at once: workers start, report, save, fail and exit whenever
-    somebody says so, with the manners that
-the protocols ask of them and no others.
+somebody says so, with the manners that the protocols ask of them and no others.
 """
 
 from __future__ import annotations

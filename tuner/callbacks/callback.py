@@ -15,14 +15,13 @@ class Callback:
     """Watches an experiment from the driver process; every hook does nothing unless overridden.
 
     Hooks are called with keyword arguments, in this order: `setup` once; per trial
-        `on_trial_start`, then for each result
-    `on_trial_result`, with `on_checkpoint` and then `on_trial_save` after each committed
-    checkpoint; on a failed attempt that is tried again `on_trial_recover` and `on_trial_start`; at
-    the end `on_trial_complete` or `on_trial_error`; `on_experiment_end` once. The scheduler hears
-    of each fact before callbacks do; the searcher hears of it in a thread of its own, once it is
-    done with the suggestion that it may be computing. `iteration` is the number of the driver's
-    turn, not the training iteration; `trials` is the live list of all trials and is not to be
-    modified.
+    `on_trial_start`, then for each result `on_trial_result`, with `on_checkpoint` and then
+    `on_trial_save` after each committed checkpoint; on a failed attempt that is tried again
+    `on_trial_recover` and `on_trial_start`; at the end `on_trial_complete` or `on_trial_error`;
+    `on_experiment_end` once. The scheduler hears of each fact before callbacks do; the searcher
+    hears of it in a thread of its own, once it is done with the suggestion that it may be
+    computing. `iteration` is the number of the driver's turn, not the training iteration; `trials`
+    is the live list of all trials and is not to be modified.
 
     In `on_trial_result`, `trial.last_result` is the result just reported, and `result` is a copy of
     it. Setting ``result["should_checkpoint"] = True`` there asks for a checkpoint of a class

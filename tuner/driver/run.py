@@ -565,8 +565,8 @@ def rare_garbage_collection() -> Iterator[None]:
     """Let the collector look less often, and not at what was there before.
 
     The driver makes no cycles, but many small objects: some 30,000 wait for their log files where a
-        thousand reports come a second. For a
-    process in which nothing is trained: garbage of a training may hold a device's memory.
+    thousand reports come a second. For a process in which nothing is trained: garbage of a training
+    may hold a device's memory.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

@@ -55,7 +55,7 @@ class CallerThread:
     """Makes the calls in one thread, which starts with the first of them.
 
     It is a daemon: Python cannot end a thread, and a suggestion that takes minutes must not keep an
-        interrupted program alive.
+    interrupted program alive.
     """
 
     def __init__(self) -> None:

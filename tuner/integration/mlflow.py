@@ -63,7 +63,7 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
 
     Returns:
         The module ``mlflow``, with an active run: ``mlflow.log_metric``, ``mlflow.log_metrics`` and
-            so on.
+        so on.
 
     Raises:
         ImportError: If MLflow is not installed.

@@ -31,9 +31,9 @@ class TuneReportCheckpointCallback:
     """Reports Lightning's metrics and saves the training, optimizers and loops included, after each validation or when else it is told to.
 
     The metrics are those of ``trainer.callback_metrics``: what the module has logged. The
-        validation that Lightning runs to check itself
-    does not count, and only the process of global rank zero reports. When the trial is to end,
-    Lightning's loops and loggers are closed as after any training, with success.
+    validation that Lightning runs to check itself does not count, and only the process of global
+    rank zero reports. When the trial is to end, Lightning's loops and loggers are closed as after
+    any training, with success.
 
     With ``trainer.fit(model, ckpt_path=resume())`` a trial goes on from its checkpoint. Learning
     rates are the checkpoint's, wherever their schedule had come; where optimizers were configured

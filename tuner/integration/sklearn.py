@@ -181,9 +181,8 @@ def cross_validate_and_report(
 
     Returns:
         What was reported last: ``"mean_test_score"`` and ``"std_test_score"`` over the folds so
-            far, ``"split0_test_score"`` and so on,
-        and the mean times in seconds, ``"mean_fit_time"`` and ``"mean_score_time"``. Of several
-        scorers each name stands in the place of ``score``.
+        far, ``"split0_test_score"`` and so on, and the mean times in seconds, ``"mean_fit_time"``
+        and ``"mean_score_time"``. Of several scorers each name stands in the place of ``score``.
 
     Raises:
         ValueError: If the splits follow from chance without a seed: trials would be compared on

@@ -7,7 +7,7 @@ user's, arrays) leaves a note for people, ``{"@": "absent", "what": "..."}``, an
 again.
 
 A file decides nothing about which code runs: a name is looked up in a fixed table of classes, and
-    never imported or evaluated.
+never imported or evaluated.
 """
 
 from __future__ import annotations

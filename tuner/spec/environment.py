@@ -277,8 +277,8 @@ def git_state(place: str) -> Mapping[str, Any] | None:
     """Return commit and dirty flag of the repository in which a script or a directory lies, None where there is none.
 
     Asked once in the life of a process: what it runs was loaded at its start. A script that git
-        does not know makes the tree dirty;
-    other unknown files do not. None as ``dirty`` means that git did not answer.
+    does not know makes the tree dirty; other unknown files do not. None as ``dirty`` means that git
+    did not answer.
     """
     path = Path(place)
     folder = path if path.is_dir() else path.parent

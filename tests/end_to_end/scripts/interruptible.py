@@ -1,9 +1,8 @@
 """Runs an experiment that never ends by itself, or goes on with it where it was interrupted.
 
 Arguments: the storage path; what is trained, see `TRAINABLES`; the iterations after which a trial
-    is done; the options of `RunConfig`,
-as JSON. What a report was acknowledged for is written to ``ledger`` in the storage path, outside
-the experiment.
+is done; the options of `RunConfig`, as JSON. What a report was acknowledged for is written to
+``ledger`` in the storage path, outside the experiment.
 """
 
 import json

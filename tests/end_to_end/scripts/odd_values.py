@@ -1,7 +1,7 @@
 """Reports every kind of value there is; the driver's process never imports torch.
 
 Usage: ``python odd_values.py <storage> <executor>``; prints the last line's digest of what was
-    stored as JSON.
+stored as JSON.
 """
 
 import json

@@ -98,9 +98,9 @@ class Curves:
     """Remembers the learning curves of the trials that may be shown.
 
     Nobody tells it of results: as often as somebody looks, it looks at the trials' own summaries.
-        So the driver pays nothing for a result,
-    and a trial that is over between two looks has a curve of its ten latest values, like one from
-    before a restore. Results that are reported again after a failed attempt are drawn twice.
+    So the driver pays nothing for a result, and a trial that is over between two looks has a curve
+    of its ten latest values, like one from before a restore. Results that are reported again after
+    a failed attempt are drawn twice.
 
     Args:
         metric: Flattened name of what is drawn, None for nothing.

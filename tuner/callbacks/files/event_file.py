@@ -1,8 +1,7 @@
 """TensorBoard's event files: results encoded as records, and records read back.
 
 The messages are tensorboardX's. Its writers are not used: each of them holds a thread, a queue and
-    an
-open file, and its `RecordWriter` cannot append to a file that is there.
+an open file, and its `RecordWriter` cannot append to a file that is there.
 
 A record is ``<size, 8 bytes> <its checksum, 4 bytes> <message> <its checksum, 4 bytes>``.
 """

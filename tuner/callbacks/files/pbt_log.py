@@ -23,10 +23,10 @@ class PolicyLog(Callback):
     """Writes down exploits.
 
     Each line is a JSON list: tag of the trial, tag of the donor, iteration that the trial had
-        reached, iteration of the donor's checkpoint,
-    the configuration with which that was trained, the trial's new configuration. ``pbt_global.txt``
-    has all of them in their order. The policy file of a trial has its whole ancestry, back to the
-    trial that began it: what has to be done again to get to where it is.
+    reached, iteration of the donor's checkpoint, the configuration with which that was trained, the
+    trial's new configuration. ``pbt_global.txt`` has all of them in their order. The policy file of
+    a trial has its whole ancestry, back to the trial that began it: what has to be done again to
+    get to where it is.
 
     Departures:
         A policy file is derived from the records and not copied from the donor's file, so it cannot

@@ -48,11 +48,11 @@ class TBXLoggerCallback(TrialFileLogger):
     """Writes one ``events.out.tfevents`` file into each trial's directory; show them with ``tensorboard --logdir <experiment>``.
 
     Curves: each number or boolean that the trainable reports, under its own name (nested ones as
-        ``a/b``), and ``time_total_s``; NaN
-    is left out, so are texts and lists. The step is ``training_iteration``, or ``timesteps_total``
-    where the trainable counts timesteps; then ``training_iteration`` is a curve, too. HParams
-    table: the searched parameters of the trial, from its start on, the metric of the search, and
-    how the trial ended. Without tensorboardX nothing is written, with one notice that says so.
+    ``a/b``), and ``time_total_s``; NaN is left out, so are texts and lists. The step is
+    ``training_iteration``, or ``timesteps_total`` where the trainable counts timesteps; then
+    ``training_iteration`` is a curve, too. HParams table: the searched parameters of the trial,
+    from its start on, the metric of the search, and how the trial ended. Without tensorboardX
+    nothing is written, with one notice that says so.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.

@@ -44,9 +44,8 @@ class WandbLoggerCallback(TrackerCallback):
     experiment was interrupted, killed.
 
     Without a connection: ``WANDB_MODE=offline``, or ``mode="offline"``. Runs are then kept in
-        ``wandb/`` in the experiment's directory;
-    upload them with ``wandb sync``. A run that was interrupted and restored has one folder there
-    for each time it was begun.
+    ``wandb/`` in the experiment's directory; upload them with ``wandb sync``. A run that was
+    interrupted and restored has one folder there for each time it was begun.
 
     Args:
         project: W&B project; None for what ``WANDB_PROJECT`` says, or the name of the experiment.
