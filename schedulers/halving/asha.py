@@ -116,9 +116,11 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     Reference:
         Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar. A System for
         Massively Parallel Hyperparameter Tuning. MLSys 2020, arXiv 1810.05934, algorithm 2.
+
         Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel Bandit-Based
-        Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560. Known good trials: see
-        `rush`.
+        Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560.
+
+        Known good trials: see `RushThresholds`.
 
     Departures:
         From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than

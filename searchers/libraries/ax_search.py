@@ -103,9 +103,10 @@ class AxSearch(IncrementalSearch):
         {'lr': 0.01, 'epochs': 5}
 
     Reference:
-        Olson et al. Ax: A Platform for Adaptive Experimentation. AutoML 2025 (ABCD track). Balandat
-        et al. BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization. NeurIPS 2020,
-        arXiv 1910.06403.
+        Olson et al. Ax: A Platform for Adaptive Experimentation. AutoML 2025 (ABCD track).
+
+        Balandat et al. BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization.
+        NeurIPS 2020, arXiv 1910.06403.
 
     Departures:
         Ray Tune works with Ax before 1.0. It takes a client of the user's own (``ax_client``),

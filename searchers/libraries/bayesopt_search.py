@@ -73,8 +73,10 @@ class BayesOptSearch(LibrarySearch):
 
     Reference:
         Snoek, Larochelle, Adams. Practical Bayesian Optimization of Machine Learning Algorithms.
-        NIPS 2012, arXiv 1206.2944. Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to
-        Parallelize Optimization. 2010, for the values of running trials.
+        NIPS 2012, arXiv 1206.2944.
+
+        Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization. 2010,
+        for the values of running trials.
 
     Departures:
         Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if

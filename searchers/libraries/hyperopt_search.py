@@ -54,6 +54,7 @@ class HyperOptSearch(LibrarySearch):
 
     Reference:
         Bergstra, Bardenet, Bengio, Kégl. Algorithms for Hyper-Parameter Optimization. NIPS 2011.
+
         Bergstra, Yamins, Cox. Making a Science of Model Search: Hyperparameter Optimization in
         Hundreds of Dimensions for Vision Architectures. ICML 2013, arXiv 1209.5111.
 

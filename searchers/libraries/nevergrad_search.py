@@ -70,9 +70,11 @@ class NevergradSearch(IncrementalSearch):
 
     Reference:
         Rapin, Teytaud. Nevergrad - A gradient-free optimization platform. 2018,
-        https://github.com/facebookresearch/nevergrad. Meunier et al. Black-Box Optimization
-        Revisited: Improving Algorithm Selection Wizards through Massive Benchmarking. IEEE
-        Transactions on Evolutionary Computation 26, 2022, arXiv 2010.04542 (NGOpt).
+        https://github.com/facebookresearch/nevergrad.
+
+        Meunier et al. Black-Box Optimization Revisited: Improving Algorithm Selection Wizards
+        through Massive Benchmarking. IEEE Transactions on Evolutionary Computation 26, 2022, arXiv
+        2010.04542 (NGOpt).
 
     Departures:
         Ray Tune also takes Nevergrad's own parametrizations as `space` and optimizers that are made

@@ -167,8 +167,10 @@ class Density:
 
     Reference:
         Falkner, Klein, Hutter. BOHB: Robust and Efficient Hyperparameter Optimization at Scale.
-        ICML 2018, arXiv 1807.01774. Aitchison, Aitken. Multivariate binary discrimination by the
-        kernel method. Biometrika 63, 1976.
+        ICML 2018, arXiv 1807.01774.
+
+        Aitchison, Aitken. Multivariate binary discrimination by the kernel method. Biometrika 63,
+        1976.
     """
 
     def __init__(self, rows: Array, encoding: Encoding) -> None:

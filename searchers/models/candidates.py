@@ -37,8 +37,10 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
 
     Reference:
         McKay, Beckman, Conover. A comparison of three methods for selecting values of input
-        variables. Technometrics 21, 1979. Morris, Mitchell. Exploratory designs for computational
-        experiments. Journal of Statistical Planning and Inference 43, 1995.
+        variables. Technometrics 21, 1979.
+
+        Morris, Mitchell. Exploratory designs for computational experiments. Journal of Statistical
+        Planning and Inference 43, 1995.
     """
     slices = np.tile(np.arange(num_points)[:, None], (num_tries, 1, num_columns))
     designs = (rng.permuted(slices, axis=1) + rng.random(slices.shape)) / num_points

@@ -240,8 +240,10 @@ class QuantileTrees:
 
     Reference:
         Friedman. Greedy function approximation: a gradient boosting machine. Annals of Statistics
-        29, 2001. Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin. CatBoost: unbiased boosting with
-        categorical features. NeurIPS 2018, arXiv 1706.09516 (trees with one question per level).
+        29, 2001.
+
+        Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin. CatBoost: unbiased boosting with categorical
+        features. NeurIPS 2018, arXiv 1706.09516 (trees with one question per level).
     """
 
     base: Array
