@@ -78,9 +78,8 @@ def bytes_per_trial(num_trials: int, num_reports: int, storage: str) -> float:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault(
-        "TUNE_GLOBAL_CHECKPOINT_S", "2"
-    )  # as an experiment of many minutes takes them
+    # As an experiment of many minutes takes them.
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")
     for reports, size in SIZES.items():
         with tempfile.TemporaryDirectory() as directory:
             kept = bytes_per_trial(size, reports, directory)

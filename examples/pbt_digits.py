@@ -86,10 +86,11 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
         time_attr="training_iteration",
         perturbation_interval=INTERVAL,
         hyperparam_mutations={"lr": LEARNING_RATES},
+        # Up by 10 % of the logarithmic scale, or down by 15 %: about twice, or a third.
         perturbation_factors=(
             1.1,
             0.85,
-        ),  # up by 10 % of the logarithmic scale, or down by 15 %: about twice, or a third
+        ),
     )
     return run({"lr": LEARNING_RATES}, options, num_samples=options.members, scheduler=scheduler)
 

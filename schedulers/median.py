@@ -49,9 +49,8 @@ class RunningAverages:
         average, num_results = self.averages[-1], len(self.averages) + 1
         if math.isinf(average) or math.isinf(cost):
             return math.inf
-        return average + (
-            cost / num_results - average / num_results
-        )  # as two quotients, since a difference may be too large
+        # As two quotients, since a difference may be too large.
+        return average + (cost / num_results - average / num_results)
 
     def average_at(self, time: float) -> float | None:
         """Return the running average at a time; None before the first result that counts."""

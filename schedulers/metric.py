@@ -137,9 +137,8 @@ def as_float(value: Any) -> float | None:
     """
     if value is None:
         return math.nan
-    if not isinstance(
-        value, (float, int, Real)
-    ):  # the last alone takes ten times as long to find out
+    # The last alone takes ten times as long to find out.
+    if not isinstance(value, (float, int, Real)):
         return None
     try:
         return float(value)

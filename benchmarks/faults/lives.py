@@ -143,9 +143,8 @@ class Lives:
         )
 
     def _look(self, life: int) -> Kill:
-        segments = journal_bytes(
-            self.experiment
-        )  # at once: nothing may be saved by somebody who lives on
+        # At once: nothing may be saved by somebody who lives on.
+        segments = journal_bytes(self.experiment)
         gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
         return Kill(

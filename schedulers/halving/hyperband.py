@@ -162,9 +162,8 @@ class HyperBandScheduler(MetricScheduler):
             return ()
         if time >= self._max_t:
             return self._complete(bracket, member, time, result)
-        bracket.stand(
-            trial_id, MemberStatus.IN
-        )  # one that had failed may have been brought back by a restore
+        # One that had failed may have been brought back by a restore.
+        bracket.stand(trial_id, MemberStatus.IN)
         was_waiting = bracket.is_waiting(trial_id)
         self._record(bracket, trial_id, time, result)
         decisions = (

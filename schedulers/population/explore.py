@@ -218,11 +218,12 @@ def _moved(gene: Any, value: Any, factor: float, rng: Generator) -> Any:
         return gene.sample(rng)
     try:
         return gene.perturb(gene.clip(value), rng, factor=factor)
+    # A value of a kind that the domain has no place for.
     except (
         OverflowError,
         TypeError,
         ValueError,
-    ):  # a value of a kind that the domain has no place for
+    ):
         return gene.sample(rng)
 
 

@@ -283,13 +283,11 @@ class _Growth:
         lows = np.minimum.reduceat(self.coded, starts, axis=1)
         highs = np.maximum.reduceat(self.coded, starts, axis=1)
         cuts = lows + (highs - lows) * rng.random(lows.shape)
-        cuts = np.where(
-            cuts > lows, cuts, highs
-        )  # a cut at the lower end would leave the first side empty
+        # A cut at the lower end would leave the first side empty.
+        cuts = np.where(cuts > lows, cuts, highs)
         local = np.repeat(np.arange(len(starts)), sizes)
-        is_first = self.coded < cuts.take(
-            local, axis=1
-        )  # which takes a third of the time of an index
+        # Which takes a third of the time of an index.
+        is_first = self.coded < cuts.take(local, axis=1)
         totals = np.add.reduceat(self.targets, starts)
         gains = self._gains(is_first, starts, sizes, totals, min_leaf)
         best = gains.argmax(axis=0)

@@ -52,9 +52,8 @@ from .tree import (
 )
 
 if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the space words stays cheap
+    # For annotations only, so that importing the space words stays cheap.
+    from numpy.random import Generator
 
 __all__ = [
     "Branching",
@@ -169,11 +168,12 @@ def _values_at(config: Any, paths: Iterable[Path]) -> Iterator[tuple[Path, Any]]
     for path in paths:
         try:
             yield path, reduce(getitem, path, config)
+        # A searcher of the user's own need not keep to the space.
         except (
             KeyError,
             IndexError,
             TypeError,
-        ):  # a searcher of the user's own need not keep to the space
+        ):
             continue
 
 

@@ -19,9 +19,8 @@ from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
 
 if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the space words stays cheap
+    # For annotations only, so that importing the space words stays cheap.
+    from numpy.random import Generator
 
 
 def build_configuration(
@@ -263,9 +262,8 @@ class _Parser:
                 )
 
     def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Parsed) -> None:
-        if (
-            type(node) is Branching
-        ):  # here and below: for a final class, comparing types is far faster than isinstance
+        # Here and below: for a final class, comparing types is far faster than isinstance.
+        if type(node) is Branching:
             fit.undecided.append((node, path, steps, given))
         elif is_word(node):
             self._put(steps, given, fit)
@@ -294,9 +292,8 @@ class _Parser:
         self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Parsed
     ) -> None:
         entries = list(node.items() if isinstance(node, dict) else enumerate(node))
-        entries.sort(
-            key=lambda entry: type(entry[1]) is OnlyIf
-        )  # conditions mostly refer to entries beside them
+        # Conditions mostly refer to entries beside them.
+        entries.sort(key=lambda entry: type(entry[1]) is OnlyIf)
         for key, child in entries:
             inside = (*steps, key)
             is_there = self._is_there(inside, fit.known) if type(child) is OnlyIf else True

@@ -21,9 +21,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the space words stays cheap
+    # For annotations only, so that importing the space words stays cheap.
+    from numpy.random import Generator
 
 
 CONFIDENCES: Final = ("low", "medium", "high")
@@ -517,9 +516,8 @@ class Integer(_Interval):
     def cast(self, value: Any) -> int:
         """Return the nearest multiple of `q`."""
         if isinstance(value, int):
-            return (
-                (2 * value + self.q) // (2 * self.q) * self.q
-            )  # exact, where dividing would round large integers
+            # Exact, where dividing would round large integers.
+            return (2 * value + self.q) // (2 * self.q) * self.q
         if not math.isfinite(value):
             raise ValueError(
                 f"a value must be a finite number, got {value}; leave the parameter out to have it "

@@ -11,9 +11,8 @@ from .domains import Domain
 from .tree import Conditional, Path, assign, copied, flat_name, is_grid, leaves
 
 if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the space words stays cheap
+    # For annotations only, so that importing the space words stays cheap.
+    from numpy.random import Generator
 
 MAX_PASSES = 20
 """How often the parameters that wait for others are tried before they are called circular."""

@@ -28,9 +28,8 @@ from .tree import (
 )
 
 if TYPE_CHECKING:
-    from numpy.random import (
-        Generator,
-    )  # for annotations only, so that importing the space words stays cheap
+    # For annotations only, so that importing the space words stays cheap.
+    from numpy.random import Generator
 
 
 @final

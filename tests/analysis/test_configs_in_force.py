@@ -145,8 +145,9 @@ def test_optuna_is_told_what_the_values_were_reached_with(grid):
 def test_the_page_and_what_is_printed_tell_the_same(grid):
     assert [line.split()[-1] for line in repr(grid).splitlines()[2:]] == ["0.5", "0.25", "12"]
     told = trial_table(grid._source())
+    # Best first.
     assert [row[told["columns"].index("lr")] for row in told["rows"]] == [
         0.25,
         0.5,
         12,
-    ]  # best first
+    ]

@@ -179,9 +179,8 @@ def test_trials_that_were_cut_at_different_iterations_are_compared_at_one_that_m
     make,
 ):
     grid = grid_of_curves(make, halved())
-    assert (
-        grid.get_param_importances(iteration="last").index[0] == "batch_size"
-    )  # it tells who trained for longer
+    # It tells who trained for longer.
+    assert grid.get_param_importances(iteration="last").index[0] == "batch_size"
     found = grid.get_param_importances()
     assert found.index[0] == "lr"
     assert found.attrs == {"num_trials": 60, "iteration": 2}

@@ -133,9 +133,10 @@ def test_of_results_with_gaps_a_new_attempt_supersedes_all_behind_its_checkpoint
         {"training_iteration": iteration, "iterations_since_restore": iteration}
         for iteration in (10, 20, 30)
     ]
+    # It went on at 20.
     second = [
         {"training_iteration": iteration, "iterations_since_restore": iteration - 20}
         for iteration in (35, 45)
-    ]  # it went on at 20
+    ]
     kept = current(zip([0] * 5, [0, None, None, 20, None], first + second, strict=True))
     assert [row["training_iteration"] for _, row in kept] == [10, 20, 35, 45]

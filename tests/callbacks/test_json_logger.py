@@ -147,9 +147,8 @@ def test_a_retry_from_the_beginning_leaves_nothing_of_the_first_attempt(logger, 
     trial.attempt = 2
     logger.log_trial_start(trial)
     logger.writer.flush()
-    assert [row["attempt"] for row in rows_of(trial)] == [
-        1
-    ]  # as in the table, until it is reported again
+    # As in the table, until it is reported again.
+    assert [row["attempt"] for row in rows_of(trial)] == [1]
     logger.log_trial_result(1, trial, report(trial, 1, attempt=2))
     logger.on_experiment_end(trials=[])
     assert [row["attempt"] for row in rows_of(trial)] == [2]

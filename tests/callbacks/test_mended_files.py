@@ -275,9 +275,8 @@ def test_a_trial_that_has_never_started_has_no_files_before_it_starts(
     assert not Path(trial.local_path).exists()
 
     trial.attempt = 1
-    monkeypatch.setattr(
-        tensorboard_logger.time, "time", lambda: 2_000_000_000.0
-    )  # a file of its own has another name by now
+    # A file of its own has another name by now.
+    monkeypatch.setattr(tensorboard_logger.time, "time", lambda: 2_000_000_000.0)
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
     assert told(trial) == [1]

@@ -244,9 +244,8 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(
         trial.attempt = 2
         tracker.rest()
         assert tracker._runs == {}
-    tracker.log(
-        trial, [Row(report(trial, 3, loss=3), 0.0)]
-    )  # it was reported just before the pause
+    # It was reported just before the pause.
+    tracker.log(trial, [Row(report(trial, 3, loss=3), 0.0)])
     tracker.leave()
     wandb.teardown()
     assert [row["_step"] for row in rows(written("history"))] == [1, 2, 3]

@@ -138,12 +138,13 @@ def test_without_a_script_the_program_that_is_printed_continues_the_experiment(c
     (segment,) = (plain / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join(lines[: len(lines) // 2]))
+    # They tell more than half of the journal.
     for name in (
         "snapshot",
         "t00000",
         "t00001",
         "t00002",
-    ):  # they tell more than half of the journal
+    ):
         shutil.rmtree(plain / name)
     done = call("resume", "plain")
     assert done.stderr.endswith("interrupted; trials go on from their latest checkpoints\n")

@@ -235,9 +235,8 @@ def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, stor
     (segment,) = (storage / "clones" / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if exploit in line)
-    segment.write_bytes(
-        b"".join(lines[: first + 1])
-    )  # the power failed when the decision stood there and nothing else
+    # The power failed when the decision stood there and nothing else.
+    segment.write_bytes(b"".join(lines[: first + 1]))
     monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     for snapshot in (storage / "clones" / "snapshot").iterdir():
         snapshot.unlink()

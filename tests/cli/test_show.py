@@ -221,10 +221,11 @@ def exploited(make, storage):
 def test_all_results_that_count_are_the_iterations_of_an_experiment(call, exploited):
     (record,) = json.loads(call("compare", "exploited", "-f", "json").stdout)
     num_rows = sum(len(result.metrics_dataframe) for result in exploited)
+    # An exploit has skipped one.
     assert (num_rows, sum(trial.iteration for trial in exploited.trials)) == (
         10,
         11,
-    )  # an exploit has skipped one
+    )
     assert record["num_iterations"] == num_rows
 
 

@@ -96,10 +96,11 @@ class TestGPSampler(OptunaContract):
         pytest.importorskip("torch")
 
     def space(self):
+        # Each suggestion takes the longer the more parameters there are.
         return {
             "lr": uniform(0, 1),
             "epochs": 10,
-        }  # each suggestion takes the longer the more parameters there are
+        }
 
     def make_sampler(self):
         return samplers().GPSampler(seed=1, n_startup_trials=16)
@@ -238,9 +239,8 @@ class TestAxSearch(SearcherContract):
     num_samples = 6
 
     def make_searcher(self):
-        return AxSearch(
-            method="random_search"
-        )  # its models take seconds; they have a test of their own
+        # Its models take seconds; they have a test of their own.
+        return AxSearch(method="random_search")
 
 
 @pytest.mark.usefixtures("nevergrad")

@@ -57,9 +57,8 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
     talk.report("t00001", 1, val_acc=0.5)
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.experiment.is_finished
-    assert (
-        talk.trial("t00001").ending is TerminationReason.INTERRUPTED
-    )  # so that it goes on when the metric is mended
+    # So that it goes on when the metric is mended.
+    assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
 
 
 def test_a_trial_that_reported_nothing_is_named_as_such():

@@ -170,12 +170,13 @@ def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(recor
         place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)
     ]
     kinds = [kind for kind, _ in record.done[started:]]
+    # That it started and the turn ended, then its first result.
     assert kinds[:4] == [
         "take",
         "take",
         "take",
         "write",
-    ]  # that it started and the turn ended, then its first result
+    ]
 
 
 def test_what_nobody_sees_is_written_all_the_same_when_nothing_else_comes():

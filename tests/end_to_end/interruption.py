@@ -219,9 +219,8 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     script = start_interruptible(directory, kind)
     try:
         script.wait_for("READY")
-        _wait_for_acknowledgement(
-            directory
-        )  # the driver has heard of the first reports, and may not have answered yet
+        # The driver has heard of the first reports, and may not have answered yet.
+        _wait_for_acknowledgement(directory)
         time.sleep(delay_s)
         born = script.descendants()
         fault.deliver(script)

@@ -888,9 +888,8 @@ class Spent(TrialScheduler):
 def test_a_part_of_the_users_own_is_for_one_experiment(build, name, part):
     settings = {"tune": {name: part}} if name == "scheduler" else {name: part}
     build(train, executor="inline", **settings).fit()
-    assert (
-        part[0].num_results if name == "stop" and isinstance(part, list) else True
-    )  # it is the user's object that was asked
+    # It is the user's object that was asked.
+    assert part[0].num_results if name == "stop" and isinstance(part, list) else True
     with pytest.raises(
         ValueError,
         match="must be new for each experiment, got one that another experiment has used",

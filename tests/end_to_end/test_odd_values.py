@@ -196,9 +196,8 @@ def metric_need_not_be_a_number(monkeypatch):
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
 
 
-@pytest.mark.usefixtures(
-    "metric_need_not_be_a_number"
-)  # an odd time may end all trials at their first result
+# An odd time may end all trials at their first result.
+@pytest.mark.usefixtures("metric_need_not_be_a_number")
 @pytest.mark.parametrize(
     "search", [BasicVariantGenerator, OptunaSearch, lambda: ConcurrencyLimiter(OptunaSearch(), 2)]
 )

@@ -79,9 +79,8 @@ def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
         r"/.*/t00001/error.txt\n",
         out,
     )
-    assert out.endswith(
-        "  ValueError: exploded\n"
-    )  # the traceback of the first failure of its kind
+    # The traceback of the first failure of its kind.
+    assert out.endswith("  ValueError: exploded\n")
     assert err == ""
 
 

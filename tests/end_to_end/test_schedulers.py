@@ -290,9 +290,8 @@ def test_a_restored_experiment_samples_on(kind, tmp_path):
         result.config for result in members(SCHEDULERS[kind](), tmp_path / "a", num_samples=6).fit()
     ]
     members(SCHEDULERS[kind](), tmp_path / "b", num_samples=3).fit()
-    again = (
-        {} if kind == "PB2" else {"scheduler": SCHEDULERS[kind]()}
-    )  # a function has to be given again
+    # A function has to be given again.
+    again = {} if kind == "PB2" else {"scheduler": SCHEDULERS[kind]()}
     grid = tune.Tuner.restore(tmp_path / "b" / "members", one_report, num_samples=6, **again).fit()
     assert [result.config for result in grid] == expected
 

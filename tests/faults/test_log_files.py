@@ -64,9 +64,8 @@ def losses_in(trial_dir):
 def losses_in_events(path):
     found = []
     for event in (Event.FromString(record[12:-4]) for record in records(path.read_bytes())):
-        if event.HasField(
-            "session_log"
-        ):  # a restart: what was there of this step and later ones no longer counts
+        # A restart: what was there of this step and later ones no longer counts.
+        if event.HasField("session_log"):
             found = [(step, loss) for step, loss in found if step < event.step]
         found += [
             (event.step, value.simple_value) for value in event.summary.value if value.tag == "loss"

@@ -188,9 +188,8 @@ def test_a_file_system_that_is_unmounted(tmp_path, mount):
         doomed.fit()
     assert "when the directory is in its place" in caught.value.__notes__[0]
     assert list(storage.iterdir()) == []
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "tmpfs", storage], check=True
-    )  # for the fixture, which unmounts it
+    # For the fixture, which unmounts it.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", storage], check=True)
 
 
 def test_a_second_driver_finds_the_first_though_the_lock_is_gone(tmp_path):

@@ -75,9 +75,8 @@ def test_a_population_of_classes_can_be_reset(run_script, line):
 @pytest.mark.parametrize("kind", ["class", "function"])
 def test_a_band_is_halved_as_planned(run_script, kind):
     lines = run_script("hyperband").lines
-    assert (
-        f"{kind} [(1, 6), (3, 6), (9, 5)]" in lines
-    )  # 9, 3, 1 and 5, 1 and 3 trials after 1, 3 and 9 iterations
+    # 9, 3, 1 and 5, 1 and 3 trials after 1, 3 and 9 iterations.
+    assert f"{kind} [(1, 6), (3, 6), (9, 5)]" in lines
     assert f"{kind} best trained to the end: True" in lines
     assert f"{kind} attempts: True" in lines
 

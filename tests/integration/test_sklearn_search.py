@@ -35,9 +35,8 @@ def expected_to_fail(estimator):
     return {"check_supervised_y_2d": reason} if isinstance(estimator.estimator, Ridge) else {}
 
 
-@pytest.mark.filterwarnings(
-    "ignore:invalid value:RuntimeWarning"
-)  # of scikit-learn, about data that a check has made
+# Of scikit-learn, about data that a check has made.
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @parametrize_with_checks(
     [
         TunerSearchCV(

@@ -145,9 +145,10 @@ def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_se
     expected = [[(step, lr / step) for step in range(1, NUM_STEPS + 1)] for lr in (1.0, 2.0)]
     assert points == expected
     runs = wandb_runs(tmp_path / "inside")
+    # The second may have begun first.
     assert (
         sorted([(row["step"], row["loss"]) for row in rows] for rows in runs.values()) == expected
-    )  # the second may have begun first
+    )
     files = [
         path
         for path in (*tmp_path.rglob("*"), Path(uri.removeprefix("sqlite:///")))

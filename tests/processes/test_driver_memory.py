@@ -43,9 +43,8 @@ def held():
 )
 def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(start_executor, held, piece):
     harness = start_executor(flood)
-    harness.start(
-        "t00000", piece=piece
-    )  # what the driver loads for its first such trial does not count
+    # What the driver loads for its first such trial does not count.
+    harness.start("t00000", piece=piece)
     assert harness.exit_of("t00000").outcome is Outcome.FAILED
     before = held()
     for number in range(1, 6):

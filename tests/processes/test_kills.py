@@ -131,9 +131,8 @@ def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
     group = [reported.metrics["pid"], *reported.metrics["children"]]
     harness.answer("t00001", verdict or ReportReply.CONTINUE)
     harness.exit_of("t00001")
-    leaver = reported.metrics["children"][
-        -1
-    ]  # of a session of its own, so that nobody has to wait for it
+    # Of a session of its own, so that nobody has to wait for it.
+    leaver = reported.metrics["children"][-1]
     assert still_alive([pid for pid in group if pid != leaver], within_s=0) == []
     assert still_alive([leaver], within_s=1) == []
 

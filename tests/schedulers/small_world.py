@@ -121,9 +121,8 @@ class World:
                 assert not self.fates
                 return self
             self.advance(self.chance.choice(self.with_status("RUNNING")))
-            if (
-                self.num_restarts and self.chance.random() < 0.1
-            ):  # not for ever: nothing may be saved between two of them
+            # Not for ever: nothing may be saved between two of them.
+            if self.num_restarts and self.chance.random() < 0.1:
                 self.num_restarts -= 1
                 self.restart()
         raise AssertionError("no end")

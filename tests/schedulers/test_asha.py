@@ -435,9 +435,8 @@ def test_each_bracket_starts_one_level_later_and_compares_only_its_own():
     for name, bracket in zip(names, drawn(scheduler, names), strict=True):
         if bracket not in firsts:
             firsts[bracket] = name
-            assert (
-                lowest[name] == scheduler.levels[bracket + 1]
-            )  # alone on the first rung of its bracket
+            # Alone on the first rung of its bracket.
+            assert lowest[name] == scheduler.levels[bracket + 1]
         else:
             assert lowest[name] == scheduler.levels[bracket]
     assert sorted(firsts) == [0, 1, 2]

@@ -143,9 +143,8 @@ def test_a_bracket_goes_as_worked_out_by_hand():
     add(scheduler, "abcde")
     assert talk(scheduler, ("a", 1, 0.5)) == ["pause a"]
     assert talk(scheduler, ("b", 1, 0.3)) == ["pause b"]
-    assert (
-        talk(scheduler, ("d", 1, 0.9), ("d", 2, 0.9)) == []
-    )  # in the bracket that compares no trials
+    # In the bracket that compares no trials.
+    assert talk(scheduler, ("d", 1, 0.9), ("d", 2, 0.9)) == []
     assert idle(scheduler) == []  # c is still on its way
     assert talk(scheduler, ("c", 1, 0.4)) == ["resume b", "stop c", "stop a"]
     assert talk(scheduler, ("b", 2, 0.3)) == []

@@ -112,9 +112,8 @@ def test_nothing_counts_within_the_grace_period():
     three_others(scheduler)  # averages from 2 on: 1, 2 and 3
     assert talk(scheduler, ("d", 1, 99), ("d", 1.9, 99)) == []
     assert talk(scheduler, ("d", 2, 2.0)) == []
-    assert (
-        talk(scheduler, ("e", 1, 1.5), ("e", 2, 99)) == []
-    )  # its best counts, though, whenever it was
+    # Its best counts, though, whenever it was.
+    assert talk(scheduler, ("e", 1, 1.5), ("e", 2, 99)) == []
     assert talk(scheduler, ("f", 2, 2.9)) == [("f", 2)]
 
 

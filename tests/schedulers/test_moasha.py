@@ -33,25 +33,28 @@ def test_a_small_history_goes_as_worked_out_by_hand():
     assert fallen(
         moasha(),
         ("a", 1, 0.8, 5.0),  # alone
+        # None dominates another; one of two: a comes second in accuracy, b survives.
         (
             "b",
             1,
             0.9,
             9.0,
-        ),  # none dominates another; one of two: a comes second in accuracy, b survives
+        ),
         ("c", 1, 0.7, 6.0),  # a dominates c: third, two of three survive
+        # First front b a d; two of four: b, then d, who is farther from b than a.
         (
             "d",
             1,
             0.6,
             1.0,
-        ),  # first front b a d; two of four: b, then d, who is farther from b than a
+        ),
+        # First front b e a d; three of five: b, d, and of the others a is farther from both.
         (
             "e",
             1,
             0.85,
             6.0,
-        ),  # first front b e a d; three of five: b, d, and of the others a is farther from both
+        ),
     ) == ["c", "e"]
 
 

@@ -47,9 +47,8 @@ def test_it_spends_less_than_it_would_without_a_ceiling():
     for shape in (stable, turning):
         ends = Play(pasha(), curves(shape, 81), 9, max_trials=81).run().stopped()
         spent[shape] = sum(time for time, _ in ends.values())
-    assert (
-        spent[stable] == 81 + 27 * 2
-    )  # each trial to the first level, a third of them to the second
+    # Each trial to the first level, a third of them to the second.
+    assert spent[stable] == 81 + 27 * 2
     assert spent[turning] > 2 * spent[stable]
 
 

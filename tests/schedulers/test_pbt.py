@@ -350,11 +350,12 @@ def test_the_interval_counts_from_the_result_that_ended_the_last_one():
     scheduler = pbt(perturbation_interval=10, burn_in_period=25)
     population(scheduler, "a", "b")
     times = [time for time in (4, 9, 13, 22, 23, 31, 33, 34, 60) if tell(scheduler, "a", time, 1.0)]
+    # 13 and 23 end intervals, but at 13 not even the next turn lies after the burn-in.
     assert times == [
         23,
         33,
         60,
-    ]  # 13 and 23 end intervals, but at 13 not even the next turn lies after the burn-in
+    ]
 
 
 def test_there_are_no_clones_before_the_burn_in():

@@ -94,9 +94,8 @@ def test_a_change_that_has_come_to_nothing_is_made_up_for():
     scheduler = replay()
     trial = trial_of(scheduler)
     scheduler.on_trial_result(trial, {"training_iteration": 4})
-    _, exploit, _ = scheduler.on_trial_result(
-        trial, {"training_iteration": 5}
-    )  # it could not be saved, and went on as it was
+    # It could not be saved, and went on as it was.
+    _, exploit, _ = scheduler.on_trial_result(trial, {"training_iteration": 5})
     assert exploit.config == B
     assert exploit.reason.numbers["iteration"] == 5
 

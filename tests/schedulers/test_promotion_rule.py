@@ -84,11 +84,12 @@ def test_one_slot_goes_as_worked_out_by_hand():
         ("=", "h", 3),  # 3: H g d b
         ("+", "h", 3),
         ("x", "h", 9),
+        # 1: H G D b e a c f i    three, all of whom have been promoted; no trial comes any more.
         (
             "=",
             "i",
             1,
-        ),  # 1: H G D b e a c f i    three, all of whom have been promoted; no trial comes any more
+        ),
         ("x", "i", 1),
         ("x", "f", 1),
     ]

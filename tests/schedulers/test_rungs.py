@@ -295,9 +295,8 @@ def test_stopping_takes_the_best_known_value_for_a_bar():
     assert reported(scheduler, stage, "c", 1, 0.5) == []  # as good as the bar
     assert reported(scheduler, stage, "d", 1, 0.6) == [("Stop", "d", "asha.rung")]
     assert reported(scheduler, stage, "b", 1, 0.3) == []  # lowers the bar
-    assert reported(scheduler, stage, "e", 1, 0.4) == [
-        ("Stop", "e", "asha.known_good")
-    ]  # second of five
+    # Second of five.
+    assert reported(scheduler, stage, "e", 1, 0.4) == [("Stop", "e", "asha.known_good")]
     assert reported(scheduler, stage, "f", 1, 0.2) == []
 
 
@@ -344,9 +343,8 @@ def test_promotion_stops_waiting_trials_below_the_threshold():
         ("Pause", "a", "asha.rung"),
     ]
     assert reported(scheduler, stage, "d", 1, 0.6) == [("Stop", "d", "asha.known_good")]
-    assert reported(scheduler, stage, "b", 1, 0.6) == [
-        ("Pause", "b", "asha.rung")
-    ]  # known: it need not clear the bar
+    # Known: it need not clear the bar.
+    assert reported(scheduler, stage, "b", 1, 0.6) == [("Pause", "b", "asha.rung")]
     assert reported(scheduler, stage, "e", 1, 0.4) == [("Pause", "e", "asha.rung")]
 
 

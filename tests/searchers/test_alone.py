@@ -67,9 +67,8 @@ def test_a_searcher_goes_on_from_what_it_has_saved(make, tmp_path):
     for searcher in (first, second):
         searcher.on_trial_complete("5", {"loss": 0.5, "training_iteration": 1})
     later = play(second, "678")
-    if (
-        make in MAKERS[:-1]
-    ):  # Ax is told the history at once, and continues with other random numbers
+    # Ax is told the history at once, and continues with other random numbers.
+    if make in MAKERS[:-1]:
         assert later == play(first, "678")
     assert not [config for config in later if config in [*known, open_one]]
 

@@ -136,9 +136,8 @@ def test_given_values_are_kept_and_the_rest_is_drawn(space, seed, data):
     space = SearchSpace(space)
     values = space.values_of(space.resolve({}, rng(seed)))
     number = data.draw(st.integers(0, len(values)))
-    some = dict(
-        itertools.islice(values.items(), number)
-    )  # parents come first, so that no value lacks what it depends on
+    # Parents come first, so that no value lacks what it depends on.
+    some = dict(itertools.islice(values.items(), number))
     again = space.values_of(space.config_of(some, rng(seed + 1)))
     assert some.items() <= again.items()
     assert {parameter.name for parameter in space.active(again)} == set(again)

@@ -228,9 +228,8 @@ def test_absurd_values_in_the_declaration_are_errors_of_ours(key, absurd, experi
 
 def test_what_cannot_have_happened_is_told_as_such(experiment):
     shutil.rmtree(experiment / "snapshot")
-    rewritten(
-        experiment, 2, with_value("id", '"t00000"')
-    )  # the second trial is suggested under the name of the first
+    # The second trial is suggested under the name of the first.
+    rewritten(experiment, 2, with_value("id", '"t00000"'))
     with pytest.warns(RuntimeWarning, match="tells what cannot have happened"):
         tune.ResultGrid.from_directory(experiment)
 

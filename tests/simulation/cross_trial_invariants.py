@@ -68,9 +68,8 @@ def no_trial_waits_for_an_existing_checkpoint(experiment: Experiment) -> None:
         if trial.exploit.checkpoint is not None:
             continue
         donor = experiment.trial_table[trial.exploit.donor_id]
-        is_over = (
-            donor.is_finished and donor.ending is not TerminationReason.INTERRUPTED
-        )  # with the others it goes on, and may be waited for
+        # With the others it goes on, and may be waited for.
+        is_over = donor.is_finished and donor.ending is not TerminationReason.INTERRUPTED
         require("I9", not is_over, "%s waits for %s, which is over", trial, donor)
         is_idle = donor.status is not Status.PENDING and not _is_about_to_save(donor)
         require(

@@ -141,17 +141,15 @@ class FaultyExecutor:
         env.num_turns += 1
         invariants.turns_are_bounded(env)
         env.step()
-        if (
-            env.experiment and not env.disk.has_moved
-        ):  # else the core is no longer notified when trials exit
+        # Else the core is no longer notified when trials exit.
+        if env.experiment and not env.disk.has_moved:
             invariants.pauses_have_checkpoints(env.experiment)
             cross_trial_invariants.no_trial_waits_for_an_existing_checkpoint(env.experiment)
             cross_trial_invariants.record_paused_trials(env)
             invariants.failed_saves_are_charged(env, self._unsaved)
         self._unsaved = []
-        if (
-            env.num_turns % env.check_every == 0 and timeout_s != 0.0
-        ):  # else the driver knows already that something has changed
+        # Else the driver knows already that something has changed.
+        if env.num_turns % env.check_every == 0 and timeout_s != 0.0:
             self._check_all()
         env.rest()
         if not self._events and not self._is_awake:
@@ -186,9 +184,8 @@ class FaultyExecutor:
             at, _, _, worker, act = heapq.heappop(agenda)
             env.now = max(at, env.now)
             act(worker)
-            if (
-                self._events or self._is_awake
-            ):  # what falls on the same moment belongs to the same turn
+            # What falls on the same moment belongs to the same turn.
+            if self._events or self._is_awake:
                 until = env.now
         if not (self._events or self._is_awake):
             experiment = env.experiment
@@ -384,9 +381,8 @@ class FaultyExecutor:
             if trial.intention and trial.intention.reason.rule == USER_STOP:
                 ack_log.given_up_by_user.add(worker.trial_id)
             self._unsaved.append((trial, trial.num_failures))
-        ack_log.discarded.discard(
-            worker.trial_id
-        )  # its last checkpoint is missing, so it may be retried
+        # Its last checkpoint is missing, so it may be retried.
+        ack_log.discarded.discard(worker.trial_id)
         self._exit(worker, Outcome.UNSAVED, _CRASH)
 
     def _leave(self, worker: _Worker) -> None:

@@ -565,9 +565,8 @@ def crashes_change_no_outcome(
 def budget_is_kept(env: Environment, start: StartWorker) -> None:
     """I20: the time budget holds across restarts, and nothing is started once it is used up."""
     budget_s = env.scenario.time_budget_s
-    if (
-        budget_s is not None and not env.disk.num_refusals
-    ):  # what was decided in time may have had to wait for the disk
+    # What was decided in time may have had to wait for the disk.
+    if budget_s is not None and not env.disk.num_refusals:
         require(
             "I20",
             env.budget_used_s() <= budget_s + TICK_S,

@@ -89,9 +89,8 @@ def _run(scenario: Scenario, check_every: int) -> SimulatedRun:
 def _run_drivers(env: Environment) -> SimulatedRun:
     before: dict[str, Any] | None = None
     rng = env.scenario.rng("losses")
-    num_runs_left = 1 + (
-        env.scenario.seed % 8 == 0
-    )  # a finished experiment is opened once more now and then
+    # A finished experiment is opened once more now and then.
+    num_runs_left = 1 + (env.scenario.seed % 8 == 0)
     while num_runs_left:
         invariants.require("I9", env.driver_number < _MAX_SESSIONS, "no driver gets to the end")
         env.start_driver()

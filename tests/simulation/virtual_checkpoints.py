@@ -91,9 +91,8 @@ class VirtualCheckpoints:
         if not (names := sorted(name for name in self._saved if name[0] not in spared)):
             return
         victim = self._rng.choice(names)[0]
-        name = max(
-            name for name in names if name[0] == victim
-        )  # the latest is the one that a retry needs
+        # The latest is the one that a retry needs.
+        name = max(name for name in names if name[0] == victim)
         self.tampered.add(name)
         if delete:
             del self._saved[name]

@@ -145,9 +145,8 @@ class VirtualDisk:
         try:
             self._step()
         except DriverKilled:
-            if (
-                not was_dead
-            ):  # it was killed inside the call, which may have taken any part of the data
+            # It was killed inside the call, which may have taken any part of the data.
+            if not was_dead:
                 file.content += data[: self._rng.choice((0, self._rng.randint(0, len(data))))]
             raise
         if self._full_for or (fault := self._faults.draw(FaultPoint.WRITE)) is Fault.DISK_FULL:

@@ -30,9 +30,8 @@ PAUSING = {
 
 
 def texts(decisions):
-    return [
-        repr(decision) for decision in decisions
-    ]  # NaN compares unequal to itself, its text does not
+    # NaN compares unequal to itself, its text does not.
+    return [repr(decision) for decision in decisions]
 
 
 def assert_same(answer, ran):

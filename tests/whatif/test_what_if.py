@@ -357,9 +357,8 @@ def test_a_scheduler_with_the_signatures_of_ray_tune_answers_as_it_would_have_ru
     ]
     assert answer.replayed.num_iterations == 8
     assert answer.scheduler == "HalvesAtTwo(...)"
-    assert (
-        tune.what_if(recorded.path, scheduler).replayed.num_iterations == 8
-    )  # the scheduler is left as it is
+    # The scheduler is left as it is.
+    assert tune.what_if(recorded.path, scheduler).replayed.num_iterations == 8
     assert tune.what_if(recorded.path, {"halves": scheduler})["halves"].replayed.num_iterations == 8
 
 

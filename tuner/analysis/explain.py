@@ -250,11 +250,12 @@ def why_trial_never_compared(trial: Trial, directory: Path) -> str:
         if not recorded or recorded[_CLASS] not in schedulers.__all__:
             return ""
         kind = getattr(schedulers, recorded[_CLASS])
+    # Written by another release or program.
     except (
         StorageError,
         KeyError,
         TypeError,
-    ):  # written by another release or program
+    ):
         return ""
     comparison = (
         _FirstComparison.of(kind, recorded)

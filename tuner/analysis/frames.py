@@ -181,10 +181,11 @@ class MetricsFrames:
         self._table: MetricsTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # What was read is read again where it is needed.
         return MetricsFrames, (
             list(self._trials.values()),
             self._rows,
-        )  # what was read is read again where it is needed
+        )
 
     def of(self, trial_id: str) -> pd.DataFrame:
         """Return every result of one trial, see `MetricsTable.of`."""

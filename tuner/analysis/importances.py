@@ -21,9 +21,8 @@ from .frames import value_at
 from .ranking import Mode, config_at, config_of, is_finite, value_of
 
 if TYPE_CHECKING:
-    from optuna.distributions import (
-        BaseDistribution,
-    )  # an extra: at run time imported where it is used
+    # An extra: at run time imported where it is used.
+    from optuna.distributions import BaseDistribution
     from optuna.importance import BaseImportanceEvaluator
     from optuna.study import Study
 

@@ -229,11 +229,12 @@ class Result:
             CheckpointError: If it has been deleted or damaged since.
         """
         path = Path(checkpoint.path)
+        # Ray Tune writes none.
         found = (
             self._rows_by_checkpoint.get(path.name)
             if not (path / layout.MANIFEST).exists()
             else None
-        )  # Ray Tune writes none
+        )
         metrics = read_manifest(path).metrics if found is None else found
         return {
             **metrics,

@@ -102,10 +102,11 @@ def _with_importances(application: Any, storage: Any) -> Any:
             answer_body: dict[str, Any] = {"param_importances": _importances(storage)}
             status = "200 OK"
         except ValueError as refusal:
+            # The page shows the reason.
             status, answer_body = (
                 "400 Bad Request",
                 {"reason": str(refusal)},
-            )  # the page shows the reason
+            )
         start_response(status, [("Content-Type", "application/json")])
         return [json.dumps(answer_body).encode()]
 

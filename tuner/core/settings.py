@@ -104,7 +104,6 @@ class ExperimentSettings:
         )
         names = {name: tuple(fields.get(name, ())) for name in ("retry_on", "no_retry_on")}
         checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
-        known = {
-            name: value for name, value in fields.items() if name != "has_late_metrics"
-        }  # which nothing has ever set
+        # Which nothing has ever set.
+        known = {name: value for name, value in fields.items() if name != "has_late_metrics"}
         return cls(**{**known, **names, "several_objectives": several, "checkpoints": checkpoints})

@@ -34,9 +34,8 @@ class MetricSummary:
         self.count = 0
         self.last = self.min = self.max = math.nan
         self._total = 0.0
-        self._recent = array(
-            "d"
-        )  # for each metric of each trial a deque takes 760 bytes, and a list of ten floats 420
+        # For each metric of each trial a deque takes 760 bytes, and a list of ten floats 420.
+        self._recent = array("d")
 
     def add(self, value: float) -> None:
         """Add the next value."""

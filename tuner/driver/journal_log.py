@@ -56,9 +56,8 @@ class JournalLog:
         records.
         """
         if isinstance(event, TurnEnded) and event.is_noop:
-            if (
-                self._routine_end_s is None
-            ):  # of several in a row the first is the one that answered
+            # Of several in a row the first is the one that answered.
+            if self._routine_end_s is None:
                 self._routine_end_s = at_s
             return
         started_s = perf_counter()

@@ -167,9 +167,8 @@ class Run:
         plan, directory = self._plan, self._directory
         inspect_folder(directory)
         check_secrets(plan.space)
-        plan.check_resources(
-            machine_capacity(plan.run.resources)
-        )  # before scheduler and searcher become parts of this experiment
+        # Before scheduler and searcher become parts of this experiment.
+        plan.check_resources(machine_capacity(plan.run.resources))
         plan.connect()
         with (
             self._console.showing_warnings(),
@@ -208,9 +207,8 @@ class Run:
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
             _end_leftovers(directory)
-            with (
-                rare_garbage_collection()
-            ):  # half a million objects come into being, and none of them is garbage
+            # Half a million objects come into being, and none of them is garbage.
+            with rare_garbage_collection():
                 tail, restored_plan, restored = self._restore(self._resumption, configs)
         else:
             tail = START
@@ -250,9 +248,8 @@ class Run:
         if lacks and not is_salvage:
             _log.warning("%s", completeness.explained(lacks, mark))
         tail = recover(directory)
-        tail = tail._replace(
-            epoch=max(tail.epoch, mark.epoch)
-        )  # where drivers are missing, none gets the epoch of one of them
+        # Where drivers are missing, none gets the epoch of one of them.
+        tail = tail._replace(epoch=max(tail.epoch, mark.epoch))
         takeover_cleanup.remove_unfinished(directory, _recorded_checkpoints(trials, resumption))
         return tail, plan, restored
 

@@ -155,9 +155,8 @@ def _leave(code: int) -> None:
     atexit.unregister(_leave)
     atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave it out)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            OSError, ValueError, AttributeError
-        ):  # closed, or its reader has gone
+        # Closed, or its reader has gone.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code)
 
@@ -165,8 +164,9 @@ def _leave(code: int) -> None:
 def _may_take(number: signal.Signals) -> bool:
     handler = signal.getsignal(number)
     if number in (signal.SIGINT, signal.SIGTERM):
+        # None is a handler that C code has installed, which could not be put back.
         return handler not in (
             signal.SIG_IGN,
             None,
-        )  # None is a handler that C code has installed, which could not be put back
+        )
     return handler is signal.SIG_DFL

@@ -284,9 +284,8 @@ class Attempt:
                 try:
                     write(Path(staging))
                 except Exception:
-                    has_room = _has_room(
-                        self.assignment.trial_dir
-                    )  # before what was written is deleted
+                    # Before what was written is deleted.
+                    has_room = _has_room(self.assignment.trial_dir)
                     raise
                 self._channel.send(_SAVING)
                 sync = self.assignment.sync_checkpoints

@@ -141,9 +141,9 @@ def _begin(
         mlflow.start_run(run_id=found[0].info.run_id, tags=tags)
     else:
         mlflow.start_run(run_name=run_name or trial.trial_id, tags=tags)
-    atexit.register(
-        mlflow.end_run
-    )  # MLflow's own is lost where the training code's modules were loaded before the trial's process began
+    # MLflow's own is lost where the training code's modules were loaded before the trial's process
+    # began.
+    atexit.register(mlflow.end_run)
 
 
 def _log_params(mlflow: Any, client: Any, params: dict[str, str]) -> None:

@@ -147,9 +147,8 @@ class TuneReportCheckpointCallback:
             return
         if not trainer.is_global_zero:
             if self._save_checkpoints:
-                trainer.save_checkpoint(
-                    self._filename
-                )  # all ranks have to take part; it is the first that writes
+                # All ranks have to take part; it is the first that writes.
+                trainer.save_checkpoint(self._filename)
         elif self._save_checkpoints:
             report_saved(
                 metrics, lambda directory: trainer.save_checkpoint(directory / self._filename)

@@ -267,9 +267,8 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.storage_path is None:
             return type(self.estimator).__name__
         *searched, folds = data
-        scoring = getattr(
-            folds.scoring, "__qualname__", repr(folds.scoring)
-        )  # a function's repr tells where in memory it lies
+        # A function's repr tells where in memory it lies.
+        scoring = getattr(folds.scoring, "__qualname__", repr(folds.scoring))
         digest = joblib.hash((searched, dict(folds.fit_params), scoring, folds.return_train_score))
         return f"{type(self.estimator).__name__}-{digest[:12]}"
 

@@ -228,9 +228,8 @@ def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_D
     for path in snapshot_files.paths(experiment, disk):
         if int(path.stem) <= tail.sequence:
             break
-        with suppress(
-            OSError, ValueError, KeyError, TypeError, StorageError
-        ):  # one that is damaged tells nothing
+        # One that is damaged tells nothing.
+        with suppress(OSError, ValueError, KeyError, TypeError, StorageError):
             snapshot_files.load(path, disk)
             lacks.append(
                 Lack(f"{layout.SNAPSHOT}/{path.name} was taken behind record {int(path.stem)}")
@@ -363,10 +362,11 @@ def _witnesses_of(experiment: Path, trial_id: str, next_checkpoint: int) -> Iter
             if index >= next_checkpoint + _MAX_AHEAD:
                 with suppress(CheckpointError):
                     manifest = read_manifest(folder / name)
+                    # Else the user has put it there.
                     if (manifest.trial_id, manifest.index) == (
                         trial_id,
                         index,
-                    ):  # else the user has put it there
+                    ):
                         yield Witness(
                             trial_id,
                             f"{trial_id}/{name}",

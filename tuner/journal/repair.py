@@ -101,9 +101,8 @@ def _turn_bit_back(path: Path, offset: int, disk: Disk) -> bool:
     """Turn back the one bit whose flipping explains what is wrong at this byte, if there is one."""
     data = disk.read(path)
     line_end = data.find(b"\n", offset)
-    stretch_end = data.find(b"\n", line_end + 1) + 1 or len(
-        data
-    )  # a line break may have come into the line, or have gone from it
+    # A line break may have come into the line, or have gone from it.
+    stretch_end = data.find(b"\n", line_end + 1) + 1 or len(data)
     if (
         line_end < 0
         or stretch_end - offset > _REPAIRABLE_BYTES
@@ -154,9 +153,8 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
     lost = Counter(_trials_of(data[offset:]))
     for segment in behind:
         lost.update(_trials_of(disk.read(segment)))
-    for segment in reversed(
-        behind
-    ):  # the last first, so that what a crash leaves is cut again at the same place
+    # The last first, so that what a crash leaves is cut again at the same place.
+    for segment in reversed(behind):
         disk.rename(segment, _aside(segment, disk))
     if kept:
         _replace(path, data, kept, disk)

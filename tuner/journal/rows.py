@@ -149,10 +149,11 @@ class JournalRows:
         self._index: ResultIndex | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # The index is made anew where it is needed.
         return JournalRows, (
             self._path,
             self._histories,
-        )  # the index is made anew where it is needed
+        )
 
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results.

@@ -107,9 +107,8 @@ class Segment:
         # replaced never vanishes.
         temporary = temporary_sibling(self.path)
         self._descriptor = disk.create(temporary)
-        disk.hold(
-            self._descriptor
-        )  # so that another driver finds this one even where the lock file was deleted
+        # So that another driver finds this one even where the lock file was deleted.
+        disk.hold(self._descriptor)
         try:
             self.write(content)
             if sync:

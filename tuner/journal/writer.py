@@ -361,9 +361,8 @@ class Journal:
         except StorageError as refusal:
             if error is None:
                 raise
-            error.add_note(
-                str(refusal)
-            )  # what made the user leave counts, not what followed from it
+            # What made the user leave counts, not what followed from it.
+            error.add_note(str(refusal))
 
     def _new_segment(self, previous: tuple[int, int], lines: bytes = b"") -> Segment:
         first = previous[0] + 1

@@ -223,9 +223,8 @@ def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding
             try:
                 verify(path, with_hashes=is_deep)
             except (CheckpointError, OSError) as damage:
-                if (
-                    driver_of(stored.path) is None or path.exists()
-                ):  # a driver deletes what is superseded
+                # A driver deletes what is superseded.
+                if driver_of(stored.path) is None or path.exists():
                     yield _damaged(trial, record, str(damage))
             else:
                 num_whole += 1

@@ -103,9 +103,8 @@ class SearchAdapter:
             recorded.config
         )
         if isinstance(answer, TrialSuggested) and is_same and missing(recorded.config):
-            return replace(
-                recorded, config=answer.config
-            )  # what was computed, and stands nowhere in the space
+            # What was computed, and stands nowhere in the space.
+            return replace(recorded, config=answer.config)
         require_complete(recorded.config, recorded.trial_id)
         if not is_same:
             self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))

@@ -318,9 +318,8 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
     if _is_tree(then) and _is_tree(now):
-        if TAG in then and then[TAG] == now.get(
-            TAG
-        ):  # what one of two releases did not have yet counts as its default
+        # What one of two releases did not have yet counts as its default.
+        if TAG in then and then[TAG] == now.get(TAG):
             defaults = _default_note(then[TAG])
             then, now = {**defaults, **then}, {**defaults, **now}
         for key in [*then, *(key for key in now if key not in then)]:

@@ -192,9 +192,9 @@ class Plan:
         Raises:
             ValueError: As `check_resources` does.
         """
-        self.check_resources(
-            capacity
-        )  # not always the capacity checked before: an executor may ask the machine again, or simulate one
+        # Not always the capacity checked before: an executor may ask the machine again, or simulate
+        # one.
+        self.check_resources(capacity)
         request = self._default_request()
         max_concurrent, max_trials = (
             self.tune.max_concurrent_trials or None,

@@ -50,10 +50,11 @@ def _source_hash(code: Any) -> str | None:
         if inspect.getfile(code) in _TYPED_IN:
             return None
         return hashlib.sha256(inspect.getsource(code).encode(errors="surrogatepass")).hexdigest()
+    # Typed in, generated or built in; or its file has changed under it.
     except (
         OSError,
         TypeError,
         SyntaxError,
         IndexError,
-    ):  # typed in, generated or built in; or its file has changed under it
+    ):
         return None

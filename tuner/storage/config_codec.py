@@ -251,11 +251,12 @@ def _step(node: Any, step: Any) -> Any:
     """Return what stands one step below a node of the space."""
     choices = _choices(node)
     node = node if choices is None else choices
+    # What else there is belongs to the user, and may do anything when it is asked.
     if type(node) not in (
         dict,
         list,
         tuple,
-    ):  # what else there is belongs to the user, and may do anything when it is asked
+    ):
         return _NOWHERE
     try:
         return unwrapped(node[step])

@@ -39,10 +39,11 @@ def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
         data = (
             orjson.dumps(value, option=_PRETTY if is_pretty else None) if is_plain(value) else b""
         )
+    # Other keys than texts, long integers, half a character, too deep.
     except (
         TypeError,
         RecursionError,
-    ):  # other keys than texts, long integers, half a character, too deep
+    ):
         return None
     return data if data and data.isascii() else None
 

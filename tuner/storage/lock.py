@@ -354,9 +354,8 @@ class ExperimentLock:
 
     def _write_fields(self, fields: Mapping[str, Any] | None) -> None:
         line = f"{strict_json.dumps(dict(fields))}\n".encode() if fields else b""
-        with suppress(
-            OSError, ValueError
-        ):  # on a full disk, or without locks: it is information only
+        # On a full disk, or without locks: it is information only.
+        with suppress(OSError, ValueError):
             # Cut afterwards, and only the first line is read: a death in between leaves the
             # old content or the new.
             os.pwrite(self._lock.descriptor, line, 0)

@@ -83,9 +83,8 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
                 f"it has {size_bytes} bytes, and at most {limit_bytes} are read",
                 os.fspath(path),
             )
-        return file.read(
-            size_bytes
-        )  # room for as much as is asked for is taken at once, so not for all that is allowed
+        # Room for as much as is asked for is taken at once, so not for all that is allowed.
+        return file.read(size_bytes)
 
 
 def has_content(path: str | os.PathLike[str], data: bytes) -> bool:

@@ -360,9 +360,8 @@ def _metric_of(grid: ResultGrid) -> str | None:
 
 def _mode_of(grid: ResultGrid) -> Mode | None:
     with contextlib.suppress(ValueError):
-        return grid.objective(_metric_of(grid) or "any")[
-            1
-        ]  # where no metric is named, the mode counts for any
+        # Where no metric is named, the mode counts for any.
+        return grid.objective(_metric_of(grid) or "any")[1]
     return None
 
 

@@ -37,9 +37,8 @@ class DehbOptimizer:
         """Return what is to be evaluated next."""
         job = self._dehb.ask()
         name = str(job["config_id"])
-        while (
-            name in self._running
-        ):  # asked for twice at once; one of them has to start from nothing
+        # Asked for twice at once; one of them has to start from nothing.
+        while name in self._running:
             name += "+"
         self._running[name] = job
         return Order(name, plain(job["config"], self._setting.space), round(job["fidelity"]))

@@ -45,9 +45,8 @@ class SmacFacade:
             raise Finished from error
         config = plain(info.config, self._setting.space)
         name = self._names.setdefault(repr(config), str(len(self._names)))
-        while (
-            name in self._running
-        ):  # asked for twice at once; one of them has to start from nothing
+        # Asked for twice at once; one of them has to start from nothing.
+        while name in self._running:
             name += "+"
         self._running[name] = info
         return Order(name, config, round(info.budget))

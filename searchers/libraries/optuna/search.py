@@ -563,9 +563,8 @@ class Declaration:
         view.sampler = copy.deepcopy(self.source.at(0))
         try:
             with quiet(), warnings.catch_warnings():
-                warnings.simplefilter(
-                    "error", UserWarning
-                )  # a value out of the range of its parameter
+                # A value out of the range of its parameter.
+                warnings.simplefilter("error", UserWarning)
                 for point in self.points:
                     view.enqueue_trial(point)
                     self.space.ask(view)

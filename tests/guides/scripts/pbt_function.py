@@ -43,10 +43,11 @@ if __name__ == "__main__":
     )
     tuner = tune.Tuner(
         train_func,
+        # Far too small, so that whoever is best at the end is a clone.
         param_space={
             "lr": tune.uniform(0.001, 0.01),
             "momentum": 0.9,
-        },  # far too small, so that whoever is best at the end is a clone
+        },
         tune_config=tune.TuneConfig(
             scheduler=scheduler, num_samples=4, max_concurrent_trials=2, seed=1
         ),

@@ -148,9 +148,8 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
     if len(numbers) == len(values):
         marks = sorted(set(numbers))
         scale: Scale = "log" if is_logarithmic(marks) else "linear"
-        is_few = (
-            len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1
-        )  # and not merely since there are few trials
+        # And not merely since there are few trials.
+        is_few = len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1
         return Axis(name, scale, marks[0], marks[-1], marks=marks if is_few else ())
     counts = Counter(as_text(value) for value in values)
     common = [text for text, _ in counts.most_common(MAX_CATEGORIES)]

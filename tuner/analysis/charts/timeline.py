@@ -214,10 +214,11 @@ class Timeline:
 
     def _add_decision(self, decision: Body) -> None:
         trial_id = decision["id"]
+        # A stop takes precedence.
         if (
             decision["k"] != "resume"
             and self._latest_decisions.get(trial_id, ("", False))[0] != "stop"
-        ):  # a stop takes precedence
+        ):
             self._latest_decisions[trial_id] = decision["k"], bool(decision.get("is_complete"))
         iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
         numbers = {name: _as_number(value) for name, value in decision["n"].items()}

@@ -249,9 +249,8 @@ def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[C
     named = options.parameter_columns
     titles = dict(named) if named is not None else {name: name for name in differing(trials)}
     rank = 1 if named is not None else 4
-    configs = [
-        flatten(trial.config_at(trial.num_rows)) for trial in trials
-    ]  # those of the last results, which stand beside them
+    # Those of the last results, which stand beside them.
+    configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]
     return [
         _column(title, [config.get(name) for config in configs], rank, options.max_column_length)
         for name, title in titles.items()

@@ -152,9 +152,8 @@ class BatchWriter:
         self._overdue = frozenset(self._held)
         while self.write_batch(pace, may_wait=True):
             if self._has_thread:
-                time.sleep(
-                    _BREATH_S
-                )  # otherwise a caller that waits for the lock would seldom get it
+                # Otherwise a caller that waits for the lock would seldom get it.
+                time.sleep(_BREATH_S)
 
     def write_batch(self, pace: Pace[Any] = iter, *, may_wait: bool = False) -> bool:
         """Write the oldest entries and return whether there are more.

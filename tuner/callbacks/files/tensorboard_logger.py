@@ -314,9 +314,8 @@ def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
 
 
 def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
-    for key in _curves(
-        counts_timesteps, *flat
-    ):  # the same for all results of a trial, and mostly of all trials
+    # The same for all results of a trial, and mostly of all trials.
+    for key in _curves(counts_timesteps, *flat):
         value = flat[key]
         if value.__class__ is float or isinstance(value, _NUMBERS):
             number = as_float(value)

@@ -245,10 +245,11 @@ class TrialFileLogger(LoggerCallback):
         end = End(has_failed, time.time(), self._fingerprint_of(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
+        # It never started, so what is there is of a driver whose journal a power cut has taken.
         return (
             begin_of(trial),
             end,
-        )  # it never started, so what is there is of a driver whose journal a power cut has taken
+        )
 
     def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
         """Write the trial's file anew, e.g. where a killed driver has left out its last results.

@@ -112,9 +112,8 @@ class _CometTracker(Tracker):
         )
 
     def connect(self) -> None:
-        logging.getLogger("comet_ml").setLevel(
-            logging.ERROR
-        )  # it tells of each archive that it writes
+        # It tells of each archive that it writes.
+        logging.getLogger("comet_ml").setLevel(logging.ERROR)
         self._comet = importlib.import_module("comet_ml")
         if not self._options.online:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -144,9 +143,8 @@ class _CometTracker(Tracker):
                 self._open[trial].log_others(texts)
 
     def save(self, trial: Trial, saved: Saved) -> None:
-        if (
-            self._options.save_checkpoints and trial in self._open and saved.path.is_dir()
-        ):  # retention may have been faster
+        # Retention may have been faster.
+        if self._options.save_checkpoints and trial in self._open and saved.path.is_dir():
             self._open[trial].log_asset_folder(str(saved.path), log_file_name=True)
 
     def end(self, trial: Trial, ended: Ended) -> None:

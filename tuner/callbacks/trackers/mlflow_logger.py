@@ -170,9 +170,8 @@ class _MLflowTracker(Tracker):
 
     def connect(self) -> None:
         for talkative in ("mlflow.store.db.utils", "alembic"):
-            logging.getLogger(talkative).setLevel(
-                logging.WARNING
-            )  # they tell of each table that they make
+            # They tell of each table that they make.
+            logging.getLogger(talkative).setLevel(logging.WARNING)
         mlflow = importlib.import_module("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
         make_sqlite_store(

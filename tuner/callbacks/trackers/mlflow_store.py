@@ -40,8 +40,7 @@ def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:
             contextlib.closing(sqlite3.connect(begun)) as source,
             contextlib.closing(sqlite3.connect(whole)) as target,
         ):
-            source.backup(
-                target
-            )  # the client still holds the file, and may not have written everything to it
+            # The client still holds the file, and may not have written everything to it.
+            source.backup(target)
         with contextlib.suppress(FileExistsError):  # somebody else was faster
             os.link(whole, path)

@@ -132,9 +132,8 @@ class TrackerCallback(LoggerCallback):
         for trial in trials:
             if trial.attempt:
                 recalled = _recalled(trial, results_of)
-                with contextlib.suppress(
-                    Exception
-                ):  # the next hook raises it again, and has this callback switched off
+                # The next hook raises it again, and has this callback switched off.
+                with contextlib.suppress(Exception):
                     self._queue.add(trial, recalled)
 
     def _add(self, trial: Trial, entry: Entry) -> None:

@@ -221,9 +221,8 @@ class _WandbTracker(Tracker):
 
     def rest(self) -> None:
         for trial in [trial for trial in self._runs if trial.status is Status.PAUSED]:
-            self._close(
-                trial, Outcome.FINISHED
-            )  # an open run costs memory, and thousands may be paused
+            # An open run costs memory, and thousands may be paused.
+            self._close(trial, Outcome.FINISHED)
 
     def leave(self) -> None:
         for trial in list(self._runs):
