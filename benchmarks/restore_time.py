@@ -89,8 +89,8 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     )
     turns = itertools.count()
     callbacks, account = CallbackList([]), PersistenceAccount()
-    with Journal(directory) as journal, CheckpointDeleter(journal) as cleaner:
-        log = JournalLog(journal, cleaner, account)
+    with Journal(directory) as journal, CheckpointDeleter(journal) as deleter:
+        log = JournalLog(journal, deleter, account)
         suggestions = SuggestionQueue(state.search_adapter)
         snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, account)
         observers = EventDispatch(

@@ -1,6 +1,6 @@
 """What keeping everything costs the driver, under heavy loads: ``python -m benchmarks.faults.persistence_share``.
 
-The share is that of the experiment's own accountant: seconds for which the driver's loop was kept
+The share is that of the experiment's own `PersistenceAccount`: seconds for which the driver's loop was kept
 by anything that has to do with the disk, and the CPU seconds of the syncing thread, over all
 seconds. Beside it stands what can be seen from outside: the CPU time of the whole driver process.
 Each load runs in a process of its own.

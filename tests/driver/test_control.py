@@ -40,7 +40,7 @@ class Desk:
 
 
 class Talk:
-    """A conversation with the core through the helm."""
+    """A conversation with the core through the driver."""
 
     def __init__(self, request_for=lambda config: {"cpu": 1.0}, **settings):
         self.core = Conversation(max_trials=1, **settings)

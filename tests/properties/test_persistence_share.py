@@ -2,7 +2,7 @@
 
 The simulation with faults cannot see it, since its experiments last seconds, of which the pace of
 snapshots knows nothing. Here turns, records and costs are drawn; journal, log, snapshots, their
-clock and the accountant are the engine's own, and read a clock that moves only where something
+clock and the account are the engine's own, and read a clock that moves only where something
 costs time. What cannot be stretched is the journal itself: it is told apart.
 """
 

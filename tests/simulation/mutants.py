@@ -366,7 +366,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/driver/journal_log.py",
     # What is not deleted after a flush is deleted when the driver closes.
-    ("        self._cleaner.release()\n", "", "I16"),
+    ("        self._deleter.release()\n", "", "I16"),
 ) + _of(
     "tuner/core/checkpoints.py",
     # A trial that exploits another one saves first what it gives up, which only wastes time.

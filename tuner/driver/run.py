@@ -221,16 +221,16 @@ class Run:
                 on_segment=lock.note_segment,
                 is_ours=lambda: lock.is_in_place,
             ) as journal,
-            CheckpointDeleter(journal) as cleaner,
+            CheckpointDeleter(journal) as deleter,
         ):
             rewrite_declaration(plan, directory, journal.epoch)
-            stage = _Stage(restored_plan, restored, executor, settings, journal, cleaner)
+            stage = _Stage(restored_plan, restored, executor, settings, journal, deleter)
             earlier = [
                 (trial.trial_id, kept.index)
                 for trial in restored.state.experiment.trials
                 for kept in trial.checkpoints
             ]
-            return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
+            return self._drive(stage, CheckpointStore(directory, deleter, earlier))
 
     def _restore(
         self, resumption: Resumption, configs: ConfigCodec
@@ -263,7 +263,7 @@ class Run:
         account = PersistenceAccount()
         storage_retry = StorageRetry(plan.run.storage_retry_s)
         log = JournalLog(
-            stage.journal, stage.cleaner, account, stage.restored.state.configs, storage_retry
+            stage.journal, stage.deleter, account, stage.restored.state.configs, storage_retry
         )
         look = partial(
             look_at,
@@ -277,7 +277,7 @@ class Run:
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.restored.callbacks)
         account.add_source(_costs_of(callbacks, self._callbacks))
-        account.add_source(lambda: PersistenceCosts(thread_s=stage.cleaner.thread_cpu_s))
+        account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
         caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
@@ -502,7 +502,7 @@ class _Stage:
     executor: Executor
     settings: ExperimentSettings
     journal: Journal
-    cleaner: CheckpointDeleter
+    deleter: CheckpointDeleter
 
 
 class _Shutdown:

@@ -55,7 +55,7 @@ class Snapshots:
         suggestions: Where the searcher is called, which has to be at rest for its state to be told.
         callbacks: The callbacks, some of which have a state.
         log: Where events are written down.
-        accountant: Hears what it costs.
+        account: Hears what it costs.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
