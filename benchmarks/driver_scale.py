@@ -27,7 +27,7 @@ from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.writer import Journal
 from tuner.restore.search_adapter import SearchAdapter
-from tuner.spec.experiment_spec import make_plan
+from tuner.spec.experiment_spec import make_spec
 
 from .figure import Figure
 
@@ -66,13 +66,13 @@ def time_per_event_s(num_trials: int) -> float:
     settings = tune.TuneConfig(
         metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0
     )
-    plan = make_plan(lambda _: None, {"x": tune.uniform(0.0, 1.0)}, settings, None)
-    plan.connect()
+    spec = make_spec(lambda _: None, {"x": tune.uniform(0.0, 1.0)}, settings, None)
+    spec.connect()
     executor = SimulatedExecutor(
         curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
     )
-    experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
-    suggestions = SuggestionQueue(SearchAdapter(plan.searcher, plan.space, plan.request_for))
+    experiment = Experiment(spec.settings(executor.capacity()), spec.scheduler, spec.stopper)
+    suggestions = SuggestionQueue(SearchAdapter(spec.searcher, spec.space, spec.request_for))
     with (
         tempfile.TemporaryDirectory() as directory,
         Journal(directory) as journal,

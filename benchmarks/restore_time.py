@@ -33,10 +33,10 @@ from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import restore_plan
+from tuner.restore.experiment import restore_spec
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_directory import write_declaration
-from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
@@ -60,28 +60,28 @@ def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
         yield {"loss": config["x"] + 1.0 / step}
 
 
-def plan_for(num_trials: int, num_reports: int = NUM_REPORTS) -> Plan:
-    """Return the connected plan of the experiment; nothing is stopped early."""
+def spec_for(num_trials: int, num_reports: int = NUM_REPORTS) -> ExperimentSpec:
+    """Return the connected specification of the experiment; nothing is stopped early."""
     scheduler = ASHAScheduler(max_t=num_reports, grace_period=num_reports)
     settings = tune.TuneConfig(
         metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0
     )
-    plan = make_plan(curve, {"x": tune.uniform(0.0, 1.0), "steps": num_reports}, settings, None)
-    plan.connect()
-    return plan
+    spec = make_spec(curve, {"x": tune.uniform(0.0, 1.0), "steps": num_reports}, settings, None)
+    spec.connect()
+    return spec
 
 
-def settings_for(plan: Plan) -> Any:
+def settings_for(spec: ExperimentSpec) -> Any:
     """Return what the core has to know."""
-    return plan.settings({"cpu": 8.0})
+    return spec.settings({"cpu": 8.0})
 
 
 def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORTS) -> None:
     """Run the experiment until its driver vanishes."""
-    plan = plan_for(num_trials, num_reports)
-    write_declaration(plan, settings_for(plan), directory)
-    _, restored = restore_plan(
-        plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ArrayStore(directory))
+    spec = spec_for(num_trials, num_reports)
+    write_declaration(spec, settings_for(spec), directory)
+    _, restored = restore_spec(
+        spec, directory, settings_for(spec), None, ConfigCodec(spec.space, ArrayStore(directory))
     )
     state = restored.state
     executor = SimulatedExecutor(
@@ -92,7 +92,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     with Journal(directory) as journal, CheckpointDeleter(journal) as deleter:
         log = JournalLog(journal, deleter, account)
         suggestions = SuggestionQueue(state.search_adapter)
-        snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, account)
+        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
         observers = EventDispatch(
             suggestions, callbacks, state.experiment.trials, directory, "loss"
         )
@@ -124,17 +124,17 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
 
 def come_back(directory: Path, num_trials: int) -> None:
     """Bring the experiment back, and print how long that took and how much memory this process has needed."""
-    plan = plan_for(num_trials)
+    spec = spec_for(num_trials)
     start = time.perf_counter()
-    snapshot = usable_snapshot(plan, directory)
+    snapshot = usable_snapshot(spec, directory)
     recover(directory, snapshot.last_sequence if snapshot else 0)
     read_declaration(directory)
-    _, restored = restore_plan(
-        plan,
+    _, restored = restore_spec(
+        spec,
         directory,
-        settings_for(plan),
+        settings_for(spec),
         snapshot,
-        ConfigCodec(plan.space, ArrayStore(directory)),
+        ConfigCodec(spec.space, ArrayStore(directory)),
     )
     took_s = time.perf_counter() - start
     assert len(restored.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)

@@ -24,7 +24,7 @@ from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, w
 from tuner.errors import StorageError, trial_failed
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.maintenance.rerun import compare_results, plan_rerun
+from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
@@ -36,7 +36,7 @@ from tuner.spec.experiment_directory import (
     read_record,
     remove_unused,
 )
-from tuner.spec.experiment_spec import Plan, make_plan, with_seed
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 
@@ -87,18 +87,18 @@ class Tuner:
         run_config: RunConfig | None = None,
         resume: Literal["auto"] | None = None,
     ) -> None:
-        self._plan = make_plan(trainable, param_space, tune_config, run_config)
+        self._spec = make_spec(trainable, param_space, tune_config, run_config)
         self._grid: ResultGrid | None = None
         self._is_used = False
         self._directory: Path | None = None
         self._resumption: Resumption | None = None
         self._lacks_mode = False
         if resume is not None:
-            _check_resume(resume, self._plan)
-            directory = named_directory(self._plan.run)
+            _check_resume(resume, self._spec)
+            directory = named_directory(self._spec.run)
             if is_experiment(directory):
                 record = read_record(directory)
-                _check_same_name(self._plan.name, record, directory)
+                _check_same_name(self._spec.name, record, directory)
                 self._continue(directory, record, ResumeConfig())
 
     def _continue(
@@ -110,12 +110,12 @@ class Tuner:
         steal: bool = False,
         salvage: bool = False,
     ) -> None:
-        self._plan = dataclasses.replace(
-            with_seed(self._plan, record.seed, record.experiment_id), rerun=record.rerun
+        self._spec = dataclasses.replace(
+            with_seed(self._spec, record.seed, record.experiment_id), rerun=record.rerun
         )
         self._directory = directory
         self._resumption = Resumption(
-            record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage
+            record, resume, list(changes(record, self._spec)), steal=steal, salvage=salvage
         )
 
     @classmethod
@@ -250,7 +250,7 @@ class Tuner:
         record = read_record(directory)
         tuner = cls(trainable, **restored_arguments(record, directory, given))
         if not allow_other_trainable:
-            _check_same_name(tuner._plan.name, record, directory)
+            _check_same_name(tuner._spec.name, record, directory)
         tuner._continue(
             directory,
             record,
@@ -259,7 +259,7 @@ class Tuner:
             salvage=salvage,
         )
         tuner._lacks_mode = (
-            lacks_mode(record) and tune_config is None and tuner._plan.metric is None
+            lacks_mode(record) and tune_config is None and tuner._spec.metric is None
         )
         return tuner
 
@@ -354,11 +354,11 @@ class Tuner:
         """
         if self._is_used:
             return
-        if found := take_rerun(self._plan):
+        if found := take_rerun(self._spec):
             directory, trial_id = found
-            again = rerun(directory, trial_id, self._plan.trainable, param_space=self._plan.space)
+            again = rerun(directory, trial_id, self._spec.trainable, param_space=self._spec.space)
             raise SystemExit(1 if again.error else 0)
-        if continued := take_resume(self._plan, self._directory):
+        if continued := take_resume(self._spec, self._directory):
             self._continue(continued, read_record(continued), ResumeConfig())
 
     def _begin(self) -> Path:
@@ -383,19 +383,19 @@ class Tuner:
                 "go on with Tuner.restore(..., mode='max') if a larger value is better, "
                 "mode='min' if a smaller one is"
             )
-        directory = self._directory or new_directory(self._plan)
+        directory = self._directory or new_directory(self._spec)
         self._is_used = True
         return directory
 
     def _run_in(self, directory: Path, requests: RequestQueue | None = None) -> ResultGrid:
         try:
-            finished = Run(self._plan, directory, self._resumption).execute(requests)
+            finished = Run(self._spec, directory, self._resumption).execute(requests)
         except BaseException:
             self._is_used = False
-            remove_unused(self._plan, directory)  # where nothing was started nothing is left behind
+            remove_unused(self._spec, directory)  # where nothing was started nothing is left behind
             raise
-        self._grid = _grid(self._plan, finished)
-        _raise_if_told(self._plan, finished)
+        self._grid = _grid(self._spec, finished)
+        _raise_if_told(self._spec, finished)
         return self._grid
 
     def get_results(self) -> ResultGrid:
@@ -409,7 +409,7 @@ class Tuner:
             return self._grid
         if self._directory is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
-        return _grid(self._plan, read(self._plan, self._directory, self._resumption))
+        return _grid(self._spec, read(self._spec, self._directory, self._resumption))
 
 
 def rerun(
@@ -461,52 +461,52 @@ def rerun(
         ({'x': 2}, True)
     """
     directory = absolute_path(path)
-    repetition = plan_rerun(
+    repetition = prepare_rerun(
         directory, trial, trainable, param_space=param_space, stop=stop, **run_config
     )
-    plan = repetition.plan
-    seed = plan.seed_of("")
+    spec = repetition.spec
+    seed = spec.seed_of("")
     _tell(
-        plan,
+        spec,
         [
             f"training {repetition.trial_id} of {directory.name} again, with seed {seed}",
             *repetition.notes,
         ],
     )
-    tuner = Tuner(plan.trainable)
-    tuner._plan = plan  # noqa: SLF001  (its own module)
+    tuner = Tuner(spec.trainable)
+    tuner._spec = spec  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid
-    _tell(plan, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
+    _tell(spec, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
     return again
 
 
-def _tell(plan: Plan, lines: Sequence[str]) -> None:
-    for line in lines if plan.run.verbose else ():
+def _tell(spec: ExperimentSpec, lines: Sequence[str]) -> None:
+    for line in lines if spec.run.verbose else ():
         sys.stdout.write(f"{printable(line)}\n")
 
 
-def _grid(plan: Plan, finished: Finished) -> ResultGrid:
-    mode: Any = plan.mode
-    retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
+def _grid(spec: ExperimentSpec, finished: Finished) -> ResultGrid:
+    mode: Any = spec.mode
+    retention = spec.checkpoint.policy(is_class=is_class_trainable(spec.trainable)).retention
     return ResultGrid(
         finished.trials,
         os.fspath(finished.directory),
         JournalRows(finished.directory, histories_of(finished.trials)),
-        plan.metric,
+        spec.metric,
         mode,
         retention=retention,
         persistence=finished.persistence,
-        several=plan.several_objectives,
+        several=spec.several_objectives,
     )
 
 
-def _check_resume(resume: Any, plan: Plan) -> None:
+def _check_resume(resume: Any, spec: ExperimentSpec) -> None:
     if resume != "auto":
         raise ValueError(
             f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches"
         )
-    check_resumable(plan.run, "resume='auto'")
+    check_resumable(spec.run, "resume='auto'")
 
 
 def check_resumable(run: RunConfig, asked: str) -> None:
@@ -555,9 +555,9 @@ def _one_of(config: ResumeConfig | None, switches: ResumeConfig) -> ResumeConfig
     return config or switches
 
 
-def _raise_if_told(plan: Plan, finished: Finished) -> None:
+def _raise_if_told(spec: ExperimentSpec, finished: Finished) -> None:
     failed = next((trial for trial in finished.trials if trial.status is Status.ERROR), None)
-    if failed is not None and plan.failure.fail_fast == "raise":
+    if failed is not None and spec.failure.fail_fast == "raise":
         failure = failed.failures[-1]
         raise trial_failed(
             f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}",

@@ -82,18 +82,18 @@ def test_the_code_declares_the_same_experiment(tmp_path, monkeypatch, tune_confi
     declaration = declared(tmp_path, SPACE, tune_config, stop={"training_iteration": 3})
     code = as_code(declaration)
     again = executed(code, tmp_path, monkeypatch)
-    assert again._plan.seed == 7
-    assert dict(again._plan.space) == SPACE
+    assert again._spec.seed == 7
+    assert dict(again._spec.space) == SPACE
     then = {
         name: value for name, value in declaration["tune_config"].items() if name != "time_budget_s"
     }
     now = {
         name: value
-        for name, value in json.loads(json.dumps(note(again._plan.tune))).items()
+        for name, value in json.loads(json.dumps(note(again._spec.tune))).items()
         if name != "time_budget_s"
     }
     assert now == then
-    assert again._plan.run.stop == {"training_iteration": 3}
+    assert again._spec.run.stop == {"training_iteration": 3}
 
 
 TUNE = {"metric": "loss", "mode": "min"}
@@ -143,13 +143,13 @@ def test_values_that_are_false_are_left_out_only_where_they_are_the_default(
 ):
     declaration = declared(tmp_path, SPACE, tune_config, **run)
     again = executed(as_code(declaration), tmp_path, monkeypatch)
-    assert again._plan.seed == declaration["seed"]
-    for part, plan in (("tune_config", again._plan.tune), ("run_config", again._plan.run)):
+    assert again._spec.seed == declaration["seed"]
+    for part, spec in (("tune_config", again._spec.tune), ("run_config", again._spec.run)):
         of_one_run = {"verbose"}
         then = {name: value for name, value in declaration[part].items() if name not in of_one_run}
         now = {
             name: value
-            for name, value in json.loads(json.dumps(note(plan))).items()
+            for name, value in json.loads(json.dumps(note(spec))).items()
             if name not in of_one_run
         }
         assert list(differences(then, now, part)) == []
@@ -174,7 +174,7 @@ def test_resources_are_asked_for_again(tmp_path, monkeypatch):
         tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 1, "licence": 1}
     )
     again = executed(as_code(declaration), tmp_path, monkeypatch)
-    assert again._plan.request_for({}) == {"cpu": 1.0, "licence": 1.0}
+    assert again._spec.request_for({}) == {"cpu": 1.0, "licence": 1.0}
 
 
 def test_a_function_that_chose_resources_has_to_be_given_again(tmp_path):
@@ -233,7 +233,7 @@ def test_grids_and_population_based_training_are_written_as_they_were_declared(
     assert "'x': tune.grid_search([1, 2])" in code
     assert "hyperparam_mutations={'lr': tune.uniform(0.0, 1.0)}" in code
     again = executed(code, tmp_path, monkeypatch)
-    assert dict(again._plan.space) == space
+    assert dict(again._spec.space) == space
 
 
 def test_what_was_only_described_is_named_and_left_open(tmp_path):

@@ -62,7 +62,7 @@ class Journal:
 def watch(monkeypatch):
     watch = Watch()
     monkeypatch.setattr(snapshots, "time", watch)
-    monkeypatch.setattr(snapshots, "identity", lambda plan: {})
+    monkeypatch.setattr(snapshots, "identity", lambda spec: {})
     monkeypatch.setattr(snapshots, "_MAX_ENCODED_AT_ONCE", 2)
     return watch
 

@@ -26,7 +26,7 @@ from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
-from tuner.spec.experiment_spec import make_plan
+from tuner.spec.experiment_spec import make_spec
 from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
@@ -226,22 +226,22 @@ def losses(config):
         yield {"loss": config["x"] / step}
 
 
-def plan_with(searcher, num_trials):
+def spec_with(searcher, num_trials):
     settings = tune.TuneConfig(
         metric="loss", mode="min", num_samples=num_trials, search_alg=searcher, seed=1
     )
-    plan = make_plan(
+    spec = make_spec(
         losses, SPACE, settings, tune.RunConfig(failure_config=tune.FailureConfig(stop_grace_s=1.0))
     )
-    plan.connect()
-    return plan
+    spec.connect()
+    return spec
 
 
-def new_state(plan, directory):
-    experiment = Experiment(plan.settings({"cpu": 3.0}), plan.scheduler, plan.stopper)
-    search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
+def new_state(spec, directory):
+    experiment = Experiment(spec.settings({"cpu": 3.0}), spec.scheduler, spec.stopper)
+    search_adapter = SearchAdapter(spec.searcher, spec.space, spec.request_for)
     return ExperimentState(
-        experiment, search_adapter, ConfigCodec(plan.space, ArrayStore(directory))
+        experiment, search_adapter, ConfigCodec(spec.space, ArrayStore(directory))
     )
 
 
@@ -249,8 +249,8 @@ def live(directory, seed, *, options, stops_after=None):
     """Run an experiment; return what its searcher has heard, and how many snapshots were taken."""
     chance = Chance(seed)  # noqa: S311  (no secret)
     searcher, caller = Listens(**options), HeldCaller(lambda: chance.random() < 0.3)
-    plan = plan_with(searcher, 12)
-    state = new_state(plan, directory)
+    spec = spec_with(searcher, 12)
+    state = new_state(spec, directory)
     executor = Unhurried(
         caller, chance, capacity={"cpu": 3.0}, duration_s=lambda config, _: 0.5 + config["x"]
     )
@@ -306,7 +306,7 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
     assert sum(each.startswith("asked") for each in heard) >= 3
 
     again = Listens(**options)
-    state = new_state(plan_with(again, 12), tmp_path)
+    state = new_state(spec_with(again, 12), tmp_path)
     restore_experiment(tmp_path, state)
     assert state.search_adapter.foreign == {}
     # What was asked last may not have been answered before the end; and a search that has ended is
@@ -320,7 +320,7 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
 
     if num_snapshots:
         third = Listens(**options)
-        state = new_state(plan_with(third, 12), tmp_path)
+        state = new_state(spec_with(third, 12), tmp_path)
         newest = snapshot_files.load_newest(tmp_path)
         restore_experiment(tmp_path, state, newest)
         assert [each for each in third.heard if each not in unanswered] == again.heard

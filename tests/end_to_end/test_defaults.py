@@ -16,7 +16,7 @@ from searchers import (
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.default_algorithms import NO_END, full_iteration
 from tuner.spec.experiment_directory import read_record
-from tuner.spec.experiment_spec import make_plan
+from tuner.spec.experiment_spec import make_spec
 
 SPACE = {"x": tune.uniform(0, 1), "epochs": 5}
 GOAL = {"metric": "loss", "mode": "min"}
@@ -40,9 +40,9 @@ class NeverSaves(tune.Trainable):
         return {"loss": 1.0}
 
 
-def plan(trainable=train, space=None, stop=None, **tune_config):
+def spec(trainable=train, space=None, stop=None, **tune_config):
     settings = TuneConfig(**{"num_samples": 20, **GOAL, **tune_config})
-    return make_plan(trainable, SPACE if space is None else space, settings, RunConfig(stop=stop))
+    return make_spec(trainable, SPACE if space is None else space, settings, RunConfig(stop=stop))
 
 
 def kinds(made):
@@ -54,13 +54,13 @@ def kinds(made):
     [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))],
 )
 def test_who_names_neither_gets_ours(trainable, stop):
-    assert kinds(plan(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
+    assert kinds(spec(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
 
 
 @pytest.mark.parametrize("stop", [None, {"loss": 0.1}, lambda trial_id, result: False])
 @pytest.mark.parametrize("trainable", [train, NeverSaves])
 def test_nobody_is_stopped_who_could_not_go_on_and_of_whom_nothing_is_known(trainable, stop):
-    assert kinds(plan(trainable, stop=stop)) == (FIFOScheduler, TreeSearch)
+    assert kinds(spec(trainable, stop=stop)) == (FIFOScheduler, TreeSearch)
 
 
 NO_SEARCH = [
@@ -76,24 +76,24 @@ NO_SEARCH = [
 
 @pytest.mark.parametrize("options", NO_SEARCH)
 def test_what_is_no_search_is_run_as_it_is(options):
-    assert kinds(plan(Saves, **options)) == (FIFOScheduler, BasicVariantGenerator)
+    assert kinds(spec(Saves, **options)) == (FIFOScheduler, BasicVariantGenerator)
 
 
 def test_who_names_one_gets_nothing_of_ours_for_the_other():
-    assert kinds(plan(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
-    assert kinds(plan(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
+    assert kinds(spec(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
+    assert kinds(spec(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
     population = PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
-    assert kinds(plan(Saves, scheduler=population)) == (
+    assert kinds(spec(Saves, scheduler=population)) == (
         PopulationBasedTraining,
         BasicVariantGenerator,
     )
 
 
 def test_auto_asks_for_ours_in_any_case():
-    assert kinds(plan(scheduler="auto", search_alg=OptunaSearch())) == (ASHAScheduler, OptunaSearch)
-    assert kinds(plan(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, TreeSearch)
-    assert kinds(plan(scheduler="auto", search_alg="auto")) == (ASHAScheduler, TreeSearch)
-    assert kinds(plan(scheduler="auto", search_alg="auto", num_samples=1)) == (
+    assert kinds(spec(scheduler="auto", search_alg=OptunaSearch())) == (ASHAScheduler, OptunaSearch)
+    assert kinds(spec(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, TreeSearch)
+    assert kinds(spec(scheduler="auto", search_alg="auto")) == (ASHAScheduler, TreeSearch)
+    assert kinds(spec(scheduler="auto", search_alg="auto", num_samples=1)) == (
         ASHAScheduler,
         BasicVariantGenerator,
     )
@@ -104,7 +104,7 @@ def test_auto_asks_for_ours_in_any_case():
     [(81, (3, 9, 27, 81)), (9, (1, 3, 9)), (1, (1,)), (2000, (74, 222, 666, 1998, 2000))],
 )
 def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
-    assert plan(stop={"training_iteration": stop}).scheduler.levels == levels
+    assert spec(stop={"training_iteration": stop}).scheduler.levels == levels
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, schedu
 def test_beside_a_model_only_scouts_are_compared_early(
     full, num_samples, levels, later, num_scouts
 ):
-    scheduler = plan(stop={"training_iteration": full}, num_samples=num_samples).scheduler
+    scheduler = spec(stop={"training_iteration": full}, num_samples=num_samples).scheduler
     declared = scheduler.declared_arguments
     assert scheduler.levels == levels
     assert (declared["later_grace_period"], declared["num_scouts"]) == (later, num_scouts)
 
 
 def test_beside_random_samples_all_are_compared_early():
-    scheduler = plan(
+    scheduler = spec(
         stop={"training_iteration": 27}, scheduler="auto", search_alg=BasicVariantGenerator()
     ).scheduler
     assert "num_scouts" not in scheduler.declared_arguments
@@ -156,15 +156,15 @@ def test_beside_random_samples_all_are_compared_early():
 
 def test_a_model_in_wrappers_is_a_model():
     searcher = ConcurrencyLimiter(DuplicateGuard(TreeSearch()), max_concurrent=2)
-    scheduler = plan(
+    scheduler = spec(
         stop={"training_iteration": 27}, scheduler="auto", search_alg=searcher, num_samples=40
     ).scheduler
     assert scheduler.declared_arguments["num_scouts"] == 10
 
 
 def test_without_an_end_there_are_levels_enough():
-    assert plan(Saves).scheduler.levels[0] == 1
-    assert plan(Saves).scheduler.levels[-1] == NO_END
+    assert spec(Saves).scheduler.levels[0] == 1
+    assert spec(Saves).scheduler.levels[-1] == NO_END
 
 
 def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
@@ -189,7 +189,7 @@ def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
     restored = tune.Tuner.restore(
         tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL)
     )
-    assert kinds(restored._plan) == (ASHAScheduler, TreeSearch)
+    assert kinds(restored._spec) == (ASHAScheduler, TreeSearch)
     assert len(restored.fit()) == 8
     assert "Searcher:" not in caplog.text
     assert "tune_config.scheduler" not in caplog.text
@@ -269,10 +269,10 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
     ],
 )
 def test_the_start_line_says_what_is_used_and_why(options, line):
-    assert plan(**options).remark == line
+    assert spec(**options).remark == line
 
 
 def test_an_experiment_begun_at_random_goes_on_at_random(fit, tmp_path):
     fit(train, SPACE, tune={**GOAL, "num_samples": 1, "seed": 1}, executor="inline")
     restored = tune.Tuner.restore(tmp_path / "experiment", train, num_samples=4)
-    assert kinds(restored._plan) == (FIFOScheduler, BasicVariantGenerator)
+    assert kinds(restored._spec) == (FIFOScheduler, BasicVariantGenerator)

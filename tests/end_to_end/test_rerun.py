@@ -16,7 +16,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
 from tuner.core.trial import TerminationReason
-from tuner.maintenance.rerun import plan_rerun
+from tuner.maintenance.rerun import prepare_rerun
 from tuner.storage import strict_json
 
 SPACE = {"lr": tune.uniform(0.0, 1.0), "layers": tune.choice([[8, 8], [16]])}
@@ -230,7 +230,9 @@ def test_resources_are_those_that_the_trial_had(fit, tmp_path):
         executor="inline",
         resources={"cpu": 4},
     )
-    assert plan_rerun(tmp_path / "experiment", 0, seeded_only).plan.request_for({}) == {"cpu": 2.0}
+    assert prepare_rerun(tmp_path / "experiment", 0, seeded_only).spec.request_for({}) == {
+        "cpu": 2.0
+    }
 
 
 def test_objects_in_a_configuration_come_from_the_space(fit, tmp_path):

@@ -231,7 +231,7 @@ def test_the_line_that_is_printed_works_when_it_is_pasted(declare, path):
     callbacks = [MyCallback()]
     tuner = declare(space=param_space, callbacks=callbacks, scheduler=ASHAScheduler(max_t=9))
     tuner.fit()
-    line = restore_line(path, tuner._plan)
+    line = restore_line(path, tuner._spec)
     assert (
         line == f"Tuner.restore({str(path)!r}, train, param_space=param_space, "
         "callbacks=callbacks).fit()"
@@ -243,7 +243,7 @@ def test_the_line_that_is_printed_works_when_it_is_pasted(declare, path):
 def test_the_line_of_an_ordinary_experiment_asks_for_nothing_but_the_trainable(declare, path):
     tuner = declare(lambda config: {"loss": config["x"]}, stop={"training_iteration": 2})
     tuner.fit()
-    assert restore_line(path, tuner._plan) == f"Tuner.restore({str(path)!r}, trainable).fit()"
+    assert restore_line(path, tuner._spec) == f"Tuner.restore({str(path)!r}, trainable).fit()"
 
 
 def test_a_failure_of_the_engine_names_the_line(declare, path):

@@ -71,8 +71,8 @@ def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(
 ):
     genuine = face.new_directory
 
-    def found_free_and_then_used(plan):
-        directory = genuine(plan)
+    def found_free_and_then_used(spec):
+        directory = genuine(spec)
         with monkeypatch.context() as patch:
             patch.setattr(face, "new_directory", genuine)
             tune.Tuner(train, **given(tmp_path)).fit()
@@ -99,6 +99,6 @@ def test_a_restore_that_is_to_steal_asks_the_lock_for_it(tmp_path, monkeypatch):
     )
     for steal in (False, True):
         Run(
-            tuner._plan, tmp_path / "exp", Resumption(tuner._resumption.record, steal=steal)
+            tuner._spec, tmp_path / "exp", Resumption(tuner._resumption.record, steal=steal)
         ).execute()
     assert asked == [False, True]

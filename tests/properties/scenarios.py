@@ -12,7 +12,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter
 from tests.properties.world import TEMPERS, WhimsicalScheduler, chance_from
-from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.testing.simulation import Simulation, simulate
 
 SPACE = {"start": tune.uniform(0.0, 1.0), "fate": tune.randint(0, 2**31)}
@@ -49,7 +49,7 @@ class Scenario:
         return is_timed or bool(self.run["failure_config"].fail_fast)
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `simulate` and `make_plan` have in common."""
+        """Return what `simulate` and `make_spec` have in common."""
         tune_config = tune.TuneConfig(
             **self.tune,
             seed=self.seed,
@@ -70,11 +70,11 @@ class Scenario:
             Curves(), **self.arguments(), num_slots=self.num_slots, duration_s=self.duration_s
         )
 
-    def plan(self) -> Plan:
-        """Return a fresh plan of the same experiment, ready to be run or replayed."""
-        plan = make_plan(Curves(), **self.arguments())
-        plan.connect()
-        return plan
+    def spec(self) -> ExperimentSpec:
+        """Return a fresh specification of the same experiment, ready to be run or replayed."""
+        spec = make_spec(Curves(), **self.arguments())
+        spec.connect()
+        return spec
 
 
 class Curves:

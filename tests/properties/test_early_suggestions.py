@@ -13,7 +13,7 @@ from schedulers import (
     PopulationBasedTraining,
 )
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
-from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.testing import simulate
 
 SCHEDULERS = {
@@ -61,9 +61,9 @@ def test_every_scheduler_decides_as_if_each_trial_came_when_a_slot_is_free(
     name, num_slots, num_samples, monkeypatch
 ):
     early = outcome(SCHEDULERS[name](), num_slots, num_samples)
-    settings = Plan.settings
+    settings = ExperimentSpec.settings
     monkeypatch.setattr(
-        Plan,
+        ExperimentSpec,
         "settings",
         lambda *arguments: dataclasses.replace(settings(*arguments), max_pending=0),
     )
@@ -86,16 +86,16 @@ def test_only_of_a_grid_or_random_samples_in_known_number_are_trials_suggested_e
     max_pending, settings
 ):
     settings = {"search_alg": BasicVariantGenerator(), **settings}
-    plan = make_plan(
+    spec = make_spec(
         losses, SPACE, tune.TuneConfig(metric="loss", mode="min", **settings), tune.RunConfig()
     )
-    plan.connect()
-    assert plan.settings({"cpu": 4.0}).max_pending == max_pending
+    spec.connect()
+    assert spec.settings({"cpu": 4.0}).max_pending == max_pending
 
 
 def test_two_trials_for_each_slot_are_suggested_early_where_there_are_many():
-    plan = make_plan(
+    spec = make_spec(
         losses, SPACE, tune.TuneConfig(search_alg=BasicVariantGenerator()), tune.RunConfig()
     )
-    plan.connect()
-    assert plan.settings({"cpu": 64.0}).max_pending == 128
+    spec.connect()
+    assert spec.settings({"cpu": 64.0}).max_pending == 128

@@ -76,8 +76,8 @@ class Watch:
         """Simulate an experiment under watch; return what it came to."""
         settings = simulation.simulated_settings
 
-        def changed_settings(plan, capacity):
-            declared = settings(plan, capacity)
+        def changed_settings(spec, capacity):
+            declared = settings(spec, capacity)
             if self._troubles.can_save:
                 return declared
             return dataclasses.replace(

@@ -22,7 +22,7 @@ from tuner.journal import reader, records
 from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
-from tuner.spec.experiment_spec import make_plan, with_seed
+from tuner.spec.experiment_spec import make_spec, with_seed
 from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
@@ -88,15 +88,15 @@ class Crashing(Experiment):
         return outcome
 
 
-def fold(plan, directory, num_read):
+def fold(spec, directory, num_read):
     experiment = Crashing(
         ExperimentSettings.from_fields(read_declaration(directory)["settings"]),
-        plan.scheduler,
-        plan.stopper,
+        spec.scheduler,
+        spec.stopper,
     )
     experiment.num_read = num_read
-    search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
-    configs = ConfigCodec(plan.space, ArrayStore(directory))
+    search_adapter = SearchAdapter(spec.searcher, spec.space, spec.request_for)
+    configs = ConfigCodec(spec.space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     return experiment, search_adapter
 
@@ -141,8 +141,8 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
         space = REPLAYED[0][4] if scheduler == "replay" else GRID if searcher == "grid" else SPACE
         return {"param_space": space, "tune_config": tune_config, "run_config": run_config}
 
-    def plan():
-        fresh = with_seed(make_plan(trainable, *declared().values()), 3)
+    def spec():
+        fresh = with_seed(make_spec(trainable, *declared().values()), 3)
         fresh.connect()
         return fresh
 
@@ -151,7 +151,7 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
     table = strict_json.dumps([trial_fields(trial) for trial in grid.trials], strict_json.opaque)
     num_events, num_read = 1, 0
     while num_read < num_events:
-        experiment, search_adapter = fold(plan(), directory, num_read)
+        experiment, search_adapter = fold(spec(), directory, num_read)
         assert experiment.differences == []
         assert search_adapter.foreign == {}
         assert (

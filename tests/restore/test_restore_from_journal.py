@@ -17,7 +17,7 @@ from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
-from tuner.spec.experiment_spec import make_plan, with_seed
+from tuner.spec.experiment_spec import make_spec, with_seed
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
@@ -89,16 +89,16 @@ def declared(tmp_path, trainable, **changes):
 def replayed(directory, declaration):
     """Return a fresh experiment and a fresh searcher after they have lived through the journal."""
     told = read_declaration(directory)
-    plan = with_seed(make_plan(**declaration), told["seed"])
-    plan.connect()
+    spec = with_seed(make_spec(**declaration), told["seed"])
+    spec.connect()
     experiment = Experiment(
-        ExperimentSettings.from_fields(told["settings"]), plan.scheduler, plan.stopper
+        ExperimentSettings.from_fields(told["settings"]), spec.scheduler, spec.stopper
     )
-    search_adapter = SearchAdapter(plan.searcher, plan.space, plan.request_for)
-    configs = ConfigCodec(plan.space, ArrayStore(directory))
+    search_adapter = SearchAdapter(spec.searcher, spec.space, spec.request_for)
+    configs = ConfigCodec(spec.space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     experiment.check()
-    return experiment, plan.searcher
+    return experiment, spec.searcher
 
 
 def portrait(trials):

@@ -16,9 +16,9 @@ from tuner.core.trial_json import trial_fields
 from tuner.driver.snapshots import Snapshots, fixed_period_s
 from tuner.journal import completeness, reader
 from tuner.journal import snapshot_files as storage
-from tuner.restore.experiment import restore_plan
+from tuner.restore.experiment import restore_spec
 from tuner.restore.snapshot_state import usable_snapshot
-from tuner.spec.experiment_spec import make_plan, with_seed
+from tuner.spec.experiment_spec import make_spec, with_seed
 from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
@@ -110,13 +110,13 @@ def has_written(snapshots):
 
 def restored_from(arguments, directory, snapshot, trainable=learn):
     declaration = read_declaration(directory)
-    plan = with_seed(
-        make_plan(trainable, *arguments().values()), declaration["seed"], declaration["id"]
+    spec = with_seed(
+        make_spec(trainable, *arguments().values()), declaration["seed"], declaration["id"]
     )
-    plan.connect()
+    spec.connect()
     settings = ExperimentSettings.from_fields(declaration["settings"])
-    _, restored = restore_plan(
-        plan, directory, settings, snapshot, ConfigCodec(plan.space, ArrayStore(directory))
+    _, restored = restore_spec(
+        spec, directory, settings, snapshot, ConfigCodec(spec.space, ArrayStore(directory))
     )
     return restored
 
@@ -251,10 +251,10 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
 
 def test_another_scheduler_hears_of_the_whole_past(arguments, tmp_path):
     tune.Tuner(learn, **arguments()).fit()
-    plan = make_plan(learn, *arguments().values())
-    assert usable_snapshot(plan, tmp_path / "e")
-    other = ASHAScheduler(max_t=9) if isinstance(plan.scheduler, FIFOScheduler) else FIFOScheduler()
-    assert usable_snapshot(dataclasses.replace(plan, scheduler=other), tmp_path / "e") is None
+    spec = make_spec(learn, *arguments().values())
+    assert usable_snapshot(spec, tmp_path / "e")
+    other = ASHAScheduler(max_t=9) if isinstance(spec.scheduler, FIFOScheduler) else FIFOScheduler()
+    assert usable_snapshot(dataclasses.replace(spec, scheduler=other), tmp_path / "e") is None
 
 
 class Forgetful(FIFOScheduler.__base__):

@@ -66,9 +66,9 @@ def original(request, monkeypatch, caplog):
 
 def again(planned):
     """Return the same experiment with nothing in it."""
-    plan = planned.plan()
+    spec = planned.spec()
     return Remembering(
-        simulated_settings(plan, {"cpu": planned.num_slots}), plan.scheduler, plan.stopper
+        simulated_settings(spec, {"cpu": planned.num_slots}), spec.scheduler, spec.stopper
     )
 
 

@@ -9,7 +9,7 @@ from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
 from tuner.journal.snapshot_files import load_newest, write_parts
 from tuner.restore.snapshot_state import usable_snapshot
-from tuner.spec.experiment_spec import make_plan
+from tuner.spec.experiment_spec import make_spec
 from tuner.storage import strict_json
 
 SPACE = {"x": tune.uniform(0, 1), "n": 3, "sizes": (1, 2)}
@@ -46,9 +46,9 @@ def directory(tmp_path, monkeypatch):
 
 
 def is_usable(directory, **changes):
-    plan = make_plan(learn, *declared(**changes).values())
-    plan.connect()
-    return usable_snapshot(plan, Path(directory)) is not None
+    spec = make_spec(learn, *declared(**changes).values())
+    spec.connect()
+    return usable_snapshot(spec, Path(directory)) is not None
 
 
 def test_the_same_declaration_and_more_samples_of_it_go_on_from_the_snapshot(directory):

@@ -109,7 +109,7 @@ def record(tmp_path, monkeypatch):
         space=None,
         **more,
     ):
-        def make_executor(plan, directory, *_):
+        def make_executor(spec, directory, *_):
             return SimulatedExecutor(
                 world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s
             )

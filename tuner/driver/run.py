@@ -46,7 +46,7 @@ from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_plan
+from tuner.restore.experiment import Restored, restore_spec
 from tuner.restore.log_repair import repair_logs
 from tuner.restore.resume_command import restore_line, resume_line
 from tuner.restore.snapshot_state import usable_snapshot
@@ -61,7 +61,7 @@ from tuner.spec.experiment_directory import (
     rewrite_declaration,
     write_declaration,
 )
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox
@@ -136,26 +136,28 @@ class Run:
     """One driver's life over one experiment.
 
     Args:
-        plan: What was declared.
+        spec: What was declared.
         directory: The experiment's directory, which exists.
         resumption: How to continue the experiment that lies there; None for a new one.
     """
 
-    def __init__(self, plan: Plan, directory: Path, resumption: Resumption | None = None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, directory: Path, resumption: Resumption | None = None
+    ) -> None:
         open_standard_streams()  # before the console asks for one, or the journal or a socket can get one of their descriptors
-        self._plan = plan
+        self._spec = spec
         self._directory = directory
         self._resumption = resumption
-        self._objects = ArrayStore(directory, sync=plan.run.durability != "process")
-        self._callbacks = _callbacks(plan)
-        self._environment = EnvironmentRecorder(directory, names_of_secrets(plan.space))
-        self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
+        self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
+        self._callbacks = _callbacks(spec)
+        self._environment = EnvironmentRecorder(directory, names_of_secrets(spec.space))
+        self._policies = PolicyLog() if getattr(spec.scheduler, "log_config", False) else None
         self._began_s = 0.0
         self._request_queue = RequestQueue()
-        self._remarks = [] if resumption else [plan.remark]
+        self._remarks = [] if resumption else [spec.remark]
         self._progress: Callable[[], Progress]  # once there is a driver to ask
         look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
-        self._console = Console(look, min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
+        self._console = Console(look, min(spec.run.verbose, 2), reporter=spec.run.progress_reporter)
 
     def execute(self, requests: RequestQueue | None = None) -> Finished:
         """Run the experiment to its end.
@@ -164,20 +166,20 @@ class Run:
             requests: Control requests from other threads of this process; None for none.
         """
         self._request_queue = requests or self._request_queue
-        plan, directory = self._plan, self._directory
+        spec, directory = self._spec, self._directory
         inspect_folder(directory)
-        check_secrets(plan.space)
+        check_secrets(spec.space)
         # Before scheduler and searcher become parts of this experiment.
-        plan.check_resources(machine_capacity(plan.run.resources))
-        plan.connect()
+        spec.check_resources(machine_capacity(spec.run.resources))
+        spec.connect()
         with (
             self._console.showing_warnings(),
             contextlib.closing(
-                _Shutdown(_make_executor(plan, directory, self._objects, self._environment))
+                _Shutdown(_make_executor(spec, directory, self._objects, self._environment))
             ) as opened,
         ):
             self._began_s = opened.executor.clock()
-            settings = plan.settings(opened.executor.capacity())
+            settings = spec.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is
             # held until no worker is left.
             steal = self._resumption is not None and self._resumption.steal
@@ -187,44 +189,44 @@ class Run:
                 self._make_room()
                 lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
                 with takeover_cleanup.removed_on_error(directory):
-                    write_declaration(plan, settings, directory)
+                    write_declaration(spec, settings, directory)
                     return self._execute_locked(opened.executor, settings, lock)
 
     def _make_room(self) -> None:
         """See to it that the directory of a new experiment is unused, and note what the user is told of how it came about."""
-        if self._plan.run.if_exists == "replace":
+        if self._spec.run.if_exists == "replace":
             if is_experiment(self._directory):
                 _end_leftovers(self._directory)
             self._remarks.append(replace_experiment(self._directory))
         else:
             check_unused(self._directory)
-            self._remarks.append(number_remark(self._plan, self._directory))
+            self._remarks.append(number_remark(self._spec, self._directory))
 
     def _execute_locked(
         self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock
     ) -> Finished:
-        plan, directory = self._plan, self._directory
-        configs = ConfigCodec(plan.space, self._objects)
+        spec, directory = self._spec, self._directory
+        configs = ConfigCodec(spec.space, self._objects)
         if self._resumption:
             _end_leftovers(directory)
             # Half a million objects come into being, and none of them is garbage.
             with rare_garbage_collection():
-                tail, restored_plan, restored = self._restore(self._resumption, configs)
+                tail, restored_spec, restored = self._restore(self._resumption, configs)
         else:
             tail = START
-            restored_plan, restored = restore_plan(plan, directory, settings, None, configs)
+            restored_spec, restored = restore_spec(spec, directory, settings, None, configs)
         with (
             Journal(
                 directory,
                 tail,
-                sync=plan.run.durability,
+                sync=spec.run.durability,
                 on_segment=lock.note_segment,
                 is_ours=lambda: lock.is_in_place,
             ) as journal,
             CheckpointDeleter(journal) as deleter,
         ):
-            rewrite_declaration(plan, directory, journal.epoch)
-            stage = _Stage(restored_plan, restored, executor, settings, journal, deleter)
+            rewrite_declaration(spec, directory, journal.epoch)
+            stage = _Stage(restored_spec, restored, executor, settings, journal, deleter)
             earlier = [
                 (trial.trial_id, kept.index)
                 for trial in restored.state.experiment.trials
@@ -234,15 +236,15 @@ class Run:
 
     def _restore(
         self, resumption: Resumption, configs: ConfigCodec
-    ) -> tuple[JournalPosition, Plan, Restored]:
+    ) -> tuple[JournalPosition, ExperimentSpec, Restored]:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""
-        plan, directory = self._plan, self._directory
+        spec, directory = self._spec, self._directory
         if resumption.salvage:
             repair_journal(directory)
         mark, is_salvage = read_mark(directory), resumption.salvage
         tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
-        snapshot = None if is_salvage else usable_snapshot(plan, directory)
-        plan, restored = restore_plan(plan, directory, resumption.settings, snapshot, configs)
+        snapshot = None if is_salvage else usable_snapshot(spec, directory)
+        spec, restored = restore_spec(spec, directory, resumption.settings, snapshot, configs)
         trials = restored.state.experiment.trials
         lacks += completeness.settled(directory, mark, trials, tail, is_salvage=is_salvage)
         if lacks and not is_salvage:
@@ -251,7 +253,7 @@ class Run:
         # Where drivers are missing, none gets the epoch of one of them.
         tail = tail._replace(epoch=max(tail.epoch, mark.epoch))
         takeover_cleanup.remove_unfinished(directory, _recorded_checkpoints(trials, resumption))
-        return tail, plan, restored
+        return tail, spec, restored
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
         experiment, settings, search_adapter = (
@@ -259,9 +261,9 @@ class Run:
             stage.settings,
             stage.restored.state.search_adapter,
         )
-        plan, directory = stage.plan, self._directory
+        spec, directory = stage.spec, self._directory
         account = PersistenceAccount()
-        storage_retry = StorageRetry(plan.run.storage_retry_s)
+        storage_retry = StorageRetry(spec.run.storage_retry_s)
         log = JournalLog(
             stage.journal, stage.deleter, account, stage.restored.state.configs, storage_retry
         )
@@ -269,7 +271,7 @@ class Run:
             look_at,
             experiment,
             directory.name,
-            full_iteration=full_iteration(plan.run.stop, plan.scheduler),
+            full_iteration=full_iteration(spec.run.stop, spec.scheduler),
         )
         console = self._console
         self._progress = lambda: look(driver.elapsed_s)
@@ -280,10 +282,10 @@ class Run:
         account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
-        caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
+        caller = ImmediateCaller() if spec.run.executor == "inline" else CallerThread()
         suggestions = SuggestionQueue(search_adapter, caller, stage.executor.wake)
         snapshots = Snapshots(
-            directory, plan, stage.restored.state, suggestions, callbacks, log, account
+            directory, spec, stage.restored.state, suggestions, callbacks, log, account
         )
         score = settings.checkpoints.retention.score_attribute
         observers = EventDispatch(
@@ -293,8 +295,8 @@ class Run:
             directory,
             settings.metric,
             score_attribute=score,
-            why_unsavable=why_unsavable(plan.trainable),
-            trainable_name=trainable_name(plan.trainable),
+            why_unsavable=why_unsavable(spec.trainable),
+            trainable_name=trainable_name(spec.trainable),
             say=console.print_notice,
         )
         control = RequestHandler(
@@ -312,7 +314,7 @@ class Run:
             at_rest=snapshots.at_rest,
             elapsed_s=stage.restored.elapsed_s,
             control=control,
-            leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
+            leave_at_s=None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s,
             in_microseconds=True,
         )
         first = [self._resumption.resume.event(settings)] if self._resumption else []
@@ -327,7 +329,7 @@ class Run:
             try:
                 with (
                     contextlib.nullcontext()
-                    if plan.run.executor == "inline"
+                    if spec.run.executor == "inline"
                     else rare_garbage_collection()
                 ):
                     self._begin(observers, stage)
@@ -337,7 +339,7 @@ class Run:
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as defect:
-                _explain(defect, _how_to_go_on(defect, directory, plan), interrupts)
+                _explain(defect, _how_to_go_on(defect, directory, spec), interrupts)
                 raise
             finally:
                 is_searching = suggestions.close()
@@ -370,11 +372,11 @@ class Run:
             CannotPause: If its scheduler pauses trials that cannot be paused.
             MetricNotReported: If a trial has completed and no trial has reported the metric.
         """
-        how = _how_to_continue(self._directory, self._plan)
+        how = _how_to_continue(self._directory, self._spec)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
             raise MetricNotReported(
-                f"{experiment.fatal_error}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}"
+                f"{experiment.fatal_error}\n{_how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
         if experiment.fatal_error:
             raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
@@ -389,11 +391,11 @@ class Run:
                 "time_budget_s to go on"
             )
         if rule in ("", TIME_BUDGET) and (
-            why := why_never_compared(self._plan.scheduler, experiment.trials)
+            why := why_never_compared(self._spec.scheduler, experiment.trials)
         ):
             console.print_notice(why)
         if experiment.stop_reason and rule == COMMON_FAILURE:
-            again = f"continue with\n    {restore_line(self._directory, self._plan, restart_errored='True')}"
+            again = f"continue with\n    {restore_line(self._directory, self._spec, restart_errored='True')}"
             console.print_notice(
                 f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}"
             )
@@ -406,22 +408,22 @@ class Run:
 
     def _begin(self, observers: EventDispatch, stage: _Stage) -> None:
         """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
-        plan, trials = stage.plan, stage.restored.state.experiment.trials
+        spec, trials = stage.spec, stage.restored.state.experiment.trials
         observers.begin_experiment(
-            stop=plan.run.stop,
-            num_samples=plan.tune.num_samples,
+            stop=spec.run.stop,
+            num_samples=spec.tune.num_samples,
             total_num_samples=stage.settings.max_trials,
             mode=stage.settings.mode,
-            space=plan.space,
-            experiment_id=plan.experiment_id,
+            space=spec.space,
+            experiment_id=spec.experiment_id,
         )
         for remark in filter(None, self._remarks):
             observers.remark(remark)
-        if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
+        if is_class_trainable(spec.trainable) and not can_be_saved(spec.trainable):
             _log.warning(
                 "%s cannot be saved; implement save_checkpoint and load_checkpoint to go on "
                 "after a failure or a pause",
-                plan.name,
+                spec.name,
             )
         if self._resumption:
             for change in self._resumption.changes:
@@ -432,72 +434,72 @@ class Run:
             repair_logs(self._callbacks, trials, rows, stage.restored.recent)
 
 
-def _how_to_continue(directory: Path, plan: Plan) -> str:
+def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
     """Return what continues an experiment: a line of Python, and the command where the script is known."""
     command = resume_line(directory)
-    in_python = f"continue with\n    {restore_line(directory, plan)}"
+    in_python = f"continue with\n    {restore_line(directory, spec)}"
     return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
 
 
-def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
+def read(spec: ExperimentSpec, directory: Path, resumption: Resumption) -> Finished:
     """Return what a stored experiment has come to, without running or changing anything.
 
     Raises:
         StorageError: If it cannot be restored from its journal.
     """
-    plan = plan.copy()
-    plan.connect()
-    _, restored = restore_plan(
-        plan,
+    spec = spec.copy()
+    spec.connect()
+    _, restored = restore_spec(
+        spec,
         directory,
         resumption.settings,
-        usable_snapshot(plan, directory),
-        ConfigCodec(plan.space, ArrayStore(directory)),
+        usable_snapshot(spec, directory),
+        ConfigCodec(spec.space, ArrayStore(directory)),
     )
     return Finished(directory, restored.state.experiment.trials)
 
 
-def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
+def _how_to_go_on(defect: BaseException, directory: Path, spec: ExperimentSpec) -> str:
     """Return what can still be restored of an experiment that a defect has ended."""
     if not isinstance(defect, StorageLost):
-        return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, plan)}"
+        return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, spec)}"
     if defect.is_deleted:
         return (
             "what had been reported is lost, but for the log files and checkpoints that are "
             "still there; with a backup of the directory, "
-            f"continue with\n    {restore_line(directory, plan)}"
+            f"continue with\n    {restore_line(directory, spec)}"
         )
     if defect.moved_to:
-        return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], plan)}"
+        return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], spec)}"
     return (
         "what had been reported is kept; when the directory is in its place, and no other "
         "driver works in it, continue with\n"
-        f"    {restore_line(directory, plan)}"
+        f"    {restore_line(directory, spec)}"
     )
 
 
-def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
+def _how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
     """Return how an experiment goes on whose metric no trial has reported."""
     leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
     if reason.numbers.get("value"):
-        return f"report a number for it, and continue with\n    {restore_line(directory, plan)}\n{leniency}"
-    parts = (("search_alg", plan.searcher), ("scheduler", plan.scheduler))
+        return f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n{leniency}"
+    parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
     named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
     named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
-    name = "metric" if plan.tune.metric or not named_by else named_by
+    name = "metric" if spec.tune.metric or not named_by else named_by
     given = (
         (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...")
         if name == "metric"
         else name
     )
-    return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n{leniency}"
+    return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, spec, **{name: given})}\n{leniency}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """What is ready before the driver takes over: the experiment as its directory tells it, and those who work for it."""
 
-    plan: Plan
+    spec: ExperimentSpec
     restored: Restored
     executor: Executor
     settings: ExperimentSettings
@@ -550,8 +552,8 @@ def _costs_of(
     return costs
 
 
-def _callbacks(plan: Plan) -> list[Callback]:
-    own = list(plan.run.callbacks or ())
+def _callbacks(spec: ExperimentSpec) -> list[Callback]:
+    own = list(spec.run.callbacks or ())
     own += named_callbacks(own)
     is_bare = os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1"
     return own if is_bare else [*own, *default_loggers(own)]
@@ -585,16 +587,16 @@ def _end_leftovers(directory: Path) -> None:
 
 
 def _make_executor(
-    plan: Plan, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
+    spec: ExperimentSpec, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
 ) -> Executor:
-    assign = AssignmentBuilder(plan, directory, objects)
-    if plan.run.executor == "inline":
-        return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
+    assign = AssignmentBuilder(spec, directory, objects)
+    if spec.run.executor == "inline":
+        return InlineExecutor(spec.trainable, assign, capacity=machine_capacity(spec.run.resources))
     environ = {orphans.VARIABLE: str(orphans.DriverIdentity.current(directory))}
     return ProcessExecutor(
-        plan.trainable,
+        spec.trainable,
         assign,
-        capacity=plan.run.resources,
+        capacity=spec.run.resources,
         environ=environ,
         on_packages=environment.add_packages,
     )

@@ -14,7 +14,7 @@ from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.journal.snapshot_files import SnapshotClock, write_parts
 from tuner.restore.snapshot_state import ExperimentState, identity
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import strict_json
 
 from .journal_log import JournalLog
@@ -50,7 +50,7 @@ class Snapshots:
 
     Args:
         directory: The experiment's directory.
-        plan: What was declared.
+        spec: What was declared.
         state: What changes.
         suggestions: Where the searcher is called, which has to be at rest for its state to be told.
         callbacks: The callbacks, some of which have a state.
@@ -61,7 +61,7 @@ class Snapshots:
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
         self,
         directory: Path,
-        plan: Plan,
+        spec: ExperimentSpec,
         state: ExperimentState,
         suggestions: SuggestionQueue,
         callbacks: CallbackList,
@@ -72,7 +72,7 @@ class Snapshots:
         self._suggestions = suggestions
         self._callbacks = callbacks
         self._log = log
-        self._identity = identity(plan)
+        self._identity = identity(spec)
         self._state = state
         self._journal = log.journal
         self._account = account

@@ -8,7 +8,7 @@ from typing import final
 
 from tuner.core.commands import StartWorker
 from tuner.execution.worker_protocol import Assignment
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.directories import make_own_folder
@@ -18,8 +18,8 @@ from tuner.storage.directories import make_own_folder
 class AssignmentBuilder:
     """Completes a `StartWorker` command to an assignment, and makes the trial's directory."""
 
-    def __init__(self, plan: Plan, directory: Path, objects: ArrayStore) -> None:
-        self._plan = plan
+    def __init__(self, spec: ExperimentSpec, directory: Path, objects: ArrayStore) -> None:
+        self._spec = spec
         self._directory = directory
         self._objects = objects
 
@@ -33,7 +33,7 @@ class AssignmentBuilder:
             trial_id=command.trial_id,
             attempt=command.attempt,
             config=self._objects.lighten(command.config)
-            if self._plan.run.executor == "process"
+            if self._spec.run.executor == "process"
             else command.config,
             experiment_name=self._directory.name,
             trial_dir=os.fspath(trial_dir),
@@ -45,7 +45,7 @@ class AssignmentBuilder:
             time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
             counters=checkpoint.counters if checkpoint else {},
             next_checkpoint=command.next_checkpoint,
-            seed=self._plan.seed_of(command.trial_id),
-            sync_checkpoints=self._plan.run.durability != "process",
-            works_in_trial_dir=bool(self._plan.tune.chdir_to_trial_dir),
+            seed=self._spec.seed_of(command.trial_id),
+            sync_checkpoints=self._spec.run.durability != "process",
+            works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
         )

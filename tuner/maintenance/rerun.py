@@ -23,7 +23,7 @@ from tuner.spec.argument_codec import Absent
 from tuner.spec.config import TuneConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.experiment_directory import Record, read_record
-from tuner.spec.experiment_spec import Plan, Rerun, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
@@ -34,23 +34,23 @@ _MAX_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RerunPlan:
+class PreparedRerun:
     """Plan for training a trial again.
 
     Attributes:
-        plan: An experiment of that trial alone.
+        spec: An experiment of that trial alone.
         trial_id: Its id in the experiment that it comes from.
         recorded: Its results there.
         notes: What is different now, or was decided, a line each.
     """
 
-    plan: Plan
+    spec: ExperimentSpec
     trial_id: str
     recorded: Sequence[Row]
     notes: Sequence[str]
 
 
-def plan_rerun(
+def prepare_rerun(
     path: Path,
     trial: str | int,
     trainable: Any,
@@ -58,7 +58,7 @@ def plan_rerun(
     param_space: Mapping[str, Any] | None = None,
     stop: Any = None,
     **settings: Any,
-) -> RerunPlan:
+) -> PreparedRerun:
     """Return the experiment in which one trial of another experiment is trained again.
 
     Args:
@@ -119,16 +119,16 @@ def plan_rerun(
         )
     if resources_for(trainable, meant.config) != dict(meant.resources):
         trainable = with_resources(trainable, dict(meant.resources))
-    plan = make_plan(trainable, meant.config, tune, run)
+    spec = make_spec(trainable, meant.config, tune, run)
     rerun = Rerun(
         str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id)
     )
     rows = JournalRows(path, histories_of([meant])).of(meant.trial_id)
-    return RerunPlan(
-        replace(plan, rerun=rerun, remark=""),
+    return PreparedRerun(
+        replace(spec, rerun=rerun, remark=""),
         meant.trial_id,
         rows,
-        [*why.splitlines(), *_changes(record, path, plan)],
+        [*why.splitlines(), *_changes(record, path, spec)],
     )
 
 
@@ -206,9 +206,9 @@ def _criterion(
     return limit if is_lost or stop is None else CombinedStopper(stopper_from(stop), limit), why
 
 
-def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:
+def _changes(record: Record, path: Path, spec: ExperimentSpec) -> Iterator[str]:
     """Yield what is not as it was when the trial was trained."""
-    now = fingerprint.fingerprint(plan.trainable, plan.name)
+    now = fingerprint.fingerprint(spec.trainable, spec.name)
     yield from (
         f"changed since: {change}" for change in fingerprint.differences(record.trainable, now)
     )

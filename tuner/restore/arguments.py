@@ -14,7 +14,7 @@ from tuner.spec import argument_codec, fingerprint
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, noted_parts
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
 _SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks"})
@@ -105,15 +105,15 @@ def _settings(
     return argument_codec.replaced(config, single)
 
 
-def changes(record: Record, plan: Plan) -> Iterator[str]:
-    """Yield each difference between what was recorded and a plan, as ``place: old -> new``."""
+def changes(record: Record, spec: ExperimentSpec) -> Iterator[str]:
+    """Yield each difference between what was recorded and what is declared, as ``place: old -> new``."""
     yield from fingerprint.differences(
-        record.trainable, fingerprint.fingerprint(plan.trainable, plan.name)
+        record.trainable, fingerprint.fingerprint(spec.trainable, spec.name)
     )
-    for place, noted in noted_parts(plan).items():
+    for place, noted in noted_parts(spec).items():
         yield from argument_codec.differences(record.parts[place], noted, place)
-    if plan.tune.seed not in (None, record.seed):
-        yield f"tune_config.seed: {plan.tune.seed} is not taken, the experiment keeps {record.seed}"
+    if spec.tune.seed not in (None, record.seed):
+        yield f"tune_config.seed: {spec.tune.seed} is not taken, the experiment keeps {record.seed}"
 
 
 def given_again(absent: Iterable[Absent]) -> Sequence[str]:

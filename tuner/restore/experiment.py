@@ -30,7 +30,7 @@ from tuner.errors import StorageError, TunerError
 from tuner.journal import records
 from tuner.journal.reader import read_events
 from tuner.journal.snapshot_files import Snapshot
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
@@ -122,43 +122,43 @@ def restore_experiment(
     return replace(_replay(directory, state, decode, 0, 0.0, recent_s, disk), misfit=misfit)
 
 
-def restore_plan(
-    plan: Plan,
+def restore_spec(
+    spec: ExperimentSpec,
     directory: Path,
     declared: ExperimentSettings,
     snapshot: Snapshot | None,
     configs: ConfigCodec,
-) -> tuple[Plan, Restored]:
+) -> tuple[ExperimentSpec, Restored]:
     """Restore an experiment that is going to be driven on.
 
     Args:
-        plan: What is declared now, connected.
+        spec: What is declared now, connected.
         directory: The experiment's directory.
         declared: The settings with which the experiment began.
         snapshot: Where to start; None for the beginning of the journal.
         configs: How configurations are written down.
 
     Returns:
-        The plan with the scheduler, searcher and stopper that know the past, and the experiment.
+        The specification with the scheduler, searcher and stopper that know the past, and the experiment.
 
     Raises:
         StorageError: If it cannot be restored.
     """
-    spare = _copy(plan) if snapshot else None
+    spare = _copy(spec) if snapshot else None
 
-    def new_state(plan: Plan) -> ExperimentState:
-        experiment = Experiment(declared, plan.scheduler, plan.stopper)
+    def new_state(spec: ExperimentSpec) -> ExperimentState:
+        experiment = Experiment(declared, spec.scheduler, spec.stopper)
         return ExperimentState(
-            experiment, SearchAdapter(plan.searcher, plan.space, plan.request_for), configs
+            experiment, SearchAdapter(spec.searcher, spec.space, spec.request_for), configs
         )
 
     if snapshot is None or spare is None:
-        return plan, restore_experiment(directory, new_state(plan))
+        return spec, restore_experiment(directory, new_state(spec))
     restored = restore_experiment(
-        directory, new_state(plan), snapshot, fallback=lambda: new_state(spare)
+        directory, new_state(spec), snapshot, fallback=lambda: new_state(spare)
     )
     if restored.misfit is None:
-        return plan, restored
+        return spec, restored
     _log.warning(
         "the newest snapshot does not fit (%s: %s); the whole journal was replayed",
         type(restored.misfit).__name__,
@@ -167,10 +167,10 @@ def restore_plan(
     return spare, restored
 
 
-def _copy(plan: Plan) -> Plan | None:
+def _copy(spec: ExperimentSpec) -> ExperimentSpec | None:
     """Return a copy to fall back on, None where a part cannot be copied."""
     try:
-        return plan.copy()
+        return spec.copy()
     except Exception:  # noqa: BLE001  (a lock or a connection of the user's)
         return None
 

@@ -22,7 +22,7 @@ from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
 from tuner.spec.environment import WITHHELD
 from tuner.spec.experiment_directory import Record, noted_parts, read_record
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.declaration import read_environments
 from tuner.storage.directories import absolute_path
@@ -108,17 +108,17 @@ def resume_line(directory: Path) -> str:
     )
 
 
-def restore_line(directory: Path, plan: Plan, **others: str) -> str:
+def restore_line(directory: Path, spec: ExperimentSpec, **others: str) -> str:
     """Return the line of Python that continues an experiment.
 
     What was recorded is not given again, all else under its argument's name.
 
     Args:
         directory: Its directory.
-        plan: What was declared.
+        spec: What was declared.
         **others: Further arguments of `Tuner.restore`, as Python code.
     """
-    return _line(directory, plan.name, _given_again(noted_parts(plan)), others)
+    return _line(directory, spec.name, _given_again(noted_parts(spec)), others)
 
 
 def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
@@ -183,7 +183,7 @@ def rerun_value(directory: Path, trial_id: str) -> str:
     return f"{trial_id}:{directory}"
 
 
-def take_rerun(plan: Plan) -> tuple[Path, str] | None:
+def take_rerun(spec: ExperimentSpec) -> tuple[Path, str] | None:
     """Return directory and trial to be trained again in place of an experiment, once, or None.
 
     Raises:
@@ -192,15 +192,15 @@ def take_rerun(plan: Plan) -> tuple[Path, str] | None:
     trial_id, _, directory = os.environ.pop(RERUN, "").partition(":")
     if not directory:
         return None
-    _check_same(RERUN, Path(directory), plan, "tune.rerun(path, trial, train)")
+    _check_same(RERUN, Path(directory), spec, "tune.rerun(path, trial, train)")
     return Path(directory), trial_id
 
 
-def take_resume(plan: Plan, own: Path | None) -> Path | None:
+def take_resume(spec: ExperimentSpec, own: Path | None) -> Path | None:
     """Return the directory of the experiment to be continued in place of a new one, once, or None.
 
     Args:
-        plan: What the script declares.
+        spec: What the script declares.
         own: The directory of the experiment that the script itself continues.
 
     Raises:
@@ -212,19 +212,19 @@ def take_resume(plan: Plan, own: Path | None) -> Path | None:
     directory = absolute_path(value)
     if own is not None and own.resolve() == directory.resolve():
         return None
-    _check_same(RESUME, directory, plan, "Tuner.restore(path, train).fit()")
+    _check_same(RESUME, directory, spec, "Tuner.restore(path, train).fit()")
     return directory
 
 
-def _check_same(variable: str, directory: Path, plan: Plan, instead: str) -> None:
+def _check_same(variable: str, directory: Path, spec: ExperimentSpec, instead: str) -> None:
     record = read_record(directory)
-    then, now = record.trainable.get("qualname"), fingerprint(plan.trainable, plan.name)["qualname"]
-    if then != now or not (plan.run.name is None or _can_be_named(record, plan.run)):
+    then, now = record.trainable.get("qualname"), fingerprint(spec.trainable, spec.name)["qualname"]
+    if then != now or not (spec.run.name is None or _can_be_named(record, spec.run)):
         name = record.text.get("declared_name") or _folder_of(record)
         raise ValueError(
             f"{variable} names the experiment {name!r} of trainable {then!r} in "
             f"{str(directory)!r}, but the script begins with "
-            f"{plan.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, "
+            f"{spec.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, "
             f"call {instead} instead"
         )
 

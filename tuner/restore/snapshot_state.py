@@ -12,7 +12,7 @@ from tuner.core.trial import Trial
 from tuner.core.trial_json import Translate, trial_fields, trial_from
 from tuner.journal.snapshot_files import Snapshot, load_newest
 from tuner.spec.argument_codec import note
-from tuner.spec.experiment_spec import Plan
+from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import strict_json
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec, missing
@@ -95,8 +95,8 @@ class ExperimentState:
         return bytes(memoryview(text))
 
 
-def usable_snapshot(plan: Plan, directory: Path) -> Snapshot | None:
-    """Return the newest snapshot from which a plan can go on.
+def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
+    """Return the newest snapshot from which the declared experiment can go on.
 
     Returns:
         The snapshot; None where the whole journal has to be replayed, since another scheduler,
@@ -106,7 +106,7 @@ def usable_snapshot(plan: Plan, directory: Path) -> Snapshot | None:
     snapshot = load_newest(directory)
     if snapshot is None:
         return None
-    now, then = identity(plan), snapshot.state.get("identity")
+    now, then = identity(spec), snapshot.state.get("identity")
     if isinstance(then, dict) and "objective" not in then:  # an earlier release has written it
         then = {"objective": _declared_objective(directory), **then}
     return snapshot if now == then else None
@@ -123,14 +123,14 @@ def _declared_objective(directory: Path) -> Any:
     return now if now == [began.get("metric"), began.get("mode")] else None
 
 
-def identity(plan: Plan) -> dict[str, Any]:
-    """Return what has to be the same for one plan to go on from the state of another."""
+def identity(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return what has to be the same for one declared experiment to continue from the state of another."""
     parts = {
-        "space": dict(plan.declared_space),
-        "scheduler": plan.scheduler,
-        "searcher": plan.searcher,
-        "stop": plan.run.stop,
+        "space": dict(spec.declared_space),
+        "scheduler": spec.scheduler,
+        "searcher": spec.searcher,
+        "stop": spec.run.stop,
     }
     return {name: note(part) for name, part in parts.items()} | {
-        "objective": [plan.metric, plan.mode]
+        "objective": [spec.metric, spec.mode]
     }

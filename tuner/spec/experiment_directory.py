@@ -29,7 +29,7 @@ from tuner.storage.reading import has_content
 
 from .argument_codec import note
 from .config import RunConfig
-from .experiment_spec import Plan, Rerun, seed_of_trial
+from .experiment_spec import ExperimentSpec, Rerun, seed_of_trial
 from .fingerprint import fingerprint
 
 _BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
@@ -41,7 +41,7 @@ def storage_root(run: RunConfig) -> Path:
     return absolute_path(run.storage_path or layout.DEFAULT_STORAGE_PATH)
 
 
-def new_directory(plan: Plan) -> Path:
+def new_directory(spec: ExperimentSpec) -> Path:
     """Make the directory of a new experiment.
 
     Raises:
@@ -49,7 +49,7 @@ def new_directory(plan: Plan) -> Path:
         StorageError: If the storage path cannot be written to, or what is to be replaced is no
             experiment of ours.
     """
-    root = storage_root(plan.run)
+    root = storage_root(spec.run)
     try:
         make_folder(root)
         with tempfile.TemporaryFile(dir=root):
@@ -59,14 +59,14 @@ def new_directory(plan: Plan) -> Path:
             f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in "
             "RunConfig"
         ) from cause
-    if plan.run.name is None:
-        return _dated(root, plan.name)
-    directory = named_directory(plan.run)
+    if spec.run.name is None:
+        return _dated(root, spec.name)
+    directory = named_directory(spec.run)
     _make_folders_above(root, directory)
     return (
         _numbered(directory)
-        if plan.run.if_exists == "new"
-        else _named(directory, can_replace=plan.run.if_exists == "replace")
+        if spec.run.if_exists == "new"
+        else _named(directory, can_replace=spec.run.if_exists == "replace")
     )
 
 
@@ -105,16 +105,16 @@ def replace_experiment(directory: Path) -> str:
     return f'the experiment that was in {str(directory)!r} has been removed, since RunConfig(if_exists="replace") was given{kept}'
 
 
-def number_remark(plan: Plan, directory: Path) -> str:
+def number_remark(spec: ExperimentSpec, directory: Path) -> str:
     """Return what the user is told where the experiment got another directory than the one of its name; empty if it did not."""
-    if plan.run.name is None or directory.name == named_directory(plan.run).name:
+    if spec.run.name is None or directory.name == named_directory(spec.run).name:
         return ""
-    return f'{plan.run.name!r} was taken, so this experiment is in {str(directory)!r}, since RunConfig(if_exists="new") was given'
+    return f'{spec.run.name!r} was taken, so this experiment is in {str(directory)!r}, since RunConfig(if_exists="new") was given'
 
 
-def remove_unused(plan: Plan, directory: Path) -> None:
+def remove_unused(spec: ExperimentSpec, directory: Path) -> None:
     """Remove the directory of an experiment that could not begin, and the folders that its name made above it, if nothing is in them."""
-    root = storage_root(plan.run)
+    root = storage_root(spec.run)
     try:
         directory.rmdir()
         for above in directory.parents if root in directory.parents else ():
@@ -164,16 +164,16 @@ class Record:
         return str(self.text.get("id") or self.text.get("created", ""))
 
 
-def noted_parts(plan: Plan) -> dict[str, Any]:
+def noted_parts(spec: ExperimentSpec) -> dict[str, Any]:
     """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
     return {
-        "param_space": note(dict(plan.declared_space)),
-        "tune_config": note(plan.tune),
-        "run_config": note(plan.run),
+        "param_space": note(dict(spec.declared_space)),
+        "tune_config": note(spec.tune),
+        "run_config": note(spec.run),
     }
 
 
-def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
+def write_declaration(spec: ExperimentSpec, settings: ExperimentSettings, directory: Path) -> None:
     """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed.
 
     Raises:
@@ -182,23 +182,23 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     beginning = {
         "created": created,
-        "declared_name": plan.run.name,
-        "id": plan.experiment_id,
-        "seed": plan.seed,
+        "declared_name": spec.run.name,
+        "id": spec.experiment_id,
+        "seed": spec.seed,
         "settings": settings.as_fields(),
     }
     _write(
-        beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)},
-        plan,
+        beginning if spec.rerun is None else {**beginning, "rerun": dataclasses.asdict(spec.rerun)},
+        spec,
         directory,
     )
 
 
-def rewrite_declaration(plan: Plan, directory: Path, epoch: int) -> None:
+def rewrite_declaration(spec: ExperimentSpec, directory: Path, epoch: int) -> None:
     """Write down what is declared now, and that this driver has begun a segment; how the experiment began stays as it was.
 
     Args:
-        plan: What is declared now.
+        spec: What is declared now.
         directory: Its directory.
         epoch: The driver's epoch; its segment has been begun.
 
@@ -207,20 +207,20 @@ def rewrite_declaration(plan: Plan, directory: Path, epoch: int) -> None:
     """
     before = read_declaration(directory)
     kept = {name: before[name] for name in _BEGINNING if name in before}
-    _write({**kept, MARK: mark_fields(epoch, plan.run.durability)}, plan, directory)
+    _write({**kept, MARK: mark_fields(epoch, spec.run.durability)}, spec, directory)
 
 
-def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
+def _write(beginning: Mapping[str, Any], spec: ExperimentSpec, directory: Path) -> None:
     declaration = {
         "format_version": FORMAT_VERSION,
         RELEASE_KEY: THIS_RELEASE,
         "name": directory.name,
-        "trainable": fingerprint(plan.trainable, plan.name),
-        "metric": plan.metric,
-        "mode": plan.mode,
-        "num_samples": plan.tune.num_samples,
+        "trainable": fingerprint(spec.trainable, spec.name),
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "num_samples": spec.tune.num_samples,
         **beginning,
-        **noted_parts(plan),
+        **noted_parts(spec),
     }
     path = directory / layout.DECLARATION
     data = (strict_json.dumps(strict_json.signed(declaration)) + "\n").encode()

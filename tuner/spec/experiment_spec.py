@@ -64,7 +64,7 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExperimentSpec:
     """A checked declaration.
 
     Attributes:
@@ -134,8 +134,8 @@ class Plan:
         """Return the seed of a trial, the same in each attempt."""
         return seed_of_trial(trial_id, self.seed, self.rerun)
 
-    def copy(self) -> Plan:
-        """Return a plan with a scheduler, searcher and stopper of its own, which leaves those of this one as they are."""
+    def copy(self) -> ExperimentSpec:
+        """Return a copy with a scheduler, searcher and stopper of its own."""
         scheduler, searcher, stopper = copy.deepcopy((self.scheduler, self.searcher, self.stopper))
         return replace(self, scheduler=scheduler, searcher=searcher, stopper=stopper)
 
@@ -152,12 +152,12 @@ class Plan:
             metric, mode, seed=derived_seed(self.seed, "scheduler")
         ):
             raise _conflict(self.scheduler, metric, mode)
-        spec = {
+        properties = {
             "seed": derived_seed(self.seed, "searcher"),
             "num_samples": self.tune.num_samples,
             "experiment": self.experiment_id,
         }
-        if not pass_search_properties(self.searcher, metric, mode, self.space, spec):
+        if not pass_search_properties(self.searcher, metric, mode, self.space, properties):
             raise _refusal(self.searcher, self)
         for part in _lasting_parts(self):
             setattr(part, _USED_BY, self.run_id)
@@ -235,12 +235,12 @@ class Plan:
             return DEFAULT_REQUEST
 
 
-def make_plan(
+def make_spec(
     trainable: Any,
     param_space: Mapping[str, Any] | None,
     tune_config: TuneConfig | None,
     run_config: RunConfig | None,
-) -> Plan:
+) -> ExperimentSpec:
     """Check what the user declared.
 
     Raises:
@@ -267,7 +267,7 @@ def make_plan(
         search_alg=choice.searcher,
         chdir_to_trial_dir=_changes_directory(tune, run),
     )
-    plan = Plan(
+    spec = ExperimentSpec(
         trainable=trainable,
         name=trainable_name(trainable),
         space=_completed(space, choice.scheduler),
@@ -283,16 +283,16 @@ def make_plan(
         experiment_id=secrets.token_hex(8),
         remark=choice.remark,
     )
-    plan.checkpoint.policy(is_class=is_class_trainable(trainable))
-    _check_unused(plan)
-    knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([plan.searcher]))
+    spec.checkpoint.policy(is_class=is_class_trainable(trainable))
+    _check_unused(spec)
+    knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
-    _check_population(plan)
-    for part in (plan.scheduler, plan.searcher):
+    _check_population(spec)
+    for part in (spec.scheduler, spec.searcher):
         if _is_at_odds(part, tune.metric, tune.mode):
             raise _conflict(part, tune.metric, tune.mode)
-    _check_objective(plan)
-    return plan
+    _check_objective(spec)
+    return spec
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
@@ -309,28 +309,28 @@ def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
     return wanted
 
 
-def _check_population(plan: Plan) -> None:
+def _check_population(spec: ExperimentSpec) -> None:
     """Refuse what leaves a population without a size, or without members that belong together."""
-    if not getattr(plan.scheduler, "needs_population", False):
+    if not getattr(spec.scheduler, "needs_population", False):
         return
-    kind = type(plan.scheduler).__name__
-    if not isinstance(plan.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
-        found = type(plan.tune.search_alg).__name__
+    kind = type(spec.scheduler).__name__
+    if not isinstance(spec.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
+        found = type(spec.tune.search_alg).__name__
         raise ValueError(  # noqa: TRY004  (as Ray Tune)
             f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to "
             "try next"
         )
-    if plan.tune.num_samples == -1:
+    if spec.tune.num_samples == -1:
         raise ValueError(
             f"num_samples must be the size of the population with {kind}, got -1; it has to "
             "be known before it begins"
         )
-    _check_mutations(plan)
+    _check_mutations(spec)
 
 
-def _check_mutations(plan: Plan) -> None:
+def _check_mutations(spec: ExperimentSpec) -> None:
     """Refuse to vary what would leave a configuration with parameters that do not belong together."""
-    space = SearchSpace(plan.space)
+    space = SearchSpace(spec.space)
     if not space.is_conditional:
         return
     parents = {
@@ -341,10 +341,10 @@ def _check_mutations(plan: Plan) -> None:
         for parameter in space.parameters
         if parameter.conditions or parameter.name in parents
     ]
-    for path in _mutated(plan.scheduler):
+    for path in _mutated(spec.scheduler):
         if any(path[: len(other)] == other[: len(path)] for other in fixed):
             raise ValueError(
-                f"{type(plan.scheduler).__name__} must leave alone what is conditional in "
+                f"{type(spec.scheduler).__name__} must leave alone what is conditional in "
                 "param_space and what it depends on, got "
                 f"{flat_name(path)!r} to vary; vary what is in every configuration, and let "
                 "the population choose among the rest"
@@ -372,9 +372,9 @@ def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
     return searcher if tune.duplicates == "repeat" else DuplicateGuard(searcher, tune.duplicates)
 
 
-def with_seed(plan: Plan, seed: int, experiment_id: str | None = None) -> Plan:
-    """Return the plan with another seed, and as that of another experiment."""
-    return replace(plan, seed=seed, experiment_id=experiment_id or plan.experiment_id)
+def with_seed(spec: ExperimentSpec, seed: int, experiment_id: str | None = None) -> ExperimentSpec:
+    """Return a copy with another seed, and as that of another experiment."""
+    return replace(spec, seed=seed, experiment_id=experiment_id or spec.experiment_id)
 
 
 def derived_seed(seed: int, purpose: str) -> int:
@@ -435,10 +435,10 @@ def _is_at_odds(part: Scheduler | Searcher, metric: str | None, mode: str | None
     )
 
 
-def _refusal(searcher: Searcher, plan: Plan) -> ValueError:
+def _refusal(searcher: Searcher, spec: ExperimentSpec) -> ValueError:
     """Return why a searcher has not taken its search properties: for another metric or mode, or else for another space than its own."""
-    metric, mode = plan.tune.metric, plan.tune.mode
-    searched = [flat_name(path) for path, leaf in leaves(plan.space) if is_word(leaf)]
+    metric, mode = spec.tune.metric, spec.tune.mode
+    searched = [flat_name(path) for path, leaf in leaves(spec.space) if is_word(leaf)]
     if _is_at_odds(searcher, metric, mode) or not searched:
         return _conflict(searcher, metric, mode)
     return ValueError(
@@ -454,16 +454,16 @@ def _kind_of(part: Scheduler | Searcher) -> str:
     return type(part).__name__
 
 
-def _check_objective(plan: Plan) -> None:
+def _check_objective(spec: ExperimentSpec) -> None:
     """Refuse a metric whose direction nothing tells: half of all searches would look for the worst."""
-    if plan.metric is None or plan.mode is not None:
+    if spec.metric is None or spec.mode is not None:
         return
     named_by = next(
-        (type(part).__name__ for part in (plan.scheduler, plan.searcher) if part.metric),
+        (type(part).__name__ for part in (spec.scheduler, spec.searcher) if part.metric),
         "TuneConfig",
     )
     raise ValueError(
-        f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in "
+        f"mode must be 'min' or 'max' where a metric is named, got metric={spec.metric!r} in "
         f"{named_by} without a mode; write "
         "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that "
         "exists, if a larger value is better, mode='min' "
@@ -471,10 +471,10 @@ def _check_objective(plan: Plan) -> None:
     )
 
 
-def _check_unused(plan: Plan) -> None:
+def _check_unused(spec: ExperimentSpec) -> None:
     """Refuse what has become part of another experiment, whose trials it would mix up with those of this one."""
-    for part in _lasting_parts(plan):
-        if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
+    for part in _lasting_parts(spec):
+        if getattr(part, _USED_BY, spec.run_id) != spec.run_id:
             kind = type(part).__name__
             raise ValueError(
                 f"{kind} must be new for each experiment, got one that another experiment has "
@@ -482,10 +482,10 @@ def _check_unused(plan: Plan) -> None:
             )
 
 
-def _lasting_parts(plan: Plan) -> Iterator[Any]:
+def _lasting_parts(spec: ExperimentSpec) -> Iterator[Any]:
     """Yield the objects of the user's that remember what has happened in an experiment."""
-    yield from _chain([plan.scheduler, plan.searcher])
-    yield from users_stoppers(plan.stopper)
+    yield from _chain([spec.scheduler, spec.searcher])
+    yield from users_stoppers(spec.stopper)
 
 
 def _chain(parts: Iterable[Any]) -> Iterator[Any]:

@@ -28,10 +28,10 @@ from tuner.journal import snapshot_files
 from tuner.journal.reader import read, recover
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_plan
+from tuner.restore.experiment import Restored, restore_spec
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.config import FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
@@ -360,13 +360,13 @@ class _CrashingExperiment:
         """Run one driver until it ends or is killed; return whether the experiment is over."""
         self._totals.num_drivers += 1
         self._killer.start_driver()
-        plan, restored = self._restore()
+        spec, restored = self._restore()
         experiment = restored.state.experiment
         _require(restored.misfit is None, f"a snapshot cannot be loaded: {restored.misfit!r}")
         if not is_first:
             self._check_restored(restored.state)
         simulated = SimulatedExecutor(
-            plan.trainable, capacity=self._capacity, duration_s=self._duration_s
+            spec.trainable, capacity=self._capacity, duration_s=self._duration_s
         )
         executor = _CrashingExecutor(simulated, self._killer)
         tail = START if is_first else recover(self._directory)
@@ -399,9 +399,9 @@ class _CrashingExperiment:
         self._check_acknowledged()
         return True
 
-    def _restore(self) -> tuple[Plan, Restored]:
+    def _restore(self) -> tuple[ExperimentSpec, Restored]:
         """Return the experiment as its directory tells it, with a new scheduler."""
-        plan = make_plan(
+        spec = make_spec(
             self._train,
             {"x": uniform(0.1, 1.0)},
             TuneConfig(
@@ -413,13 +413,13 @@ class _CrashingExperiment:
             ),
             RunConfig(failure_config=FailureConfig(max_failures=self._max_failures)),
         )
-        plan.connect()
-        settings = simulated_settings(plan, self._capacity)
+        spec.connect()
+        settings = simulated_settings(spec, self._capacity)
         checkpoints = dataclasses.replace(settings.checkpoints, frequency=self._save_every)
         settings = dataclasses.replace(settings, checkpoints=checkpoints)
-        configs = ConfigCodec(plan.space, ArrayStore(self._directory))
+        configs = ConfigCodec(spec.space, ArrayStore(self._directory))
         snapshot = snapshot_files.load_newest(self._directory)
-        return restore_plan(plan, self._directory, settings, snapshot, configs)
+        return restore_spec(spec, self._directory, settings, snapshot, configs)
 
     @property
     def _capacity(self) -> dict[str, float]:

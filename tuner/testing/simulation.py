@@ -24,7 +24,7 @@ from tuner.execution.virtual import Curves, Duration, SimulatedExecutor
 from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.config import RunConfig, TuneConfig
-from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 
 NOWHERE = Path("simulated")
 """Path in place of the experiment's directory; it is never created."""
@@ -155,54 +155,54 @@ def simulate(
         >>> [str(decision.reason) for decision in simulation.decisions if decision.trial_id == "t00001"]
         ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, ...)']
     """
-    plan = make_plan(curves, param_space, tune_config, run_config)
-    if is_class_trainable(plan.trainable):
+    spec = make_spec(curves, param_space, tune_config, run_config)
+    if is_class_trainable(spec.trainable):
         raise TypeError(
-            f"curves must be a function that yields metrics, got the class {plan.name}; "
+            f"curves must be a function that yields metrics, got the class {spec.name}; "
             "simulate what it would report"
         )
-    plan.connect()
+    spec.connect()
     executor = SimulatedExecutor(
-        plan.trainable,
-        capacity={"cpu": num_slots, **(plan.run.resources or {})},
+        spec.trainable,
+        capacity={"cpu": num_slots, **(spec.run.resources or {})},
         duration_s=duration_s,
     )
     experiment = Experiment(
-        simulated_settings(plan, executor.capacity()), plan.scheduler, plan.stopper
+        simulated_settings(spec, executor.capacity()), spec.scheduler, spec.stopper
     )
     log = MemoryLog()
-    elapsed_s = _drive(plan, experiment, executor, log)
+    elapsed_s = _drive(spec, experiment, executor, log)
     return Simulation(_grid(experiment, log), elapsed_s, log.history, experiment.stall_reason)
 
 
-def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentSettings:
-    """Return the plan's settings for trials that save on demand, as simulated ones do."""
-    settings = plan.settings(capacity)
+def simulated_settings(spec: ExperimentSpec, capacity: Mapping[str, float]) -> ExperimentSettings:
+    """Return the settings for trials that save on demand, as simulated ones do."""
+    settings = spec.settings(capacity)
     return dataclasses.replace(
         settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True)
     )
 
 
 def _drive(
-    plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog
+    spec: ExperimentSpec, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog
 ) -> float:
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
-    suggestions = SuggestionQueue(SearchAdapter(plan.searcher, plan.space, plan.request_for))
+    suggestions = SuggestionQueue(SearchAdapter(spec.searcher, spec.space, spec.request_for))
     observers = EventDispatch(
         suggestions,
-        CallbackList(plan.run.callbacks or ()),
+        CallbackList(spec.run.callbacks or ()),
         experiment.trials,
         NOWHERE,
         settings.metric,
     )
     driver = Driver(experiment, executor, log, suggestions, observers, _delete_nothing, tick_s=None)
     observers.begin_experiment(
-        stop=plan.run.stop,
-        num_samples=plan.tune.num_samples,
+        stop=spec.run.stop,
+        num_samples=spec.tune.num_samples,
         total_num_samples=settings.max_trials,
         mode=settings.mode,
-        space=plan.space,
+        space=spec.space,
     )
     try:
         driver.run()
