@@ -356,7 +356,7 @@ _MODULES: Final = (
 """Where the classes of other libraries' words are defined, or begin to be."""
 
 
-def foreign_library(value: Any) -> str | None:
+def library_of(value: Any) -> str | None:
     """Return the library whose search-space word a value is, None for all else.
 
     Example:
@@ -381,7 +381,7 @@ def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = N
         ValueError: If there is one; names it, and what to write instead.
     """
     for path, leaf in every_leaf(dict(space)):
-        library = foreign_library(leaf)
+        library = library_of(leaf)
         if library not in (None, accepts):
             raise ValueError(
                 f"{place} must hold constants and search-space words, got {flat_name(path)!r} in "
@@ -405,7 +405,7 @@ def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> Non
     """
     if space is None:
         return
-    library = foreign_library(space)
+    library = library_of(space)
     if not isinstance(space, Mapping):
         given = f"a space of {library}" if library else repr(space)
         raise TypeError(

@@ -103,7 +103,7 @@ def test_a_fork_gets_an_id_of_its_own_and_what_its_configuration_occupies():
         "f00000",
         "f00000 goes on from checkpoint 4 of t00000",
     )
-    assert "f00000" in talk.search_adapter.foreign
+    assert "f00000" in talk.search_adapter.excluded
 
 
 def test_a_donor_that_saves_on_demand_is_asked_to_once_and_waited_for():

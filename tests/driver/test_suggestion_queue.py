@@ -308,7 +308,7 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
     again = Listens(**options)
     state = new_state(spec_with(again, 12), tmp_path)
     restore_experiment(tmp_path, state)
-    assert state.search_adapter.foreign == {}
+    assert state.search_adapter.excluded == {}
     # What was asked last may not have been answered before the end; and a search that has ended is
     # not asked to end again.
     unanswered = [each for each in heard if each not in again.heard]
@@ -324,4 +324,4 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
         newest = snapshot_files.load_newest(tmp_path)
         restore_experiment(tmp_path, state, newest)
         assert [each for each in third.heard if each not in unanswered] == again.heard
-        assert state.search_adapter.foreign == {}
+        assert state.search_adapter.excluded == {}

@@ -153,7 +153,7 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
     while num_read < num_events:
         experiment, search_adapter = fold(spec(), directory, num_read)
         assert experiment.differences == []
-        assert search_adapter.foreign == {}
+        assert search_adapter.excluded == {}
         assert (
             strict_json.dumps(
                 [trial_fields(trial) for trial in experiment.trials], strict_json.opaque

@@ -36,9 +36,9 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
 ):
     searcher = Listens()
     search_adapter = SearchAdapter(searcher, {}, lambda config: {})
-    search_adapter.disown("t0", is_awaited=is_awaited)
-    foreign, own = Trial("t0", {}, {}), Trial("t1", {}, {})
-    for trial in (foreign, own):
+    search_adapter.exclude("t0", is_awaited=is_awaited)
+    excluded, own = Trial("t0", {}, {}), Trial("t1", {}, {})
+    for trial in (excluded, own):
         trial.ending = TerminationReason.COMPLETED
         tell(search_adapter, ResultRecorded(trial, {}, {}))
         tell(search_adapter, TrialPaused(trial))

@@ -76,5 +76,5 @@ def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     )
     configs = ConfigCodec(space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
-    assert search_adapter.foreign == {}
+    assert search_adapter.excluded == {}
     assert again.heard == searcher.heard

@@ -249,7 +249,7 @@ RESTORE = _of(
         "    return Restored(state, 0.0, recent)",
         "I14 I20",
     ),
-    ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
+    ("            event = past_search.replay(event)\n", "            pass\n", "I17 I20"),
     (
         "outcome = experiment.handle(event, elapsed_s, recorded)",
         "outcome = experiment.handle(event, 0.0, recorded)",

@@ -186,7 +186,7 @@ class RequestHandler:
             return
         yield event
         if isinstance(event, ev.TrialForked):
-            self._search_adapter.disown(event.trial_id, is_awaited=False)
+            self._search_adapter.exclude(event.trial_id, is_awaited=False)
         trial = self._experiment.trial_table[event.trial_id]
         self._granted.append(
             (

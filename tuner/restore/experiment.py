@@ -194,9 +194,9 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
             continue
         event, recorded = records.with_configs(past.event, past.recorded, decode)
         if past_search and isinstance(event, _ANSWERS):
-            event = past_search.relive(event)
+            event = past_search.replay(event)
         elif search and isinstance(event, TrialForked):
-            search.disown(event.trial_id, is_awaited=False)
+            search.exclude(event.trial_id, is_awaited=False)
         try:
             outcome = experiment.handle(event, elapsed_s, recorded)
         except _MISFITS as cause:
@@ -229,24 +229,24 @@ class _PastSearch:
     def __init__(self, experiment: Experiment, search: SearchAdapter) -> None:
         self._budget = experiment.suggestion_budget
         self.search = search
-        self._untold: list[Call] = []
+        self._pending_calls: list[Call] = []
         # A snapshot is taken just before they are asked.
         self._num_asked = self._budget.num_outstanding
         self._has_refused = False
 
-    def relive(self, recorded: Answer) -> Answer:
-        """Let the searcher answer again, where it was asked.
+    def replay(self, recorded: Answer) -> Answer:
+        """Ask the searcher again, where it was asked.
 
-        After a refusal, the rest of the questions got the same answer unasked.
+        After a refusal, the other questions of that turn were answered without asking it.
         """
         if self._has_refused:
             return recorded
         self._has_refused = not isinstance(recorded, TrialSuggested)
-        return self.search.relive(recorded)
+        return self.search.replay(recorded)
 
     def follow(self, event: Event, notices: Sequence[Notice]) -> None:
         """Take note of an event that has been folded, and of what followed from it."""
-        self._untold += filter(None, map(self.search.call_for, notices))
+        self._pending_calls += filter(None, map(self.search.call_for, notices))
         # A restarted driver does not get the answers that the last one was waiting for.
         self._num_asked = min(
             self._num_asked - isinstance(event, _ANSWERS), self._budget.num_outstanding
@@ -258,7 +258,7 @@ class _PastSearch:
 
     def tell(self) -> None:
         """Let the searcher hear what it has not heard."""
-        calls, self._untold = self._untold, []
+        calls, self._pending_calls = self._pending_calls, []
         for call in calls:
             call()
 
@@ -270,9 +270,9 @@ def _log_deviations(experiment: Experiment, search: SearchAdapter) -> None:
             "decided stays decided",
             num_changes,
         )
-    if search.foreign:
+    if search.excluded:
         _log.info(
             "the searcher proposes other configurations now for %d trials; the recorded ones are "
             "kept, and it learns nothing from them",
-            len(search.foreign),
+            len(search.excluded),
         )

@@ -32,7 +32,7 @@ class SearchAdapter:
     Attributes:
         request_for: See above.
         foreign: Trials that run a configuration which this searcher has not proposed, and whether
-            it waits for their end; see `disown`.
+            it waits for their end; see `exclude`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SearchAdapter:
         self._space = SearchSpace(space)
         self.request_for = request_for
         self._num_suggested = 0
-        self.foreign: dict[str, bool] = {}
+        self.excluded: dict[str, bool] = {}
 
     def ask(self, trial_id: str) -> Answer:
         """Ask the searcher for the configuration of a trial."""
@@ -77,12 +77,12 @@ class SearchAdapter:
                 Failure(type(error).__name__, f"its resource request raised: {error}"),
             )
 
-    def relive(self, recorded: Answer) -> Answer:
-        """Let the searcher give an answer again, and return what counts: the recorded one.
+    def replay(self, recorded: Answer) -> Answer:
+        """Ask the searcher again for a recorded answer, and return the recorded one.
 
-        Where both say the same, its own configuration completes the recorded one with objects that
-        could only be described. Where it proposes something else now, the results of the recorded
-        configuration are kept from it, see `disown`.
+        Where both are equal, the new configuration completes the recorded one with objects that
+        could only be described. Where the searcher now proposes something else, it does not get the
+        results of the recorded configuration, see `exclude`.
 
         Raises:
             StorageError: If the recorded configuration holds objects that are found nowhere now.
@@ -107,7 +107,7 @@ class SearchAdapter:
             return replace(recorded, config=answer.config)
         require_complete(recorded.config, recorded.trial_id)
         if not is_same:
-            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
+            self.exclude(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
         return recorded
 
     @property
@@ -120,34 +120,34 @@ class SearchAdapter:
         return {
             "searcher": self._searcher.state_dict(),
             "num_suggested": self._num_suggested,
-            "foreign": dict(self.foreign),
+            "foreign": dict(self.excluded),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._searcher.load_state_dict(state["searcher"])
         self._num_suggested = state["num_suggested"]
-        self.foreign = dict(state["foreign"])
+        self.excluded = dict(state["foreign"])
 
-    def disown(self, trial_id: str, *, is_awaited: bool) -> None:
-        """Note that a trial runs a configuration that this searcher has not proposed.
+    def exclude(self, trial_id: str, *, is_awaited: bool) -> None:
+        """Keep from the searcher the results of a trial whose configuration it has not proposed.
 
-        Its results would mislead the searcher.
+        They would mislead it.
 
         Args:
             trial_id: The trial.
-            is_awaited: Whether the searcher has proposed another configuration for it; it hears at
-                the end that this one was discarded.
+            is_awaited: Whether the searcher has proposed another configuration for it, which is
+                discarded when the trial ends.
         """
-        self.foreign[trial_id] = is_awaited
+        self.excluded[trial_id] = is_awaited
 
     def call_for(self, notice: Notice) -> Call | None:
         """Return the callback that a notice leads to, None if it does not concern the searcher.
 
         The call holds what is true now. It may be made later, when the trial has already gone on.
         """
-        if notice.trial.trial_id in self.foreign:
-            return self._call_for_foreign(notice)
+        if notice.trial.trial_id in self.excluded:
+            return self._call_for_excluded(notice)
         call: Call | None = None
         match notice:
             case ResultRecorded(trial, _, flat) if self._hears_results:
@@ -174,11 +174,11 @@ class SearchAdapter:
                 pass
         return call
 
-    def _call_for_foreign(self, notice: Notice) -> Call | None:
+    def _call_for_excluded(self, notice: Notice) -> Call | None:
         is_over = isinstance(notice, TrialEnded) or (
             isinstance(notice, AttemptFailed) and not notice.will_retry
         )
-        if is_over and self.foreign[notice.trial.trial_id]:
+        if is_over and self.excluded[notice.trial.trial_id]:
             return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
         return None
 

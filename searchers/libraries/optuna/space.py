@@ -29,7 +29,7 @@ from searchers.space import (
     merge,
     nest,
 )
-from searchers.space.search_space import foreign_library
+from searchers.space.search_space import library_of
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
@@ -216,7 +216,7 @@ OptunaSpace = DeclaredSpace | DefinedSpace
 def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return a space with Optuna's distributions moved from flattened to nested names."""
     flattened = {
-        name for name, leaf in space.items() if "/" in name and foreign_library(leaf) == "optuna"
+        name for name, leaf in space.items() if "/" in name and library_of(leaf) == "optuna"
     }
     named = nest({name: space[name] for name in flattened})
     return (
