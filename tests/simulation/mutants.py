@@ -138,7 +138,7 @@ EXPLOITS = _of(
     ("        trial.exploit = dataclasses.replace(decision, checkpoint=checkpoint.index)", "        trial.exploit = dataclasses.replace(decision, checkpoint=0)", "I16 defect"),
     ("        return self._drop_exploits(self._take_waiting(donor))", "        return []", "I9"),
     ("        for trial in self._take_waiting(donor):", "        for trial in ():", "I9"),
-    ("            if trial.exploit and trial.exploit.checkpoint is None:\n                self._waiting_for", "            if False:\n                self._waiting_for", "I9"),
+    ("            if trial.exploit and WaitsFor.DONOR in trial.waits_for:\n                self._waiting_for", "            if False:\n                self._waiting_for", "I9"),
     ("            trial.grafts[-1] = dataclasses.replace(graft, is_over=True)\n\n    def _wait", "            pass\n\n    def _wait", "I5 I11"),
     ("        self.cancel(trial)\n        if checkpoint", "        if checkpoint", "I16"),
 ) + _of(
@@ -174,6 +174,14 @@ EXPLOITS = _of(
     "tuner/core/trial_json.py",
     ('        "leases": dict(trial.leases),', '        "leases": {},', "I7 I16 I5"),
     ('exploit_from(fields["exploit"], decode) if fields["exploit"] else None', "None", "I7 I9"),
+) + _of(
+    "tuner/core/paused_trials.py",
+    ("if WaitsFor.DONOR in trial.waits_for:\n                    continue", "if WaitsFor.DONOR in trial.waits_for:\n                    pass", "I17 I9"),
+    ("            trial.waits_for &= ~WaitsFor.DECISION\n            if trial.exploit is None:", "            if trial.exploit is None:", "defect I17 I9"),
+    ("and trial not in self._trial_table.ready", "", "defect I9"),
+) + _of(
+    "tuner/core/trial_json.py",
+    ("        trial.waits_for |= WaitsFor.DECISION\n", "        pass\n", "I17 I20 I9"),
 ) + _of(
     "schedulers/population/population_scheduler.py",
     ("            return self._pause(member) if point.time >= member.paused_at else ()", "            return ()", "I17"),

@@ -101,6 +101,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if options.word in mutant.file]
+    if not chosen:
+        parser.error(f"no mutant is in a file whose name contains {options.word!r}")
     catches: list[Catch] = []
     with tempfile.TemporaryDirectory() as scratch:
         where = copy_packages(Path(scratch))

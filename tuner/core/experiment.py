@@ -61,6 +61,7 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
+    WaitsFor,
     WorkerState,
 )
 from .trial_json import intention_fields, intention_from
@@ -432,7 +433,9 @@ class Experiment:
         """Let the trial's next report be answered like this; see `Intention.outweighs`."""
         if trial.status is Status.RUNNING:
             if intention.outweighs(trial.intention):
-                trial.intention = intention
+                was_pausing, trial.intention = trial.is_pausing, intention
+                if trial.is_pausing and not was_pausing:
+                    trial.waits_for |= WaitsFor.DECISION
         elif intention.reply is ReportReply.STOP and not trial.is_finished:
             self._end(trial, intention.ending, intention.reason)
 
@@ -639,7 +642,8 @@ class Experiment:
     def _drop_pending_changes(self, trial: Trial) -> None:
         """Forget what was decided to happen once the trial's worker has left."""
         self.exploits.cancel(trial)
-        trial.resize, trial.is_to_resume = None, False
+        trial.resize = None
+        trial.waits_for &= ~WaitsFor.DECISION
 
     def _continue_unchanged(self, trials: Sequence[Trial]) -> None:
         """Continue trials that waited for a checkpoint which will never come."""
@@ -769,8 +773,7 @@ class Experiment:
 
     def _restarts_at_once(self, trial: Trial) -> bool:
         """Return whether a trial that leaves for an exploit is the next one to be started."""
-        has_checkpoint = trial.exploit is not None and trial.exploit.checkpoint is not None
-        return trial.is_to_resume and has_checkpoint and not self.trial_table.ready
+        return trial.exploit is not None and not (trial.waits_for or self.trial_table.ready)
 
     def _end_trials_without_worker(self, stopping: Intention) -> None:
         """End trials that have no worker, since the experiment stops.

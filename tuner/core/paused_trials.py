@@ -2,9 +2,9 @@
 
 A paused trial resumes when the scheduler or the user decides so, or without a further decision
 where the pause was only a means: to change its resources, or to apply an exploit. In either case it
-may have to wait, for its donor's checkpoint (`Trial.exploit`) or for the user who holds it
-(`TrialTable.held`); `Trial.is_to_resume` notes that it resumes then. `PausedTrials.resume_pending`
-is the place where it is decided whether it does.
+may have to wait, for its donor's checkpoint or for the user who holds it. `Trial.waits_for` names
+everything that it waits for (`WaitsFor` has the table), and `PausedTrials.resume_pending` is where
+a trial is found to wait for nothing more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .commands import ExploitApplied, Notice, TrialPaused
 from .exploits import ExploitTracker
 from .lifecycle import TrialMove
 from .manual_control import USER_RESUME
-from .trial import USER_PAUSE, Intention, ReportReply, Status, Trial, WorkerState
+from .trial import USER_PAUSE, Intention, ReportReply, Status, Trial, WaitsFor, WorkerState
 from .trial_table import TrialTable
 
 
@@ -54,7 +54,7 @@ class PausedTrials:
         self._pending = {
             trial_id: trial
             for trial_id, trial in self._trial_table.paused.items()
-            if trial.exploit or trial.is_to_resume
+            if trial.exploit or self._resumes_next(trial)
         }
 
     def pause(self, trial: Trial, intention: Intention) -> None:
@@ -65,20 +65,23 @@ class PausedTrials:
         self._pending[trial.trial_id] = trial
         if trial.resize is not None:
             self._trial_table.resize(trial, trial.resize)
-            trial.resize, trial.is_to_resume = None, True
+            trial.resize = None
+            trial.waits_for &= ~WaitsFor.DECISION
         if intention.reply is ReportReply.EXPLOIT and trial.exploit is None:
-            trial.is_to_resume = True  # the checkpoint that it left for will never come
+            # The checkpoint that it left for will never come.
+            trial.waits_for &= ~WaitsFor.DECISION
 
     def resume(self, trial: Trial, reason: Reason) -> None:
-        """Resume a trial that is paused or about to be, as soon as it waits for no checkpoint."""
+        """Resume a trial that is paused or about to be, as soon as it waits for nothing else."""
         if trial.status is Status.PAUSED:
             trial.reason = reason
+            trial.waits_for &= ~WaitsFor.DECISION
             if trial.exploit is None:
                 self._trial_table.make_ready(trial)
             else:
-                self._resume_when_possible(trial)
-        elif trial.intention and trial.intention.reply in (ReportReply.PAUSE, ReportReply.EXPLOIT):
-            trial.is_to_resume = True
+                self._pending[trial.trial_id] = trial
+        elif trial.is_pausing:
+            trial.waits_for &= ~WaitsFor.DECISION
 
     def resume_by_user(self, trial: Trial) -> None:
         """Resume a trial for the user, or withdraw the user's pause before it takes effect."""
@@ -86,17 +89,19 @@ class PausedTrials:
         if trial.status is Status.PAUSED:
             self.resume(trial, Reason(USER_RESUME))
         elif trial.intention and trial.intention.reason.rule == USER_PAUSE:
-            if trial.worker is WorkerState.STOPPING:
-                trial.is_to_resume = True  # its worker has been told to leave already
+            if trial.worker is WorkerState.STOPPING:  # it has been asked to leave already
+                trial.waits_for &= ~WaitsFor.DECISION
             else:
-                trial.intention = None
+                _withdraw(trial)
 
     def unhold_all(self) -> None:
         """Hold no trial in a new session; resume those that the user had paused."""
         for trial in list(self._trial_table.held.values()):
             self._trial_table.unhold(trial)
             is_paused_by_user = trial.reason is not None and trial.reason.rule == USER_PAUSE
-            if trial.status is Status.PAUSED and (is_paused_by_user or trial.is_to_resume):
+            if trial.status is Status.PAUSED and (
+                is_paused_by_user or WaitsFor.DECISION not in trial.waits_for
+            ):
                 self.resume(trial, Reason(USER_RESUME))
 
     def await_exploit(self, trial: Trial) -> None:
@@ -115,26 +120,37 @@ class PausedTrials:
             if trial.status is Status.PAUSED and trial.source is None:
                 self._trial_table.requeue(trial, TrialMove.REQUEUE)
             elif trial.status is Status.PAUSED:
-                self._resume_when_possible(trial)
+                trial.waits_for &= ~WaitsFor.DECISION
+                self._pending[trial.trial_id] = trial
             elif _is_to_exploit(trial) and trial.worker is not WorkerState.STOPPING:
-                trial.intention = None
+                _withdraw(trial)
 
     def resume_pending(self) -> None:
         """Apply exploits whose checkpoint is there, and queue the paused trials that resume."""
         for trial in list(self._pending.values()):
             if trial.status is Status.PAUSED:
                 self.apply_exploit(trial)
-                if trial.exploit:
-                    continue  # it still waits for its donor
+                if WaitsFor.DONOR in trial.waits_for:
+                    continue
             del self._pending[trial.trial_id]
-            if trial.status is Status.PAUSED and trial.is_to_resume:
-                trial.is_to_resume = False
+            if self._resumes_next(trial):
                 self._trial_table.make_ready(trial)
 
-    def _resume_when_possible(self, trial: Trial) -> None:
-        self._pending[trial.trial_id] = trial
-        trial.is_to_resume = True
+    def _resumes_next(self, trial: Trial) -> bool:
+        """Return whether a trial is paused, and needs no decision to be queued for its start."""
+        return (
+            trial.status is Status.PAUSED
+            and WaitsFor.DECISION not in trial.waits_for
+            and trial not in self._trial_table.ready
+        )
 
 
 def _is_to_exploit(trial: Trial) -> bool:
     return trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT
+
+
+def _withdraw(trial: Trial) -> None:
+    """Let a trial train on whose worker has not yet been asked to leave."""
+    trial.intention = None
+    # A resume that was decided for this pause must not undo the next one.
+    trial.waits_for &= ~WaitsFor.DECISION

@@ -60,6 +60,31 @@ class WorkerState(enum.StrEnum):
     """It was told to leave, or is being killed."""
 
 
+class WaitsFor(enum.Flag):
+    """What has to happen before a trial that is paused, or about to be, runs again.
+
+    Once nothing is left, a paused trial is queued for its start. To learn why a trial does not
+    resume, look at `Trial.waits_for`.
+
+    ============  ========================================  =====================================
+    waits for     since                                     until
+    ============  ========================================  =====================================
+    ``DECISION``  a pause or an exploit is decided          the scheduler or the user resumes it;
+                                                            the pause was only a means, to change
+                                                            its resources or to exploit a donor
+                                                            that never saved; or no pause follows
+    ``DONOR``     it exploits a trial that has yet to save  the donor saves, or never will
+    ``USER``      the user pauses it, whatever its status   the user resumes it, or a new session
+                                                            begins
+    ============  ========================================  =====================================
+    """
+
+    NOTHING = 0
+    DECISION = enum.auto()
+    DONOR = enum.auto()
+    USER = enum.auto()
+
+
 class TerminationReason(enum.StrEnum):
     """Why a trial is over; kept apart from the status, so that interrupted trials can resume."""
 
@@ -216,7 +241,7 @@ class Trial:
         exploit: A decided exploit that is not yet applied, since the worker is still there or the
             donor's checkpoint is not; None for none.
         resize: What the trial will occupy once its worker has left for that; None for no change.
-        is_to_resume: Whether the trial resumes once it is paused and waits for no checkpoint.
+        waits_for: What has to happen before it runs again, once it is paused; see `WaitsFor`.
         grafts: The exploits that have been applied, oldest first.
         num_rows: How many of its results count, those from before exploits included.
         owes_save: Whether the next reply has to ask the worker for a checkpoint.
@@ -241,7 +266,6 @@ class Trial:
         "gpu_ids",
         "grafts",
         "intention",
-        "is_to_resume",
         "last_result",
         "leases",
         "local_path",
@@ -264,6 +288,7 @@ class Trial:
         "superseded_attempt",
         "trainable_name",
         "trial_id",
+        "waits_for",
         "worker",
     )  # fmt: skip
     PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
@@ -302,7 +327,7 @@ class Trial:
         self.leases: dict[str, int] = {}
         self.exploit: Exploit | None = None
         self.resize: Mapping[str, float] | None = None
-        self.is_to_resume = False
+        self.waits_for = WaitsFor.NOTHING
         self.grafts: list[AppliedExploit] = []
         self.num_rows = 0
         self.next_checkpoint = 0
@@ -331,6 +356,14 @@ class Trial:
         """Change the status; for the engine alone, which checks moves in `lifecycle`."""
         self._status = status
 
+    @property
+    def is_pausing(self) -> bool:
+        """Whether its worker has been, or will be, asked to leave for a pause or an exploit."""
+        return self.intention is not None and self.intention.reply in (
+            ReportReply.PAUSE,
+            ReportReply.EXPLOIT,
+        )
+
     def restart(self) -> list[CheckpointRecord]:
         """Discard what the attempts so far have led to; return the checkpoints to delete."""
         dropped = list(self.checkpoints)
@@ -340,7 +373,7 @@ class Trial:
             self.config = self.grafts[0].config
             self.grafts.clear()
         self.exploit = self.resize = None
-        self.is_to_resume = False
+        self.waits_for = WaitsFor.NOTHING
         self.last_result = {}
         self.summary = {}
         self.objective = TrackedMetric()

@@ -17,6 +17,7 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
+    WaitsFor,
     WorkerState,
 )
 from .trial_metrics import MetricSummary, TrackedMetric
@@ -60,7 +61,7 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         "leases": dict(trial.leases),
         "exploit": exploit_fields(trial.exploit, encode) if trial.exploit else None,
         "resize": dict(trial.resize) if trial.resize else None,
-        "is_to_resume": trial.is_to_resume,
+        "is_to_resume": _may_pause(trial) and WaitsFor.DECISION not in trial.waits_for,
         "grafts": [_graft_fields(graft, encode) for graft in trial.grafts],
         "num_rows": trial.num_rows,
         "next_checkpoint": trial.next_checkpoint,
@@ -104,7 +105,11 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.leases = dict(fields["leases"])
     trial.exploit = exploit_from(fields["exploit"], decode) if fields["exploit"] else None
     trial.resize = fields["resize"]
-    trial.is_to_resume = fields["is_to_resume"]
+    # Trials that the user holds are listed in the trial table's state.
+    if _may_pause(trial) and not fields["is_to_resume"]:
+        trial.waits_for |= WaitsFor.DECISION
+    if trial.exploit and trial.exploit.checkpoint is None:
+        trial.waits_for |= WaitsFor.DONOR
     trial.grafts = [_graft_from(graft, decode) for graft in fields["grafts"]]
     trial.num_rows = fields["num_rows"]
     if fields["last_result"]:
@@ -122,6 +127,10 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.superseded_attempt = fields["superseded_attempt"]
     trial.failures = [failure_from(failure) for failure in fields["failures"]]
     return trial
+
+
+def _may_pause(trial: Trial) -> bool:
+    return trial.status is Status.PAUSED or trial.is_pausing
 
 
 def reason_fields(reason: Reason | None) -> Fields | None:

@@ -13,7 +13,15 @@ from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .ready_queue import ReadyQueue
 from .resources import ResourcePool
-from .trial import CheckpointRecord, Failure, Status, TerminationReason, Trial, WorkerState
+from .trial import (
+    CheckpointRecord,
+    Failure,
+    Status,
+    TerminationReason,
+    Trial,
+    WaitsFor,
+    WorkerState,
+)
 
 _NUM_QUICK_RETRIES: Final = 3
 _MAX_REST_S: Final = 60.0
@@ -27,8 +35,8 @@ class TrialTable:
     A trial that is suggested before there is a slot for it waits in `backlog`, unknown to the
     scheduler, until it is *admitted*. From then on it is in `ready` while it is PENDING, in `live`
     while RUNNING, and in `paused` while PAUSED; while it waits to be resumed, in `ready` as well.
-    One that the user has paused is also in `held`, and neither in `backlog` nor in `ready` until
-    the user resumes it. Every method keeps status, collections and resources consistent; none of
+    One that the user has paused (`WaitsFor.USER`) is also in `held`, and neither in `backlog` nor
+    in `ready` until the user resumes it. Every method keeps status, collections and resources consistent; none of
     them scans all trials.
 
     Attributes:
@@ -85,7 +93,7 @@ class TrialTable:
     @property
     def idle(self) -> list[Trial]:
         """Paused trials that the user does not hold."""
-        return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
+        return [trial for trial in self.paused.values() if WaitsFor.USER not in trial.waits_for]
 
     def add(self, trial: Trial) -> None:
         """Add a new trial; it is PENDING, and neither admitted nor queued.
@@ -144,6 +152,7 @@ class TrialTable:
         self.admitted = {trial_id: self[trial_id] for trial_id in state.get("admitted", self.by_id)}
         self.backlog = {trial_id: self[trial_id] for trial_id in state.get("backlog", ())}
         for trial_id in state["ready"]:
+            self[trial_id].waits_for &= ~WaitsFor.DECISION
             self.ready.push(self[trial_id])
         for trial_id, until_s in state["resting"].items():
             self.ready.rest(self[trial_id], until_s)
@@ -151,6 +160,8 @@ class TrialTable:
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
         # Earlier releases held no trials.
         self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}
+        for trial in self.held.values():
+            trial.waits_for |= WaitsFor.USER
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
@@ -215,7 +226,7 @@ class TrialTable:
         trial.num_vain_attempts += 1
         self.num_failed_attempts += 1
         num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
-        if num_slow > 0 and trial.trial_id not in self.held:
+        if num_slow > 0 and WaitsFor.USER not in trial.waits_for:
             self.ready.rest(
                 trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S)
             )
@@ -225,31 +236,29 @@ class TrialTable:
         """Put the trial back in the queue, to continue from its latest checkpoint."""
         self.paused.pop(trial.trial_id, None)
         self._move(trial, move)
-        trial.is_to_resume = False
+        trial.waits_for &= ~WaitsFor.DECISION
         trial.go_back_to_source()
         self.make_ready(trial)
 
     def make_ready(self, trial: Trial) -> None:
-        """Queue the trial for its start or admission; a held one waits for the user."""
-        if trial.trial_id not in self.held:
-            trial.is_to_resume = False  # otherwise it would undo the trial's next pause
+        """Queue the trial for its start or admission, unless the user holds it."""
+        if WaitsFor.USER not in trial.waits_for:
             self._enqueue(trial)
-        elif trial.status is Status.PAUSED:
-            trial.is_to_resume = True
 
     def hold(self, trial: Trial) -> None:
         """Hold the trial: it is not started until `unhold` is called."""
         self.held[trial.trial_id] = trial
+        trial.waits_for |= WaitsFor.USER
         self.dequeue(trial)
 
     def dequeue(self, trial: Trial) -> None:
-        """Remove the trial from the queue; a paused one resumes once nothing prevents it."""
-        trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
+        """Remove the trial from the queue."""
         self.backlog.pop(trial.trial_id, None)
         self.ready.discard(trial)
 
     def unhold(self, trial: Trial) -> None:
         """Hold the trial no longer; one that is PENDING is queued."""
+        trial.waits_for &= ~WaitsFor.USER
         if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
             self._enqueue(trial)
 
@@ -329,6 +338,16 @@ class TrialTable:
             assert (trial.ending is not None) == trial.is_finished, (
                 "a termination reason without an end"
             )
+            must_decide = WaitsFor.DECISION in trial.waits_for
+            assert not must_decide or trial.status is Status.PAUSED or trial.intention, (
+                "a trial that neither is paused nor will be waits for a decision to resume it"
+            )
+            assert (WaitsFor.DONOR in trial.waits_for) == (
+                trial.exploit is not None and trial.exploit.checkpoint is None
+            ), "waits for a donor without an exploit that lacks its checkpoint, or the reverse"
+            assert (WaitsFor.USER in trial.waits_for) == (trial.trial_id in self.held), (
+                "waits for the user and is not held, or the reverse"
+            )
             assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, (
                 "a worker of a trial that is not live"
             )
@@ -349,7 +368,7 @@ class TrialTable:
         assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), (
             "running, ready or paused, and not admitted"
         )
-        assert not held & ready, "held, and ready to start"
+        assert not any(trial.waits_for for trial in self.ready), "queued, and waits for something"
         assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), (
             "held after the end"
         )
@@ -391,6 +410,8 @@ class TrialTable:
         self.paused.pop(trial.trial_id, None)
         self.held.pop(trial.trial_id, None)
         self.ready.discard(trial)
+        # A trial that is interrupted keeps its exploit for the next session.
+        trial.waits_for &= WaitsFor.DONOR
 
     def _move(self, trial: Trial, move: TrialMove) -> None:
         before = trial.status
