@@ -178,7 +178,6 @@ EXPLOITS = _of(
     "tuner/core/paused_trials.py",
     ("if WaitsFor.DONOR in trial.waits_for:\n                    continue", "if WaitsFor.DONOR in trial.waits_for:\n                    pass", "I17 I9"),
     ("            trial.waits_for &= ~WaitsFor.DECISION\n            if trial.exploit is None:", "            if trial.exploit is None:", "defect I17 I9"),
-    ("and trial not in self._trial_table.ready", "", "defect I9"),
 ) + _of(
     "tuner/core/trial_json.py",
     ("        trial.waits_for |= WaitsFor.DECISION\n", "        pass\n", "I17 I20 I9"),
