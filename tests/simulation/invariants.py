@@ -117,6 +117,9 @@ def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> Non
             iterations,
             should,
         )
+        newest = rows.of(trial.trial_id)[-1]["loss"] if iterations else None
+        last = trial.last_result.get("loss")
+        require("I2", last == newest, "the last result of %s is %s, not %s", trial, last, newest)
 
 
 def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:

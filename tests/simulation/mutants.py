@@ -78,7 +78,7 @@ CORE = _of(
     "tuner/core/experiment.py",
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
     ("        self._unanswered[trial.trial_id] = report\n", "", "I9"),
-    ("        trial.last_result = report.result\n", "", "I7 I2 I3"),
+    ("        trial.last_result = report.result\n", "", "I2 I7 I3"),
     ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
     ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
     ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
