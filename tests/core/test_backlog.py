@@ -58,7 +58,7 @@ def restart(talk, **treatment):
     return talk.say(DriverRestarted(talk.experiment.settings, **treatment))
 
 
-def test_trials_are_pending_before_there_is_a_slot_and_the_scheduler_learns_of_each_when_there_is():
+def test_trials_without_a_slot_are_pending_and_shown_to_the_scheduler_when_they_get_one():
     talk = look_ahead()
     assert [trial.status for trial in talk.experiment.trials] == [
         Status.RUNNING,
@@ -140,7 +140,7 @@ def test_what_is_suggested_after_the_stop_waits_for_the_next_session():
     assert waiting(talk) == ["t00002", "t00003", "t00004"]
 
 
-def test_after_a_death_of_the_driver_they_wait_on_in_their_order():
+def test_the_backlog_keeps_its_order_when_the_driver_restarts():
     talk = look_ahead()
     commands = restart(talk)
     assert (starts(commands), waiting(talk)) == ([("t00000", 2)], ["t00001", "t00002", "t00003"])
@@ -273,7 +273,7 @@ def test_a_trial_that_the_scheduler_stops_on_sight_leaves_its_slot_to_the_next()
     assert starts(talk.say()) == [("t00002", 1)]
 
 
-def test_what_waits_outlasts_a_snapshot_and_so_does_the_order_in_which_the_scheduler_knows_trials():
+def test_a_snapshot_keeps_the_backlog_and_the_order_of_admission():
     talk = look_ahead()
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.say(TrialForked("f00000", "t00000", {"x": 2}, {"cpu": 1.0}, 0))
@@ -284,7 +284,7 @@ def test_what_waits_outlasts_a_snapshot_and_so_does_the_order_in_which_the_sched
     assert waiting(talk) == ["t00002", "t00003"]
 
 
-def test_all_trials_of_a_snapshot_from_an_earlier_release_are_known_to_the_scheduler():
+def test_all_trials_of_a_snapshot_from_an_earlier_release_are_admitted():
     talk = Conversation(max_trials=2)
     talk.begin(2)
     words = talk.experiment.state_dict()
@@ -298,7 +298,7 @@ def test_all_trials_of_a_snapshot_from_an_earlier_release_are_known_to_the_sched
     assert list(later.trial_table.admitted) == ["t00000", "t00001"]
 
 
-def test_progress_counts_what_waits_and_not_as_finished_what_was_interrupted():
+def test_progress_counts_the_backlog_and_does_not_count_interrupted_trials_as_finished():
     talk = look_ahead()
     progress = look_at(talk.experiment, "demo", 0.0)
     assert progress.num_trials_by_status[Status.PENDING] == 3

@@ -46,7 +46,7 @@ def failed():
     return talk
 
 
-def test_a_failed_trial_that_begins_anew_starts_without_a_checkpoint_under_the_next_numbers(
+def test_a_failed_trial_that_restarts_has_no_checkpoint_and_numbers_the_next_ones_onwards(
     failed, restart
 ):
     commands = restart(failed, errored=ResumeType.RESTART)
@@ -60,7 +60,7 @@ def test_a_failed_trial_that_begins_anew_starts_without_a_checkpoint_under_the_n
     assert DeleteCheckpoint("t00000", FIRST) in commands
 
 
-def test_what_a_trial_had_come_to_before_it_began_anew_counts_no_longer(failed, restart):
+def test_results_from_before_a_restart_of_the_trial_do_not_count(failed, restart):
     restart(failed, errored=ResumeType.RESTART)
     trial = failed.trial("t00000")
     assert (trial.checkpoints, trial.last_result, trial.summary, trial.iteration) == ([], {}, {}, 0)
@@ -68,7 +68,7 @@ def test_what_a_trial_had_come_to_before_it_began_anew_counts_no_longer(failed, 
     assert failed.experiment.best.trial is None
 
 
-def test_a_failed_trial_that_goes_on_keeps_its_checkpoint_and_its_results(failed, restart):
+def test_a_failed_trial_that_resumes_keeps_its_checkpoint_and_its_results(failed, restart):
     [start] = [
         command
         for command in restart(failed, errored=ResumeType.RESUME)
@@ -83,7 +83,7 @@ def test_a_failed_trial_that_goes_on_keeps_its_checkpoint_and_its_results(failed
     assert failed.experiment.best.trial is trial
 
 
-def test_a_running_trial_that_begins_anew_is_started_once_without_its_checkpoint(restart):
+def test_a_running_trial_that_restarts_is_started_once_without_its_checkpoint(restart):
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.report("t00000", 1, FIRST)
@@ -98,7 +98,7 @@ def test_a_running_trial_that_begins_anew_is_started_once_without_its_checkpoint
     assert talk.trial("t00000").iteration == 1
 
 
-def test_a_paused_trial_that_begins_anew_waits_for_no_scheduler(restart):
+def test_a_paused_trial_that_restarts_waits_for_no_decision(restart):
     talk = Conversation(
         ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}),
         max_trials=2,
@@ -165,7 +165,7 @@ def test_trials_ended_by_the_time_budget_resume_when_it_is_larger(restart):
     assert starts(restart(talk, more)) == [("t00000", 2)]
 
 
-def test_a_trial_that_had_saved_for_a_pause_is_paused_although_its_driver_died():
+def test_a_trial_that_had_saved_for_a_pause_is_paused_although_the_driver_died():
     talk = Conversation(
         ScriptedScheduler({("t00000", 2): [Pause("t00000", Reason("test"))]}),
         max_trials=1,
@@ -220,7 +220,7 @@ def test_a_trial_that_returns_while_it_is_interrupted_is_complete():
     )
 
 
-def test_a_trial_that_was_only_interrupted_goes_on():
+def test_a_trial_that_was_only_interrupted_continues():
     talk = Conversation(max_trials=1, checkpoints=SAVES_ON_DEMAND)
     talk.begin(1)
     talk.say(StopRequested("signal.SIGINT"))

@@ -221,7 +221,7 @@ def test_a_save_for_a_pause_that_fails_is_a_failed_attempt():
 
 
 @pytest.mark.parametrize("decision", [Pause, Stop, None])
-def test_training_code_that_cannot_save_itself_has_failed_whatever_it_was_to_save_for(decision):
+def test_training_code_whose_save_raises_has_failed_whatever_it_saved_for(decision):
     script = {("t00000", 1): [decision("t00000", WHY)] if decision else []}
     at_each = CheckpointPolicy(can_save_on_demand=True, frequency=1, at_end=True)
     talk = Conversation(
@@ -500,7 +500,7 @@ def test_a_postponed_suggestion_is_asked_for_again_after_a_result():
     assert AskSearcher("t00001") in talk.report("t00000", 1)
 
 
-def test_a_searcher_that_postpones_while_nothing_runs_ends_the_experiment_with_a_word():
+def test_a_searcher_that_postpones_while_nothing_runs_ends_the_experiment_with_a_reason():
     talk = Conversation(max_trials=5)
     talk.say()
     talk.say(SuggestionPostponed("t00000"), SuggestionPostponed("t00001"))
@@ -584,7 +584,7 @@ def test_observers_are_notified_exactly_once_when_a_trial_ends():
     ]
 
 
-def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_its_own_machine():
+def test_a_restarted_driver_resumes_interrupted_trials_with_the_settings_of_its_machine():
     talk = Conversation(max_trials=2, max_concurrent=1)
     talk.begin(1)
     talk.say(StopRequested("signal.SIGINT"))

@@ -34,7 +34,7 @@ def test_a_cause_is_the_exception_and_the_users_line():
     assert cause_of(raised("KeyError")) != cause_of(raised())
 
 
-def test_the_place_reported_by_the_worker_counts_and_survives_a_restore():
+def test_the_location_of_a_failure_is_kept_across_a_restore():
     told = replace(raised(), place="own.py:3 in step")
     assert str(cause_of(told)) == "RuntimeError at own.py:3 in step"
     assert failure_from(failure_fields(told)) == told
@@ -53,11 +53,14 @@ def test_of_a_chain_the_last_exception_counts():
 
 
 def test_all_in_a_library_is_placed_there():
-    traceback = 'Traceback (most recent call last):\n  File "C:\\Lib\\site-packages\\a\\b.py", line 5, in f\n    x\nE: 1'
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "C:\\Lib\\site-packages\\a\\b.py", line 5, in f\n    x\nE: 1'
+    )
     assert str(cause_of(Failure("E", "1", traceback))) == "E at b.py:5 in f"
 
 
-def test_without_a_traceback_the_message_counts_without_its_numbers():
+def test_without_a_traceback_causes_are_compared_by_message_without_numbers():
     killed = Failure("killed by SIGKILL", "worker 4711 used 8 GiB", "the last lines of stderr")
     assert str(cause_of(killed)) == "killed by SIGKILL: worker # used # GiB"
 
@@ -112,7 +115,7 @@ def test_also_without_a_limit_of_retries():
     assert attempts([raised()] * 9, **{**RETRYING, "max_failures": -1})[0] == 3
 
 
-def test_other_places_and_exceptions_and_progress_start_the_count_anew():
+def test_other_locations_and_exceptions_and_progress_reset_the_count():
     assert attempts([raised(), raised(line=3)] * 4, **RETRYING) is None
     assert attempts([raised(), raised(), raised("OSError")] * 3, **RETRYING) is None
     assert attempts([raised()] * 9, progress=True, **RETRYING) is None
@@ -230,7 +233,7 @@ def test_at_the_limit_nothing_is_started_while_a_trial_may_get_farther():
     assert talk.experiment.next_deadline_s() > talk.now_s  # no turn is due before its silence is
 
 
-def test_it_goes_on_when_that_trial_reports():
+def test_the_experiment_continues_when_that_trial_reports():
     talk = at_the_limit()
     talk.report("t00001", 1)
     answer(talk)
@@ -238,7 +241,7 @@ def test_it_goes_on_when_that_trial_reports():
     assert len(talk.experiment.trial_table.live) == 2
 
 
-def test_it_goes_on_when_that_trial_completes():
+def test_the_experiment_continues_when_that_trial_completes():
     talk = at_the_limit()
     talk.exit("t00001", Outcome.COMPLETED)
     answer(talk)
@@ -254,7 +257,7 @@ def test_it_ends_when_that_trial_fails_too(failure):
     assert talk.experiment.is_finished
 
 
-def test_a_snapshot_at_the_limit_goes_on_as_well():
+def test_a_snapshot_at_the_limit_continues_as_well():
     talk = at_the_limit()
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     again.load_state_dict(
@@ -296,7 +299,7 @@ def test_so_does_one_that_has_got_farther():
     assert rule(talk) is None
 
 
-def test_the_next_session_counts_anew_and_a_snapshot_keeps_the_count():
+def test_the_next_session_resets_the_count_and_a_snapshot_keeps_it():
     talk = Conversation(**COMMON)
     talk.begin(2)
     give_up(talk, raised(), 4)
@@ -327,7 +330,7 @@ def fail_first(talk):
     return talk.now_s - before_s
 
 
-def test_the_first_retries_come_at_once_and_later_ones_ever_more_slowly_for_ever():
+def test_the_first_retries_come_at_once_and_later_ones_with_growing_delays():
     talk = Conversation(max_trials=1, max_failures=-1)
     talk.begin(1)
     assert [fail_first(talk) for _ in range(12)] == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]

@@ -170,7 +170,7 @@ def test_a_trial_held_when_its_scheduler_resumes_it_continues_in_the_next_sessio
     assert talk.trial("t00000") in talk.experiment.trial_table.ready
 
 
-def test_a_pause_that_the_user_takes_back_in_time_has_never_been():
+def test_a_pause_that_the_user_withdraws_in_time_has_no_effect():
     talk = saving()
     talk.say(PauseRequested("t00000"))
     talk.say(ResumeRequested("t00000"))
@@ -186,7 +186,7 @@ def test_a_trial_resumed_while_it_pauses_continues_once_its_worker_has_left():
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 2)]
 
 
-def test_the_schedulers_own_pause_outlasts_the_users():
+def test_a_pause_by_the_scheduler_outlasts_one_by_the_user():
     talk = saving(
         ScriptedScheduler({("t00001", 1): [Pause("t00000", WHY)]}, idle=[()]), num_trials=2
     )
@@ -221,7 +221,7 @@ def test_a_trial_that_fails_while_it_pauses_waits_for_the_user():
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
 
 
-def test_a_trial_that_never_saves_goes_on_to_its_end():
+def test_a_trial_that_never_saves_continues_to_its_end():
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.say(PauseRequested("t00000"))
@@ -318,7 +318,7 @@ def with_a_checkpoint(**settings):
     return talk
 
 
-def test_a_fork_goes_on_from_the_checkpoint_with_another_configuration():
+def test_a_fork_continues_from_the_checkpoint_with_another_configuration():
     talk = with_a_checkpoint()
     (start,) = talk.say(forked())
     assert (start.trial_id, start.attempt, start.config, start.source_id) == (
@@ -337,7 +337,7 @@ def test_a_fork_goes_on_from_the_checkpoint_with_another_configuration():
     assert talk.trial("f00000").num_rows == 1
 
 
-def test_the_checkpoint_is_kept_until_the_fork_has_one_of_its_own():
+def test_the_checkpoint_is_kept_until_the_fork_has_saved_one():
     talk = with_a_checkpoint()
     talk.say(forked())
     assert talk.trial("t00000").leased == {0}
@@ -354,7 +354,7 @@ def test_a_fork_that_fails_before_it_saves_begins_again_at_its_donors_checkpoint
     assert (start.trial_id, start.attempt, start.source_id) == ("f00000", 2, "t00000")
 
 
-def test_a_fork_of_which_the_checkpoint_is_lost_begins_anew_with_its_own_configuration():
+def test_a_fork_whose_checkpoint_is_lost_restarts_with_its_own_configuration():
     talk = with_a_checkpoint(max_failures=1)
     talk.say(forked())
     (start, *_) = talk.say(
@@ -369,7 +369,7 @@ def test_a_trial_that_is_over_can_be_forked():
     assert talk.trial("f00000").status is Status.RUNNING
 
 
-def test_a_fork_counts_beside_the_samples():
+def test_a_fork_does_not_count_as_a_sample():
     talk = with_a_checkpoint()
     talk.say(forked())
     talk.exit("t00000", Outcome.COMPLETED)

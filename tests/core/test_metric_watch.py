@@ -165,7 +165,7 @@ def test_each_of_several_objectives_has_to_be_reported():
     assert "the metric 'size'; reported were loss" in talk.experiment.fatal_error
 
 
-def test_the_next_session_begins_anew_with_what_its_own_trials_report():
+def test_the_next_session_watches_only_what_its_own_trials_report():
     talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
     talk.begin(3)
     talk.report("t00000", 1, val_acc=0.5)

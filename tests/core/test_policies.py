@@ -243,7 +243,7 @@ def test_a_pause_whose_save_fails_keeps_the_trial_only_if_an_older_checkpoint_ex
     assert talk.trial("t00001").status is Status.ERROR
 
 
-def test_a_worker_that_dies_on_its_way_into_a_pause_is_tried_again():
+def test_a_trial_whose_worker_dies_before_it_is_paused_is_retried():
     talk = Conversation(
         ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}),
         max_trials=1,
@@ -275,7 +275,7 @@ def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_ask
             [Stop("t00099", WHY)],
             (
                 r"ScriptedScheduler decided Stop for a trial 't00099', which does not exist; it "
-                r"was told of 1 trials"
+                r"has been shown 1 trials"
             ),
         ),
         ([Resume([], WHY)], r"ScriptedScheduler decided Resume for a trial \[\]"),

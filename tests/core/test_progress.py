@@ -14,7 +14,7 @@ def look(talk, elapsed_s=0.0):
     return look_at(talk.experiment, "demo", elapsed_s)
 
 
-def test_before_anything_has_happened_there_is_nothing_to_tell():
+def test_progress_of_a_new_experiment_is_empty():
     progress = look(Conversation(max_trials=4, metric="loss", mode="min"))
     assert (progress.name, progress.metric, progress.mode, progress.num_total) == (
         "demo",
@@ -32,7 +32,7 @@ def test_before_anything_has_happened_there_is_nothing_to_tell():
     assert progress.waiting_for == ""
 
 
-def test_trials_are_counted_by_where_they_stand_and_why_they_ended():
+def test_trials_are_counted_by_status_and_termination_reason():
     scheduler = ScriptedScheduler({("t00000", 1): [Stop("t00000", Reason("test"))]})
     talk = Conversation(scheduler, capacity={"cpu": 4.0}, max_trials=4, metric="loss", mode="min")
     talk.begin(4)
@@ -137,7 +137,7 @@ def test_the_time_left_follows_from_the_pace_and_the_budget(settings, remaining_
     assert Progress("demo", **settings).remaining_s == remaining_s
 
 
-def test_what_running_trials_have_behind_them_counts_by_their_share():
+def test_running_trials_count_by_the_share_that_they_have_trained():
     talk = Conversation(max_trials=4, capacity={"cpu": 2.0}, metric="loss", mode="min")
     talk.begin(2)
     for iteration in range(1, 4):
@@ -148,7 +148,7 @@ def test_what_running_trials_have_behind_them_counts_by_their_share():
     assert look(talk, 10.0).remaining_s is None
 
 
-def test_the_last_trial_needs_what_it_needs_however_many_were_stopped_early():
+def test_the_estimate_for_the_last_trial_ignores_how_many_were_stopped_early():
     talk = Conversation(max_trials=1, capacity={"cpu": 1.0}, metric="loss", mode="min")
     talk.begin(1)
     talk.report("t00000", 2, loss=1.0, time_total_s=10.0)
@@ -173,8 +173,13 @@ def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_ope
     statuses = {Status.PAUSED: 8, Status.TERMINATED: 2, Status.PENDING: num_pending}
     num_trials = 10 + num_to_come
     progress = Progress(
-        "demo", num_trials_by_status=statuses, num_total=num_trials, num_finished=2, num_underway=8.0, elapsed_s=10.0
-    )  # fmt: skip
+        "demo",
+        num_trials_by_status=statuses,
+        num_total=num_trials,
+        num_finished=2,
+        num_underway=8.0,
+        elapsed_s=10.0,
+    )
     assert progress.remaining_s == remaining_s
 
 

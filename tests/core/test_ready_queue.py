@@ -55,7 +55,7 @@ def test_the_order_of_resource_names_makes_no_difference():
     assert tried == ["a"]
 
 
-def test_a_trial_that_is_taken_out_is_not_served_and_may_come_back_at_the_end():
+def test_a_discarded_trial_is_not_started_and_may_be_queued_again_at_the_end():
     queue = ReadyQueue()
     first, second, third = trial("a"), trial("b"), trial("c")
     for waiting in (first, second, third):
@@ -68,7 +68,7 @@ def test_a_trial_that_is_taken_out_is_not_served_and_may_come_back_at_the_end():
     assert ids(queue) == ["c", "b"]
 
 
-def test_a_trial_that_waits_already_keeps_its_place_and_is_served_once():
+def test_a_trial_that_is_queued_twice_keeps_its_place_and_is_started_once():
     queue = ReadyQueue()
     first, second = trial("a"), trial("b")
     for waiting in (first, second, first):

@@ -106,7 +106,7 @@ def test_what_is_no_threshold_is_refused_with_the_remedy(threshold):
 
 
 @given(limit=st.integers(1, 20), stride=st.integers(1, 7))
-def test_a_trial_never_falls_short_of_its_iterations_however_rarely_it_is_asked(limit, stride):
+def test_a_trial_trains_all_its_iterations_however_rarely_the_stopper_is_asked(limit, stride):
     stopper = MaximumIterationStopper(limit)
     stopped = next(
         time for time in range(1, 99, stride) if stopper("t", {"training_iteration": time})
@@ -226,7 +226,7 @@ def test_the_experiment_stops_when_its_best_values_have_come_to_rest():
     assert stopper.stop_all()
 
 
-def test_an_experiment_that_improves_goes_on():
+def test_an_experiment_that_improves_continues():
     stopper = ExperimentPlateauStopper("acc", std=0.0, top=2, mode="max")
     assert answers(stopper, [0.1, 0.2, 0.3, 0.4], metric="acc") == [False] * 4
 
@@ -301,7 +301,7 @@ def test_several_stoppers_stop_when_one_does_and_not_otherwise():
     assert not CombinedStopper()("t", {"loss": 1.0})
 
 
-def test_the_earliest_time_of_several_counts():
+def test_the_earliest_of_several_times_counts():
     assert CombinedStopper(Hearing(due_s=9.0), Hearing(), Hearing(due_s=4.0)).due_s == 4.0
     assert CombinedStopper(Hearing()).due_s is None
 

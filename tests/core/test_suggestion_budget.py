@@ -60,7 +60,7 @@ def test_after_a_postponement_the_searcher_is_asked_for_the_same_id_once_somethi
     assert suggestion_budget.request(2) == ["t00001"]
 
 
-def test_a_postponement_that_has_been_overtaken_does_not_count():
+def test_a_postponement_after_newer_results_is_ignored():
     suggestion_budget = SuggestionBudget(2)
     suggestion_budget.request(2)
     suggestion_budget.on_suggested()
@@ -70,7 +70,7 @@ def test_a_postponement_that_has_been_overtaken_does_not_count():
     assert suggestion_budget.request(1) == ["t00001"]
 
 
-def test_what_happened_before_the_question_does_not_overtake_the_answer():
+def test_results_before_the_request_do_not_make_its_postponement_obsolete():
     suggestion_budget = SuggestionBudget(2)
     suggestion_budget.on_progress()
     suggestion_budget.request(1)
@@ -254,7 +254,7 @@ def test_what_is_suggested_while_the_experiment_stops_is_interrupted_before_it_b
     assert talk.experiment.is_finished
 
 
-def test_a_trial_that_the_scheduler_stops_at_once_ends_well_whatever_else_is_wrong_with_it():
+def test_a_trial_that_the_scheduler_stops_on_admission_has_not_failed_even_if_it_could_not_run():
     script = {(trial_id, 0): [Stop(trial_id, WHY)] for trial_id in ("t00000", "t00001", "t00002")}
     talk = Conversation(
         ScriptedScheduler(script), max_trials=3, max_concurrent=3, capacity={"cpu": 3.0}

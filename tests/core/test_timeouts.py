@@ -26,7 +26,7 @@ STEPS = st.one_of(
 )
 
 
-def test_what_is_due_comes_earliest_first_and_once():
+def test_due_deadlines_are_returned_once_and_earliest_first():
     deadlines = Deadlines()
     for key, due_s in (("a", 3.0), ("b", 1.0), ("c", 2.0), ("d", 9.0)):
         deadlines.set(key, due_s)
@@ -36,7 +36,7 @@ def test_what_is_due_comes_earliest_first_and_once():
     assert deadlines.next_s() == 9.0
 
 
-def test_a_deadline_may_move_in_both_directions_and_be_taken_back():
+def test_a_deadline_may_move_in_both_directions_and_be_removed():
     deadlines = Deadlines()
     deadlines.set("a", 5.0)
     deadlines.set("a", 8.0)
@@ -86,21 +86,21 @@ def names(overdue):
 
 
 def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
-    patience = Timeouts(10.0, 3.0)
-    patience.expect_report("a", 5.0)
-    assert patience.next_s == 15.0
-    assert patience.take_overdue(14.9) == []
-    [overdue] = patience.take_overdue(15.0)
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_report("a", 5.0)
+    assert timeouts.next_s == 15.0
+    assert timeouts.take_overdue(14.9) == []
+    [overdue] = timeouts.take_overdue(15.0)
     assert overdue.trial_id == "a"
     assert "report_timeout_s=10.0" in overdue.reason
     assert overdue.term_grace_s == TERM_GRACE_S < 1.0
-    assert patience.take_overdue(99.0) == []
+    assert timeouts.take_overdue(99.0) == []
 
 
 def test_without_a_timeout_a_worker_may_be_silent_for_ever():
-    patience = Timeouts(None, 3.0)
-    patience.expect_report("a", 5.0)
-    assert patience.take_overdue(1e9) == []
+    timeouts = Timeouts(None, 3.0)
+    timeouts.expect_report("a", 5.0)
+    assert timeouts.take_overdue(1e9) == []
 
 
 def storing(talk, *, is_asked):
@@ -142,7 +142,7 @@ def test_a_worker_that_stores_a_checkpoint_for_long_is_not_called_silent(is_aske
     assert not [notice for notice in talk.notices if isinstance(notice, TrialSilent)]
 
 
-def test_a_worker_that_was_told_to_leave_stores_its_checkpoint_within_its_grace():
+def test_a_worker_that_was_asked_to_leave_stores_its_checkpoint_within_its_grace():
     talk = Conversation(max_trials=1, report_timeout_s=10.0, stop_grace_s=30.0, checkpoints=SAVES)
     talk.begin(1)
     talk.say(TrialStopRequested("t00000"), CheckpointRequested("t00000"))
@@ -159,85 +159,85 @@ def test_what_an_earlier_attempt_stores_stops_no_clock():
 
 
 def test_while_it_is_our_turn_no_time_runs():
-    patience = Timeouts(10.0, 3.0)
-    patience.expect_report("a", 0.0)
-    patience.on_report("a", 1.0)
-    assert patience.take_overdue(99.0) == []
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_report("a", 0.0)
+    timeouts.on_report("a", 1.0)
+    assert timeouts.take_overdue(99.0) == []
 
 
 def test_a_leaving_worker_gets_the_grace_period_which_reports_do_not_extend():
-    patience = Timeouts(10.0, 3.0)
-    patience.expect_exit("a", 0.0)
-    patience.expect_report("a", 2.0)
-    [overdue] = patience.take_overdue(3.0)
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_exit("a", 0.0)
+    timeouts.expect_report("a", 2.0)
+    [overdue] = timeouts.take_overdue(3.0)
     assert "stop_grace_s=3.0" in overdue.reason
 
 
 def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
-    patience = Timeouts(10.0, 3.0)
-    patience.expect_exit("a", 0.0)
-    patience.forget("a")
-    assert patience.next_s is None
-    patience.expect_report("a", 1.0)
-    assert patience.next_s == 11.0
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_exit("a", 0.0)
+    timeouts.forget("a")
+    assert timeouts.next_s is None
+    timeouts.expect_report("a", 1.0)
+    assert timeouts.next_s == 11.0
 
 
 def test_an_interruption_gives_all_workers_the_same_deadline():
-    patience = Timeouts(None, 30.0)
-    patience.expect_exit("told before", 0.0)
-    patience.interrupt(5.0, 10.0)
-    patience.expect_exit("told at once", 5.0)
-    patience.expect_exit("told late", 14.0)
-    assert patience.take_overdue(14.9) == []
-    overdue = patience.take_overdue(15.0)
+    timeouts = Timeouts(None, 30.0)
+    timeouts.expect_exit("told before", 0.0)
+    timeouts.interrupt(5.0, 10.0)
+    timeouts.expect_exit("told at once", 5.0)
+    timeouts.expect_exit("told late", 14.0)
+    assert timeouts.take_overdue(14.9) == []
+    overdue = timeouts.take_overdue(15.0)
     assert set(names(overdue)) == {"told before", "told at once", "told late"}
     assert all("interrupt_grace_s=10.0" in one.reason for one in overdue)
 
 
 def test_an_interruption_may_leave_more_time_than_an_ordinary_stop():
-    patience = Timeouts(None, 3.0)
-    patience.interrupt(0.0, 10.0)
-    patience.expect_exit("a", 0.0)
-    assert patience.next_s == 10.0
+    timeouts = Timeouts(None, 3.0)
+    timeouts.interrupt(0.0, 10.0)
+    timeouts.expect_exit("a", 0.0)
+    assert timeouts.next_s == 10.0
 
 
 def test_another_polite_interruption_wins_no_time():
-    patience = Timeouts(None, 30.0)
-    patience.interrupt(0.0, 10.0)
-    patience.expect_exit("a", 0.0)
-    patience.interrupt(8.0, 10.0)
-    assert names(patience.take_overdue(10.0)) == ["a"]
+    timeouts = Timeouts(None, 30.0)
+    timeouts.interrupt(0.0, 10.0)
+    timeouts.expect_exit("a", 0.0)
+    timeouts.interrupt(8.0, 10.0)
+    assert names(timeouts.take_overdue(10.0)) == ["a"]
 
 
-def test_urgency_leaves_no_time_at_all_and_no_last_words():
-    patience = Timeouts(None, 30.0)
-    patience.interrupt(0.0, 10.0)
-    patience.expect_exit("a", 0.0)
-    patience.interrupt(2.0, 10.0, is_urgent=True)
-    patience.expect_exit("b", 2.0)
-    assert sorted((one.trial_id, one.term_grace_s) for one in patience.take_overdue(2.0)) == [
+def test_an_urgent_interruption_leaves_no_grace_and_sends_no_sigterm():
+    timeouts = Timeouts(None, 30.0)
+    timeouts.interrupt(0.0, 10.0)
+    timeouts.expect_exit("a", 0.0)
+    timeouts.interrupt(2.0, 10.0, is_urgent=True)
+    timeouts.expect_exit("b", 2.0)
+    assert sorted((one.trial_id, one.term_grace_s) for one in timeouts.take_overdue(2.0)) == [
         ("a", 0.0),
         ("b", 0.0),
     ]
 
 
 def test_a_leaving_worker_is_killed_at_once_when_the_interruption_becomes_urgent():
-    patience = Timeouts(None, 3.0)
-    patience.interrupt(0.0, 10.0)
-    patience.expect_exit("a", 0.0)
-    assert names(patience.take_overdue(10.0)) == ["a"]
-    patience.interrupt(10.1, 10.0, is_urgent=True)
-    assert [one.term_grace_s for one in patience.take_overdue(10.1)] == [0.0]
+    timeouts = Timeouts(None, 3.0)
+    timeouts.interrupt(0.0, 10.0)
+    timeouts.expect_exit("a", 0.0)
+    assert names(timeouts.take_overdue(10.0)) == ["a"]
+    timeouts.interrupt(10.1, 10.0, is_urgent=True)
+    assert [one.term_grace_s for one in timeouts.take_overdue(10.1)] == [0.0]
 
 
-def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no_more_time():
-    patience = Timeouts(10.0, 3.0)
-    patience.expect_report("a", 5.0)
-    patience.expect_exit("a", 6.0)
-    patience.suspend("a")
-    patience.expect_report("a", 7.0)
-    assert patience.next_s == 9.0
-    assert names(patience.take_overdue(9.0)) == ["a"]
+def test_a_worker_that_is_asked_to_leave_while_it_stores_a_checkpoint_gets_no_more_time():
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_report("a", 5.0)
+    timeouts.expect_exit("a", 6.0)
+    timeouts.suspend("a")
+    timeouts.expect_report("a", 7.0)
+    assert timeouts.next_s == 9.0
+    assert names(timeouts.take_overdue(9.0)) == ["a"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -281,7 +281,7 @@ def test_ten_usual_intervals_are_too_long():
     assert first_silence(watch) == (since_s + 200.0, [SuspectedHang("a", 200.0, 20.0)])
 
 
-def test_less_than_a_minute_is_never_too_long():
+def test_less_than_a_minute_of_silence_is_no_suspected_hang():
     watch = HangDetector()
     since_s = heard(watch, "a", *[0.001] * 1000)
     assert first_silence(watch) == (
@@ -321,7 +321,7 @@ def test_a_worker_that_waits_for_our_answer_is_not_silent():
     assert first_silence(watch)[0] == now_s + 1060.0
 
 
-def test_a_healthy_worker_is_looked_at_once_a_minute_however_often_it_reports():
+def test_a_healthy_worker_is_checked_once_a_minute_however_often_it_reports():
     watch = HangDetector()
     looks = 0
     watch.expect("a", 0.0)
@@ -341,19 +341,19 @@ def test_a_worker_that_is_gone_is_forgotten():
     assert heard(watch, "a", 1.0) == 1.0
 
 
-def test_a_limit_takes_the_place_of_the_warning():
-    patience = Timeouts(100.0, 3.0)
-    patience.expect_report("a", 0.0)
-    patience.on_report("a", 1.0)
-    patience.expect_report("a", 1.0)
-    assert patience.take_suspected_hangs(100.0) == []
+def test_a_report_timeout_replaces_the_warning():
+    timeouts = Timeouts(100.0, 3.0)
+    timeouts.expect_report("a", 0.0)
+    timeouts.on_report("a", 1.0)
+    timeouts.expect_report("a", 1.0)
+    assert timeouts.take_suspected_hangs(100.0) == []
 
 
 def test_a_leaving_worker_is_no_longer_watched():
-    patience = Timeouts(None, 3.0)
-    patience.expect_report("a", 0.0)
-    patience.expect_exit("a", 1.0)
-    assert patience.next_s == 4.0
+    timeouts = Timeouts(None, 3.0)
+    timeouts.expect_report("a", 0.0)
+    timeouts.expect_exit("a", 1.0)
+    assert timeouts.next_s == 4.0
 
 
 def test_a_silent_trial_is_reported_and_keeps_running():

@@ -16,7 +16,7 @@ def test_numbers_are_summarised_and_everything_else_is_not():
     }
 
 
-def test_of_what_the_engine_fills_in_only_counts_and_times_are_summarised():
+def test_only_counts_and_times_of_the_filled_in_fields_are_summarised():
     trial = Trial("t", {}, {})
     trial.summarise(
         {

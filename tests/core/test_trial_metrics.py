@@ -104,7 +104,7 @@ def test_of_equal_best_values_the_newest_counts(mode, value):
     assert tracked(value, 0.5, value, 0.5, mode=mode).best == Evaluation(value, 3, 3)
 
 
-def test_what_is_not_finite_can_be_last_and_is_never_best():
+def test_a_value_that_is_not_finite_can_be_last_and_is_never_best():
     found = tracked(0.5, -math.inf, math.nan)
     assert math.isnan(found.last.value)
     assert found.best == Evaluation(0.5, 1, 1)
@@ -154,7 +154,7 @@ def conversation():
         ),
     ],
 )
-def test_what_a_later_attempt_reports_again_takes_the_place_of_what_was(reports, last, best):
+def test_a_later_attempts_report_of_an_iteration_replaces_the_earlier_one(reports, last, best):
     talk = conversation()
     attempts(talk, reports)
     objective = talk.trial("t00000").objective

@@ -97,7 +97,7 @@ def test_a_failed_trial_knows_from_where_it_will_report_again_before_it_is_start
     )
 
 
-def test_a_resumed_trial_knows_from_where_it_goes_on():
+def test_a_resumed_trial_knows_from_where_it_continues():
     talk = Conversation(
         ScriptedScheduler({("t00000", 2): [Pause("t00000", WHY)]}, idle=[[Resume("t00000", WHY)]]),
         max_trials=1,

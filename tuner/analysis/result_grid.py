@@ -53,13 +53,16 @@ _MAX_PRINTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """Cost of saving in one session of an experiment, without checkpoints.
+    """Cost of saving in one session of an experiment, without the writing of checkpoints.
 
     Attributes:
-        share: Part of the session's time that went to saving: for which the driver was kept from
-            serving trials, and CPU time of the threads that sync and write. Meant to stay below
-            0.05.
+        share: Part of the session's time that went to saving the experiment's state, in journal and
+            snapshots: for which the driver was kept from serving trials, and CPU time of the
+            threads that sync, write and delete. Meant to stay below 0.05 for trials that run for a
+            second or longer.
         worst_share: The same in the worst minute; in a session without a whole minute, `share`.
+        log_files_share: The same for log files (CSV, JSON, TensorBoard), which can be derived from
+            the journal and can be switched off.
         longest_pause_s: The longest time in seconds for which the driver was kept in one piece.
         num_bytes: Bytes written into journal, snapshots and log files.
         num_syncs: How often data were forced to the disk.
@@ -68,6 +71,7 @@ class Persistence:
 
     share: float
     worst_share: float
+    log_files_share: float
     longest_pause_s: float
     num_bytes: int
     num_syncs: int
@@ -76,10 +80,10 @@ class Persistence:
     def __str__(self) -> str:
         """Return the account as one line."""
         return (
-            f"saving took {100 * self.share:.1f} % of the time (worst minute "
-            f"{100 * self.worst_share:.1f} %), at most "
-            f"{1000 * self.longest_pause_s:.0f} ms at once; {self.num_bytes / 1e6:.1f} MB, "
-            f"{self.num_syncs} syncs, "
+            f"saving the state took {100 * self.share:.1f} % of the time (worst minute "
+            f"{100 * self.worst_share:.1f} %), at most {1000 * self.longest_pause_s:.0f} ms at "
+            f"once, and log files {100 * self.log_files_share:.1f} %; "
+            f"{self.num_bytes / 1e6:.1f} MB, {self.num_syncs} syncs, "
             f"{self.num_snapshots} snapshots"
         )
 

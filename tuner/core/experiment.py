@@ -311,7 +311,7 @@ class Experiment:
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
         """Return the trial if this is its current attempt and the move is possible.
 
-        An event of an earlier attempt, or one that comes after its worker was told to leave, is
+        An event of an earlier attempt, or one that comes after its worker was asked to leave, is
         dropped by the caller.
         """
         trial = self.trial_table.live.get(trial_id)
@@ -625,7 +625,7 @@ class Experiment:
         self.suggestion_budget.on_progress()
         self._notify(cmd.TrialEnded(trial))
         if ending is TerminationReason.INTERRUPTED and self._stopping:
-            # It is not over: the scheduler hears of it again after a restore. In this session it
+            # It is not over: the scheduler sees it again after a restore. In this session it
             # saves nothing more.
             self.exploits.supply(trial)
             return

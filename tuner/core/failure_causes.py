@@ -111,7 +111,7 @@ class RetryPolicy:
     Exceptions are named by their classes, which stand for derived classes as well.
 
     Attributes:
-        max_failures: How often each trial is tried again; -1 for ever.
+        max_failures: How often each trial is tried again; -1 for no limit.
         retry_on: What is worth all these retries, even if it happens again and again at the same
             place.
         no_retry_on: What is worth none. Of several classes that fit, the one nearest to the

@@ -31,8 +31,8 @@ checkpoint, if any, is committed.
                                      saved ◀─SAVING◀─save─┤
                                 STOPPING ◀──leave─────────┘
 
-What the exit of a worker means for its trial depends only on what the worker was told to do and how
-it exited, and so is a table too: `EXIT_MOVES`.
+What the exit of a worker means for its trial depends only on what the worker was asked to do and
+how it exited, and so is a table too: `EXIT_MOVES`.
 
 Only this module changes `Trial.status` and `Trial.worker` of a running experiment. It does not know
 schedulers, resources or time. A move that the tables do not list raises `InvalidTransition` and
@@ -79,13 +79,13 @@ class WorkerMove(enum.StrEnum):
     REPORT = "report"
     """The training code reports, and waits."""
     GO_ON = "go on"
-    """It is told to train on."""
+    """It is asked to continue training."""
     SAVE = "save"
-    """It is told to save a checkpoint, and to train on then."""
+    """It is asked to save a checkpoint, and then to continue training."""
     SAVED = "saved"
     """It has committed the checkpoint, or could not."""
     LEAVE = "leave"
-    """It is told to stop or to pause."""
+    """It is asked to stop or to pause."""
     KILL = "kill"
     """Its process group is killed, since it took too long or the interruption is urgent."""
     EXIT = "exit"

@@ -237,7 +237,7 @@ def subject(decision: Decision, trial_table: TrialTable, scheduler: Scheduler) -
     if trial is None:
         raise InvalidDecision(
             f"{_name(scheduler)} decided {type(decision).__name__} for a trial {trial_id!r:.200}, "
-            f"which does not exist; it was told of {len(trial_table.admitted)} trials"
+            f"which does not exist; it has been shown {len(trial_table.admitted)} trials"
         )
     return trial
 

@@ -22,14 +22,15 @@ class ExperimentSettings:
         max_trials: How many trials there will be at most; None for as many as the searcher
             proposes.
         max_concurrent: How many trials may run at once; None for as many as fit.
-        max_failures: How often each trial may be tried again; -1 for ever.
+        max_failures: How often each trial may be tried again; -1 for no limit.
         fail_fast: Whether the first trial in ERROR ends the experiment.
         time_budget_s: Running time after which everything stops; None for no limit.
-        stop_grace_s: How long a worker may take to leave once it has been told to, before it is
+        stop_grace_s: How long a worker may take to leave once it has been asked to, before it is
             killed.
         interrupt_grace_s: How long all workers together may take to report, save and leave once the
             experiment is interrupted.
-        report_timeout_s: How long a worker may stay silent before it counts as hung; None for ever.
+        report_timeout_s: How long a worker may stay silent before it counts as hung; None for
+            no limit.
         checkpoints: When to save, what to keep.
         several_objectives: Metric and mode of each objective where searcher or scheduler have
             several, and `metric` may be None; else empty. What is optimised in either case is

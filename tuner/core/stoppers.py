@@ -25,7 +25,7 @@ STOP: Final = "stop"
 class Stopper(Declared, ABC):
     """Decides when trials have trained enough.
 
-    A stopper reads no clock: it is told the experiment's running time, so that it decides alike in
+    A stopper reads no clock: it is given the experiment's running time, so that it decides alike in
     a real run, in a simulated one, and when a run is replayed.
     """
 

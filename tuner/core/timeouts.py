@@ -220,12 +220,13 @@ class Overdue:
 
 
 class Timeouts:
-    """One deadline for each worker: to report, or to leave once it has been told to.
+    """One deadline for each worker: to report, or to leave once it has been asked to.
 
     Without a report timeout, workers that may hang are only reported.
 
     Args:
-        report_timeout_s: How long a worker may be silent while it trains or saves; None for ever.
+        report_timeout_s: How long a worker may be silent while it trains or saves; None for no
+            limit.
         stop_grace_s: How long it may take to leave.
     """
 
@@ -246,7 +247,7 @@ class Timeouts:
         return earliest(self._deadlines.next_s(), self._hang_detector.next_s)
 
     def expect_report(self, trial_id: str, now_s: float) -> None:
-        """Start the report timeout; a worker that was told to leave gets no more time for that."""
+        """Start the report timeout; a worker that was asked to leave gets no more time for that."""
         if trial_id in self._leaving:
             return
         if self._report_timeout_s is None:
@@ -342,5 +343,5 @@ class Timeouts:
                 "after the experiment was interrupted"
             )
         return (
-            f"it did not leave within stop_grace_s={self._stop_grace_s} after it was told to stop"
+            f"it did not leave within stop_grace_s={self._stop_grace_s} after it was asked to stop"
         )

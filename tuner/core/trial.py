@@ -57,7 +57,7 @@ class WorkerState(enum.StrEnum):
     SAVING = "SAVING"
     """It writes the checkpoint that it was asked for."""
     STOPPING = "STOPPING"
-    """It was told to leave, or is being killed."""
+    """It was asked to leave, or is being killed."""
 
 
 class WaitsFor(enum.Flag):
@@ -561,7 +561,7 @@ class ReportReply(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """A decision in flight: the worker will be told, or has been told and has not left yet."""
+    """A decision in flight: the worker will be asked to leave, or has been and has not left yet."""
 
     reply: ReportReply
     ending: TerminationReason

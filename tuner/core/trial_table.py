@@ -36,8 +36,8 @@ class TrialTable:
     scheduler, until it is *admitted*. From then on it is in `ready` while it is PENDING, in `live`
     while RUNNING, and in `paused` while PAUSED; while it waits to be resumed, in `ready` as well.
     One that the user has paused (`WaitsFor.USER`) is also in `held`, and neither in `backlog` nor
-    in `ready` until the user resumes it. Every method keeps status, collections and resources consistent; none of
-    them scans all trials.
+    in `ready` until the user resumes it. Every method keeps status, collections and resources
+    consistent; none of them scans all trials.
 
     Attributes:
         trials: All trials in the order they were added.

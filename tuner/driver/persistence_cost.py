@@ -28,6 +28,11 @@ class PersistenceCosts:
     num_bytes: int = 0
     num_syncs: int = 0
 
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the loop and CPU seconds of the threads together."""
+        return self.loop_s + self.thread_s
+
     def __add__(self, other: PersistenceCosts) -> PersistenceCosts:
         """Return the sum."""
         return PersistenceCosts(
@@ -40,18 +45,24 @@ class PersistenceCosts:
 
 @final
 class PersistenceAccount:
-    """Sums up the time for which saving keeps the driver from serving trials, and its threads' CPU time.
+    """Sums up the time for which saving keeps the driver from serving trials, and its threads' CPU.
 
-    The share is ``(seconds of the loop + CPU seconds of the threads) / seconds since the start``.
-    Everything counts: records of the journal, syncs that are waited for, snapshots (those at an
-    interrupt and at the end as well), log files, the deletion of checkpoints.
+    A share is ``(seconds of the loop + CPU seconds of the threads) / seconds since the start``.
+    That of the state covers records of the journal, syncs that are waited for, snapshots (those at
+    an interrupt and at the end as well) and the deletion of checkpoints. That of log files is kept
+    apart, since these can be derived from the journal.
 
     Args:
         clock: Monotonic, in seconds.
+
+    Attributes:
+        log_files: Returns the totals of the log files.
+        num_snapshots: How many snapshots have been taken.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
+        self.log_files: Callable[[], PersistenceCosts] = PersistenceCosts
         self._start_s = self._window_start_s = clock()
         self._sources: list[Callable[[], PersistenceCosts]] = []
         self._spent_before_s = 0.0
@@ -60,7 +71,7 @@ class PersistenceAccount:
         self.num_snapshots = 0
 
     def add_source(self, costs: Callable[[], PersistenceCosts]) -> None:
-        """Add a function that returns the totals of one part; it is called for each sum."""
+        """Add a function that returns the totals of one part of the state, called for each sum."""
         self._sources.append(costs)
 
     def take_pause(self, duration_s: float) -> None:
@@ -76,14 +87,15 @@ class PersistenceAccount:
 
     def report(self) -> Persistence:
         """Return the totals so far."""
-        now_s, total = self._clock(), self._total()
-        spent_s = total.loop_s + total.thread_s
-        share = spent_s / max(now_s - self._start_s, 1e-9)
+        total, log_files = self._total(), self.log_files()
+        elapsed_s = max(self._clock() - self._start_s, 1e-9)
+        share = total.spent_s / elapsed_s
         return Persistence(
             share=share,
             worst_share=max(self._worst_share, share),
+            log_files_share=log_files.spent_s / elapsed_s,
             longest_pause_s=self._longest_pause_s,
-            num_bytes=total.num_bytes,
+            num_bytes=total.num_bytes + log_files.num_bytes,
             num_syncs=total.num_syncs,
             num_snapshots=self.num_snapshots,
         )
@@ -92,8 +104,7 @@ class PersistenceAccount:
         return sum((source() for source in self._sources), PersistenceCosts())
 
     def _close_window(self, now_s: float) -> None:
-        total = self._total()
-        spent_s = total.loop_s + total.thread_s
+        spent_s = self._total().spent_s
         self._worst_share = max(
             self._worst_share, (spent_s - self._spent_before_s) / (now_s - self._window_start_s)
         )

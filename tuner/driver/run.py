@@ -278,7 +278,7 @@ class Run:
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.restored.callbacks)
-        account.add_source(_costs_of(callbacks, self._callbacks))
+        account.log_files = _log_file_costs(callbacks, self._callbacks)
         account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
@@ -530,23 +530,18 @@ def _recorded_checkpoints(
     }
 
 
-def _costs_of(
+def _log_file_costs(
     callbacks: CallbackList, members: Sequence[Callback]
 ) -> Callable[[], PersistenceCosts]:
-    """Return what the log files cost: the hooks of their loggers, and the threads that write them."""
-    writers = {
-        id(member.writer): member.writer
-        for member in members
-        if isinstance(member, TrialFileLogger)
-    }.values()
+    """Return a function that sums up the loggers' hooks and the threads that write for them."""
+    loggers = [member for member in members if isinstance(member, TrialFileLogger)]
+    writers = {logger.writer for logger in loggers}  # several loggers share one
 
     def costs() -> PersistenceCosts:
         return PersistenceCosts(
             loop_s=callbacks.file_logging_s,
             thread_s=sum(writer.thread_cpu_s for writer in writers),
-            num_bytes=sum(
-                member.num_bytes for member in members if isinstance(member, TrialFileLogger)
-            ),
+            num_bytes=sum(logger.num_bytes for logger in loggers),
         )
 
     return costs
