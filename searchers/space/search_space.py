@@ -360,7 +360,7 @@ def library_of(value: Any) -> str | None:
     """Return the library whose search-space word a value is, None for all else.
 
     Example:
-        >>> foreign_library(3.0)
+        >>> library_of(3.0)
     """
     module = type(value).__module__
     found = next(

@@ -1,4 +1,4 @@
-"""How far an experiment has come: what a progress display needs to know, and nothing else."""
+"""Progress of an experiment, as progress displays show it, and nothing else."""
 
 from __future__ import annotations
 
