@@ -18,9 +18,8 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision
+from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_deleter import CheckpointDeleter
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue
@@ -78,11 +77,10 @@ def time_per_event_s(num_trials: int) -> float:
         Journal(directory) as journal,
         CheckpointDeleter(journal) as cleaner,
     ):
-        observers = EventDispatch(
-            suggestions, CallbackList([]), experiment.trials, Path(directory), "loss"
-        )
         log = CountingLog(JournalLog(journal, cleaner))
-        driver = Driver(experiment, executor, log, suggestions, observers, lambda *_: None)
+        driver = assemble(
+            experiment, executor, log, suggestions, CallbackList([]), Path(directory)
+        ).driver
         start = time.perf_counter()
         with rare_garbage_collection():
             driver.run()

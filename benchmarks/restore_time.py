@@ -22,9 +22,8 @@ from typing import Any
 import tuner as tune
 from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
+from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_deleter import CheckpointDeleter
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.run import rare_garbage_collection
@@ -93,24 +92,21 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
         log = JournalLog(journal, deleter, account)
         suggestions = SuggestionQueue(state.search_adapter)
         snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
-        observers = EventDispatch(
-            suggestions, callbacks, state.experiment.trials, directory, "loss"
-        )
 
-        def at_rest(elapsed_s: float) -> None:
-            snapshots.at_rest(elapsed_s)
+        def take_snapshot(elapsed_s: float) -> None:
+            snapshots.take_if_due(elapsed_s)
             if next(turns) > num_trials * num_reports * SHARE_DONE:
                 raise Vanished
 
-        driver = Driver(
+        driver = assemble(
             state.experiment,
             executor,
             log,
             suggestions,
-            observers,
-            lambda *_: None,
-            at_rest=at_rest,
-        )
+            callbacks,
+            directory,
+            take_snapshot=take_snapshot,
+        ).driver
         try:
             with rare_garbage_collection():
                 driver.run()

@@ -24,8 +24,8 @@ from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
+from tuner.driver.assembly import assemble
+from tuner.driver.driver import Timing
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.restore.search_adapter import SearchAdapter
@@ -54,6 +54,12 @@ class Record(Callback):
 
     def delete(self, trial_id, checkpoint):
         self.done.append(("do", DeleteCheckpoint(trial_id, checkpoint)))
+
+    def find_damage(self, trial_id, checkpoint):
+        return ""
+
+    def discard_unfinished(self, trial_id, attempt):
+        pass
 
     def on_trial_result(self, iteration, trials, trial, result, **info):
         self.done.append(("tell", result["training_iteration"]))
@@ -84,10 +90,9 @@ def driver_of(
     *,
     elapsed_s=0.0,
     tick_s=None,
-    find_damage=None,
     num_to_keep=1,
     leave_at_s=None,
-    at_rest=None,
+    take_snapshot=None,
     in_microseconds=False,
     **settings,
 ):
@@ -101,26 +106,18 @@ def driver_of(
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     suggestions = SuggestionQueue(SearchAdapter(searcher, {}, lambda config: {"cpu": 1.0}))
-    observers = EventDispatch(
-        suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None
-    )
-    times = {
-        "elapsed_s": elapsed_s,
-        "tick_s": tick_s,
-        "leave_at_s": leave_at_s,
-        "in_microseconds": in_microseconds,
-    }
-    return Driver(
+    return assemble(
         experiment,
         record,
         record,
         suggestions,
-        observers,
-        record.delete,
-        find_damage=find_damage,
-        at_rest=at_rest,
-        **times,
-    )
+        CallbackList([record]),
+        Path("nowhere"),
+        timing=Timing(tick_s, in_microseconds, leave_at_s),
+        elapsed_s=elapsed_s,
+        checkpoint_files=record,
+        take_snapshot=take_snapshot,
+    ).driver
 
 
 @pytest.fixture
@@ -250,10 +247,10 @@ def test_a_worker_whose_checkpoint_is_damaged_is_not_started_from_it():
 
     script = {("t00000", 1): [Save("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
     record = Record()
+    record.find_damage = find_damage
     driver_of(
         record,
         ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]]),
-        find_damage=find_damage,
         num_to_keep=None,
     ).run()
     started = [
@@ -331,8 +328,8 @@ def test_nobody_runs_out_of_time_while_the_log_cannot_be_written():
 def test_nobody_runs_out_of_time_while_a_snapshot_has_to_wait():
     record = Record()
 
-    def at_rest(elapsed_s):
+    def take_snapshot(elapsed_s):
         record._executor._now_s += 100.0
 
-    driver_of(record, stop_grace_s=7.0, report_timeout_s=5.0, at_rest=at_rest).run()
+    driver_of(record, stop_grace_s=7.0, report_timeout_s=5.0, take_snapshot=take_snapshot).run()
     assert not any(isinstance(command, KillWorker) for _, command in record.done)

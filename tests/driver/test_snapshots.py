@@ -78,7 +78,7 @@ def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(wat
     looked_s = []
     while account.num_snapshots == 0 and watch.now_s < 100.0:
         before_s = watch.now_s
-        taken.at_rest(watch.now_s)
+        taken.take_if_due(watch.now_s)
         if watch.now_s > before_s:
             looked_s.append(round(before_s, 1))
         watch.now_s += 0.1
@@ -97,6 +97,6 @@ def test_a_bit_of_the_words_keeps_the_driver_too_and_is_counted_as_a_pause(watch
         tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, account
     )
     journal.last_sequence, watch.now_s = 5_000, 60.0
-    taken.at_rest(watch.now_s)
+    taken.take_if_due(watch.now_s)
     assert account.num_snapshots == 0
     assert account.report().longest_pause_s == pytest.approx(2 * WORDS_S)

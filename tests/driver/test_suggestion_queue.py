@@ -15,9 +15,9 @@ from tuner.core.commands import ResultRecorded
 from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
+from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_deleter import CheckpointDeleter
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
+from tuner.driver.driver import Timing
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
@@ -106,12 +106,12 @@ def kinds(answers):
 def test_results_and_questions_wait_behind_a_question_that_is_not_answered():
     searcher, caller, queue = held()
     assert queue.ask(["t0"]) == []
-    queue.tell(result("t9", 1))
+    queue.notify(result("t9", 1))
     assert queue.ask(["t1", "t2"]) == []
     assert len(caller.calls) == 1
     caller.go_on()
     assert kinds(queue.take()) == [("TrialSuggested", "t0")]
-    queue.tell(result("t9", 2))
+    queue.notify(result("t9", 2))
     assert queue.ask([]) == []
     caller.go_on(2)
     assert searcher.heard == ["asked t0", "t9 at 1", "t9 at 2", "asked t1", "asked t2"]
@@ -166,7 +166,7 @@ def test_what_the_searcher_raises_is_raised_where_the_driver_looks_and_it_is_not
 
 def test_a_searcher_is_at_rest_when_it_has_heard_everything_and_its_answers_are_taken():
     searcher, _, queue = held()
-    queue.tell(result("t9", 1))
+    queue.notify(result("t9", 1))
     assert not queue.settle(0.0)
     assert queue.settle(None)
     assert searcher.heard == ["t9 at 1"]
@@ -259,7 +259,7 @@ def live(directory, seed, *, options, stops_after=None):
     with Journal(directory, sync="process") as journal, CheckpointDeleter(journal) as cleaner:
         log = JournalLog(journal, cleaner, configs=state.configs)
 
-        def at_rest(elapsed_s):
+        def take_snapshot(elapsed_s):
             nonlocal num_snapshots
             if next(turns) == stops_after:
                 driver.request_stop(StopRequested("test"))
@@ -277,19 +277,16 @@ def live(directory, seed, *, options, stops_after=None):
                 snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
                 num_snapshots += 1
 
-        observers = EventDispatch(
-            queue, CallbackList([]), state.experiment.trials, Path(directory), "loss"
-        )
-        driver = Driver(
+        driver = assemble(
             state.experiment,
             executor,
             log,
             queue,
-            observers,
-            lambda *_: None,
-            at_rest=at_rest,
-            tick_s=0.2,
-        )
+            CallbackList([]),
+            Path(directory),
+            timing=Timing(tick_s=0.2),
+            take_snapshot=take_snapshot,
+        ).driver
         driver.run()
         log.close(driver.elapsed_s)
     assert state.experiment.is_finished

@@ -174,7 +174,7 @@ def _take_turns(turns, watch, log, taken, account):
             log.journal.append(*({"t": 0.0, "k": "turn"},) * num_records)
             log.flush()
             started_s = watch.now_s
-            taken.at_rest(started_s)
+            taken.take_if_due(started_s)
             if taken._writing:
                 taken._writing.join()
             if watch.now_s > started_s or account.num_snapshots > num_snapshots:

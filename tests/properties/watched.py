@@ -17,7 +17,7 @@ from tuner.core.events import (
     WorkerExited,
 )
 from tuner.core.trial import ReportReply, Status, TerminationReason
-from tuner.driver.driver import Driver
+from tuner.driver.assembly import assemble
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.testing import simulation
 
@@ -87,8 +87,7 @@ class Watch:
 
         with (
             mock.patch.object(simulation, "SimulatedExecutor", self._stand_before),
-            mock.patch.object(simulation, "Driver", self._drive),
-            mock.patch.object(simulation, "_delete_nothing", self._delete),
+            mock.patch.object(simulation, "assemble", self._assemble),
             mock.patch.object(simulation, "simulated_settings", changed_settings),
         ):
             return simulation.simulate(curves, **arguments)
@@ -97,10 +96,11 @@ class Watch:
         self._inner = SimulatedExecutor(*arguments, **options)
         return self
 
-    def _drive(self, experiment, *collaborators, **options):
+    def _assemble(self, experiment, *parts, **options):
         self.experiment = experiment
-        self.driver = Driver(experiment, *collaborators, find_damage=self._find_damage, **options)
-        return self.driver
+        assembly = assemble(experiment, *parts, **options, checkpoint_files=self)
+        self.driver = assembly.driver
+        return assembly
 
     def capacity(self):
         return self._inner.capacity()
@@ -155,7 +155,7 @@ class Watch:
         limit = self.experiment.settings.max_concurrent
         assert limit is None or len(self._workers) <= limit, "too many at once"
 
-    def _delete(self, trial_id, checkpoint):
+    def delete(self, trial_id, checkpoint):
         key = (trial_id, checkpoint.index)
         assert self._there.pop(key, None) == checkpoint.iteration, (
             f"{key} is deleted, but was not there"
@@ -164,7 +164,10 @@ class Watch:
         assert not readers, f"{key} is deleted while {readers} start from it"
         self.seen["deleted"] += 1
 
-    def _find_damage(self, owner_id, checkpoint):
+    def discard_unfinished(self, trial_id, attempt):
+        pass
+
+    def find_damage(self, owner_id, checkpoint):
         key = (owner_id, checkpoint.index)
         if (
             len(self._damaged) < MAX_DAMAGES

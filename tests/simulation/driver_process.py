@@ -17,9 +17,9 @@ from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status, TerminationReason
+from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_deleter import CheckpointDeleter
-from tuner.driver.control import RequestHandler
-from tuner.driver.driver import Driver
+from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.storage_retry import StorageRetry
@@ -175,24 +175,20 @@ class DriverProcess:
         )
         caller = DelayedCaller(env, workers) if env.scenario.is_search_slow else None
         suggestions = SuggestionQueue(self._state.search_adapter, caller, workers.wake)
-        observers = EventDispatch(
-            suggestions, callbacks, self.experiment.trials, env.directory, METRIC
-        )
-        driver = Driver(
+        assembly = assemble(
             self.experiment,
             workers,
             LogProbe(log, env, self._check_restarted),
             suggestions,
-            observers,
-            deletions,
-            find_damage=env.checkpoints.find_damage,
-            at_rest=lambda at_s: self._perhaps_take_snapshot(log, suggestions, at_s),
+            callbacks,
+            env.directory,
+            timing=VIRTUAL_TIME,
             elapsed_s=past.elapsed_s,
-            tick_s=None,
-            control=RequestHandler(
-                self.experiment, self._state.search_adapter, [SimulatedUser(env, self.experiment)]
-            ),
+            checkpoint_files=deletions,
+            take_snapshot=lambda at_s: self._perhaps_take_snapshot(log, suggestions, at_s),
+            request_sources=[SimulatedUser(env, self.experiment)],
         )
+        driver = assembly.driver
 
         def request_stop(request: StopRequested) -> None:
             log.ask_to_stop(request)
@@ -204,7 +200,7 @@ class DriverProcess:
         )
         try:
             if env.logs:
-                self._begin_logs(env.logs, observers, past)
+                self._begin_logs(env.logs, assembly.event_dispatch, past)
             driver.run(first)
             log.close(driver.elapsed_s)
         finally:
@@ -214,8 +210,10 @@ class DriverProcess:
                 env.step()
                 env.logs.close()
 
-    def _begin_logs(self, logs: VirtualLogFiles, observers: EventDispatch, past: Restored) -> None:
-        observers.begin_experiment(mode=MODE, space=_SPACE)
+    def _begin_logs(
+        self, logs: VirtualLogFiles, event_dispatch: EventDispatch, past: Restored
+    ) -> None:
+        event_dispatch.begin_experiment(mode=MODE, space=_SPACE)
         if self._env.driver_number > 1:
             trials = self.experiment.trials
             logs.mend(trials, invariants.table_of(trials, self._env.read_journal()), past.recent)

@@ -47,8 +47,8 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 DRIVER = _of(
     "tuner/driver/driver.py",
     (
-        "            self._write()\n            self._tell()\n",
-        "            self._tell()\n",
+        "            self._write()\n            self._notify()\n",
+        "            self._notify()\n",
         "I20 I6",
     ),
     ("(self._has_effects() and not self._is_written)", "False", "I15"),

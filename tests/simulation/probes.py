@@ -71,13 +71,20 @@ class DeletionProbe:
         self._journal = journal
         self._dispensable_by: dict[Path, int] = {}
 
-    def __call__(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
+    def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
         """Have a checkpoint deleted as soon as that is safe."""
         self._env.step()
         invariants.written_before_acted(self._env, checkpoint)
         path = self._env.directory.joinpath(trial_id, checkpoint.directory)
         self._dispensable_by[path] = self._journal.last_sequence
         self.cleaner.delete(path)
+
+    def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
+        """Return what is wrong with a checkpoint."""
+        return self._env.checkpoints.find_damage(trial_id, checkpoint)
+
+    def discard_unfinished(self, trial_id: str, attempt: int) -> None:
+        """Do nothing: simulated workers leave no unfinished checkpoints."""
 
     def discard(self, path: Path) -> None:
         """Accept a checkpoint that the deleter releases."""

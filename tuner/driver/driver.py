@@ -8,7 +8,8 @@ started and no file is deleted before the events that led to it are in the journ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeGuard
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeGuard
 
 from tuner.core.commands import (
     AnswerReport,
@@ -52,7 +53,7 @@ _TURN_ENDED = TurnEnded()
 _NOOP_TURN_ENDED = TurnEnded(is_noop=True)
 
 
-_MAY_HAVE_BEEN_SAVING = frozenset(
+_MAY_HAVE_BEEN_SAVING: Final = frozenset(
     {WorkerOutcome.FAILED, WorkerOutcome.UNSAVED, WorkerOutcome.KILLED, WorkerOutcome.LOST}
 )
 """Outcomes of an attempt that may have been saving a checkpoint when it ended."""
@@ -90,7 +91,7 @@ class NoticeListener(Protocol):
     def begin_turn(self) -> None:
         """Called when a turn begins."""
 
-    def tell(self, notice: Notice, /) -> bool:
+    def notify(self, notice: Notice, /) -> bool:
         """Take a notice; return whether a checkpoint of the trial is wanted at its result."""
 
     def remark(self, text: str, /) -> None:
@@ -98,6 +99,59 @@ class NoticeListener(Protocol):
 
     def end_turn(self) -> None:
         """Called when a turn is over."""
+
+
+class CheckpointFiles(Protocol):
+    """The files of checkpoints, of which the core knows the records only."""
+
+    def delete(self, trial_id: str, checkpoint: CheckpointRecord, /) -> None:
+        """Delete a trial's superseded checkpoint."""
+
+    def find_damage(self, trial_id: str, checkpoint: CheckpointRecord, /) -> str:
+        """Return what is wrong with a checkpoint from which a worker is to start; empty if nothing."""
+
+    def discard_unfinished(self, trial_id: str, attempt: int, /) -> None:
+        """Delete unfinished checkpoints of an attempt that failed or was killed."""
+
+
+class _NoCheckpointFiles:
+    def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
+        pass
+
+    def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
+        return ""
+
+    def discard_unfinished(self, trial_id: str, attempt: int) -> None:
+        pass
+
+
+NO_CHECKPOINT_FILES: Final = _NoCheckpointFiles()
+"""For trials whose checkpoints are records only, as in virtual time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a driver uses its executor's clock.
+
+    Attributes:
+        tick_s: How long the driver waits at most before it looks at the clock, in seconds, so that
+            stoppers and progress displays are kept up to date; None to wait for events and
+            deadlines only.
+        in_microseconds: Whether times are rounded to microseconds, which are written much faster.
+            Only for clocks that always advance: a virtual one might not reach the time between.
+        leave_at_s: Time by the clock at which the driver requests a stop itself, since the time
+            limit of its job is near, in seconds; None for no limit.
+    """
+
+    tick_s: float | None = 1.0
+    in_microseconds: bool = False
+    leave_at_s: float | None = None
+
+
+REAL_TIME: Final = Timing()
+
+VIRTUAL_TIME: Final = Timing(tick_s=None)
+"""A virtual clock stands still while the driver works, so there is no need to look at it."""
 
 
 class Driver:
@@ -109,21 +163,12 @@ class Driver:
         log: Where events are written before commands are carried out.
         suggestions: Proposes configurations.
         observers: Receives notices.
-        delete_checkpoint: Deletes a trial's superseded checkpoint.
-        find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; called
-            before a worker starts from one. None trusts all checkpoints.
-        discard_unfinished: Deletes unfinished checkpoints of an attempt that failed or was killed.
-            None leaves them to the cleanup of the next session.
-        at_rest: Called in each turn with the experiment's running time, when everything has been
-            written and notified, and nothing has been carried out: the moment for a snapshot.
-        elapsed_s: Running time of earlier sessions.
-        tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and
-            progress displays are kept up to date; None to wait for events and deadlines only.
+        checkpoint_files: Verifies and deletes the files of checkpoints.
+        timing: How the executor's clock is used.
+        elapsed_s: Running time of earlier sessions, in seconds.
+        take_snapshot: Called in each turn with the experiment's running time in seconds, when
+            everything has been written and notified, and nothing has been carried out.
         control: Control requests of the user; None for none.
-        leave_at_s: Time by the executor's clock at which the driver requests a stop itself, since
-            the time limit of its job is near; None for no limit.
-        in_microseconds: Whether times are rounded to microseconds, which are written much faster.
-            Only for clocks that always advance: a virtual one might not reach the time between.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -133,33 +178,27 @@ class Driver:
         log: EventLog,
         suggestions: SuggestionSource,
         observers: NoticeListener,
-        delete_checkpoint: Callable[[str, CheckpointRecord], None],
+        checkpoint_files: CheckpointFiles = NO_CHECKPOINT_FILES,
         *,
-        find_damage: Callable[[str, CheckpointRecord], str] | None = None,
-        discard_unfinished: Callable[[str, int], None] | None = None,
-        at_rest: Callable[[float], None] | None = None,
+        timing: Timing = REAL_TIME,
         elapsed_s: float = 0.0,
-        tick_s: float | None = 1.0,
+        take_snapshot: Callable[[float], None] | None = None,
         control: RequestHandler | None = None,
-        leave_at_s: float | None = None,
-        in_microseconds: bool = False,
     ) -> None:
         self._experiment = experiment
         self._executor = executor
         self._log = log
         self._suggestions = suggestions
         self._observers = observers
-        self._delete_checkpoint = delete_checkpoint
-        self._find_damage = find_damage
-        self._discard_unfinished = discard_unfinished
-        self._at_rest = at_rest
-        self._tick_s = tick_s
+        self._checkpoint_files = checkpoint_files
+        self._take_snapshot = take_snapshot
+        self._tick_s = timing.tick_s
+        self._in_microseconds = timing.in_microseconds
+        self._leave_at_s = timing.leave_at_s
         self._earlier_s = elapsed_s
         self._clock = executor.clock
         self._began_s = self._clock()
         self._control = control
-        self._leave_at_s = leave_at_s
-        self._in_microseconds = in_microseconds
         self._is_written = True
         """Whether everything has been written that has to be before it is notified or acted on."""
         self._commands: list[Command] = []
@@ -255,15 +294,15 @@ class Driver:
         # which the end of the turn requests. Of added trials they are not notified.
         if any(not isinstance(notice, TrialAdded) for notice in self._notices):
             self._write()
-            self._tell()
+            self._notify()
         self._end_turn()
         if not events or num_requested or (self._has_effects() and not self._is_written):
             self._write()
         if self._control:
             self._control.confirm()
-        self._tell()
-        if self._at_rest:
-            self._with_clock_stopped(self._at_rest, self.elapsed_s)
+        self._notify()
+        if self._take_snapshot:
+            self._with_clock_stopped(self._take_snapshot, self.elapsed_s)
         self._act()
         self._discard_unfinished_checkpoints(events)
         self._observers.end_turn()
@@ -318,12 +357,12 @@ class Driver:
         for remark in outcome.remarks:
             self._observers.remark(remark)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._notices:
             return
         notices, self._notices = self._notices, []
         for notice in notices:
-            if self._observers.tell(notice):
+            if self._observers.notify(notice):
                 self._fold(CheckpointRequested(notice.trial.trial_id))
 
     def _act(self) -> None:
@@ -333,7 +372,7 @@ class Driver:
         )
         for command in commands:
             if isinstance(command, DeleteCheckpoint):
-                self._delete_checkpoint(command.trial_id, command.checkpoint)
+                self._checkpoint_files.delete(command.trial_id, command.checkpoint)
         if self._experiment.stop_reason:
             self._suggestions.withdraw()
         self._answers += self._suggestions.ask(
@@ -342,12 +381,8 @@ class Driver:
 
     def _discard_unfinished_checkpoints(self, events: Sequence[Event]) -> None:
         for event in events:
-            if (
-                self._discard_unfinished
-                and isinstance(event, WorkerExited)
-                and event.outcome in _MAY_HAVE_BEEN_SAVING
-            ):
-                self._discard_unfinished(event.trial_id, event.attempt)
+            if isinstance(event, WorkerExited) and event.outcome in _MAY_HAVE_BEEN_SAVING:
+                self._checkpoint_files.discard_unfinished(event.trial_id, event.attempt)
 
     def _is_for_executor(self, command: Command) -> TypeGuard[WorkerCommand]:
         if isinstance(command, (DeleteCheckpoint, AskSearcher)):
@@ -361,7 +396,7 @@ class Driver:
     def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
         """Return whether the checkpoint is damaged, and have the trial start from the one before it."""
         owner_id = start.source_id or start.trial_id
-        why = self._find_damage(owner_id, checkpoint) if self._find_damage else ""
+        why = self._checkpoint_files.find_damage(owner_id, checkpoint)
         if why:
             lost = CheckpointLost(owner_id, checkpoint.index, why)
             self._answers += [

@@ -29,6 +29,7 @@ from tuner.core.metric_watch import own_keys, warning_for
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
 from tuner.core.trial import CheckpointRecord, TerminationReason, Trial
+from tuner.execution.trainable import trainable_name, why_unsavable
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.layout import trial_directory, trial_path
 
@@ -51,9 +52,8 @@ class EventDispatch:
         metric: The metric to optimise, by its flattened name.
         score_attribute: The metric by which checkpoints are ranked; one without it is warned of
             once.
-        why_unsavable: Why trials cannot save on request; empty where they can.
-        trainable_name: Name of the trainable.
-        say: Shows the user a sentence on the console; None for no console.
+        trainable: The trainable, named in log files and warnings; None where curves replace it.
+        print_notice: Shows the user a sentence on the console; None for no console.
     """
 
     def __init__(
@@ -65,9 +65,8 @@ class EventDispatch:
         metric: str | None,
         *,
         score_attribute: str | None = None,
-        why_unsavable: str = "",
-        trainable_name: str = "",
-        say: Callable[[str], None] | None = None,
+        trainable: Any = None,
+        print_notice: Callable[[str], None] | None = None,
     ) -> None:
         self._suggestions = suggestions
         self._callbacks = callbacks
@@ -75,16 +74,16 @@ class EventDispatch:
         self._experiment_path = experiment_path
         self._metric = metric
         self._score_attribute = score_attribute
-        self._why_unsavable = why_unsavable
-        self._trainable_name = trainable_name
+        self._why_unsavable = "" if trainable is None else why_unsavable(trainable)
+        self._trainable_name = "" if trainable is None else trainable_name(trainable)
         for trial in trials:  # of earlier sessions
-            trial.trainable_name = trainable_name
+            trial.trainable_name = self._trainable_name
         self._refused_callbacks: set[str] = set()
         """Callbacks whose requests for checkpoints have no effect, of which the user has been
         warned."""
         self._thresholds: Mapping[str, Any] = {}
         """The flattened thresholds of the stop criterion, until the user has been warned of one."""
-        self._say = say
+        self._print_notice = print_notice
         self._missing_metrics: set[str] = set()
         """Metrics of the stop criterion that no trial has reported yet."""
         self._kinds_refused: set[str] = set()
@@ -123,10 +122,10 @@ class EventDispatch:
     def remark(self, text: str) -> None:
         """Log a remark of the scheduler, and show it on the console."""
         _log.info("%s", text)
-        if self._say:
-            self._say(text)
+        if self._print_notice:
+            self._print_notice(text)
 
-    def tell(self, notice: Notice) -> bool:
+    def notify(self, notice: Notice) -> bool:
         """Dispatch a notice; return whether a callback asks for a checkpoint of the trial."""
         if isinstance(notice, TrialAdded):
             locate(
@@ -134,7 +133,7 @@ class EventDispatch:
                 trial_path(self._experiment_path, notice.trial.trial_id),
                 self._trainable_name,
             )
-        self._suggestions.tell(notice)
+        self._suggestions.notify(notice)
         info: dict[str, Any] = {
             "iteration": self.turn,
             "trials": self._trials,
@@ -148,10 +147,10 @@ class EventDispatch:
                 self._warn_of_refused_checkpoint(asker)
                 return False
             return bool(asker)
-        self._tell_callbacks(notice, info)
+        self._call_callbacks(notice, info)
         return False
 
-    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912  (one case for each notice)
+    def _call_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912  (one case for each notice)
         call = self._callbacks.call
         match notice:
             case TrialStarted(trial):

@@ -36,8 +36,6 @@ from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import (
     can_be_saved,
     is_class_trainable,
-    trainable_name,
-    why_unsavable,
 )
 from tuner.journal import completeness, takeover_cleanup
 from tuner.journal.completeness import read_mark
@@ -69,10 +67,11 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import inspect_folder
 from tuner.storage.lock import ExperimentLock
 
+from .assembly import assemble
 from .checkpoint_deleter import CheckpointDeleter
 from .checkpoint_store import CheckpointStore
-from .control import RequestHandler, RequestQueue
-from .driver import Driver
+from .control import RequestQueue
+from .driver import Timing
 from .event_dispatch import EventDispatch
 from .journal_log import JournalLog
 from .persistence_cost import PersistenceAccount, PersistenceCosts
@@ -287,36 +286,23 @@ class Run:
         snapshots = Snapshots(
             directory, spec, stage.restored.state, suggestions, callbacks, log, account
         )
-        score = settings.checkpoints.retention.score_attribute
-        observers = EventDispatch(
-            suggestions,
-            callbacks,
-            experiment.trials,
-            directory,
-            settings.metric,
-            score_attribute=score,
-            why_unsavable=why_unsavable(spec.trainable),
-            trainable_name=trainable_name(spec.trainable),
-            say=console.print_notice,
-        )
-        control = RequestHandler(
-            experiment, search_adapter, [self._request_queue, RequestInbox(directory)]
-        )
-        driver = Driver(
+        leave_at_s = None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s
+        assembly = assemble(
             experiment,
             stage.executor,
             log,
             suggestions,
-            observers,
-            store.delete,
-            find_damage=store.find_damage,
-            discard_unfinished=store.discard_unfinished,
-            at_rest=snapshots.at_rest,
+            callbacks,
+            directory,
+            timing=Timing(in_microseconds=True, leave_at_s=leave_at_s),
             elapsed_s=stage.restored.elapsed_s,
-            control=control,
-            leave_at_s=None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s,
-            in_microseconds=True,
+            checkpoint_files=store,
+            take_snapshot=snapshots.take_if_due,
+            request_sources=[self._request_queue, RequestInbox(directory)],
+            trainable=spec.trainable,
+            print_notice=console.print_notice,
         )
+        driver, event_dispatch = assembly.driver, assembly.event_dispatch
         first = [self._resumption.resume.event(settings)] if self._resumption else []
         num_started = sum(trial.attempt for trial in experiment.trials)
 
@@ -332,7 +318,7 @@ class Run:
                     if spec.run.executor == "inline"
                     else rare_garbage_collection()
                 ):
-                    self._begin(observers, stage)
+                    self._begin(event_dispatch, stage)
                     self._environment.start()
                     self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run(first)
@@ -343,8 +329,8 @@ class Run:
                 raise
             finally:
                 is_searching = suggestions.close()
-                control.close()
-                observers.end_experiment()
+                assembly.control.close()
+                event_dispatch.end_experiment()
                 console.close()
                 self._environment.close()
             if self._resumption and num_started == sum(
@@ -406,10 +392,10 @@ class Run:
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule
 
-    def _begin(self, observers: EventDispatch, stage: _Stage) -> None:
+    def _begin(self, event_dispatch: EventDispatch, stage: _Stage) -> None:
         """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
         spec, trials = stage.spec, stage.restored.state.experiment.trials
-        observers.begin_experiment(
+        event_dispatch.begin_experiment(
             stop=spec.run.stop,
             num_samples=spec.tune.num_samples,
             total_num_samples=stage.settings.max_trials,
@@ -418,7 +404,7 @@ class Run:
             experiment_id=spec.experiment_id,
         )
         for remark in filter(None, self._remarks):
-            observers.remark(remark)
+            event_dispatch.remark(remark)
         if is_class_trainable(spec.trainable) and not can_be_saved(spec.trainable):
             _log.warning(
                 "%s cannot be saved; implement save_checkpoint and load_checkpoint to go on "

@@ -99,7 +99,7 @@ class Snapshots:
             )
         account.add_source(self._costs)
 
-    def at_rest(self, elapsed_s: float) -> None:
+    def take_if_due(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when all that was folded has been told, and nothing yet been done about it."""
         num_records = self._journal.last_sequence - self._last_sequence
         # A restore lets the searcher compute the suggestions behind the snapshot again.

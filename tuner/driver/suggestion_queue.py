@@ -103,10 +103,15 @@ class SuggestionQueue:
     The methods are called by the driver's thread only.
 
     Args:
-        search_adapter: Who knows the searcher.
+        search_adapter: Adapter of the searcher.
         caller: Makes the calls; None to make them at once.
         wake: Called from the caller's thread when answers can be taken; None where they are there
             at once.
+
+    Attributes:
+        search_adapter: See above.
+        is_answering: Whether answers are still to be taken.
+        search_s: Time that the searcher has taken for its suggestions, in seconds.
     """
 
     def __init__(
@@ -115,10 +120,10 @@ class SuggestionQueue:
         caller: Caller | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        self._search_adapter = search_adapter
+        self.search_adapter = search_adapter
         self._caller = caller or ImmediateCaller()
         self._wake = wake
-        self._untold: list[Call] = []
+        self._pending_calls: list[Call] = []
         self._waiting: list[str] = []
         self._arrived: deque[tuple[list[Answer], bool]] = deque()
         """Answers that were given and not yet taken, each time with whether they are the last ones
@@ -130,10 +135,10 @@ class SuggestionQueue:
         self.search_s = 0.0
         """Time that the searcher has taken for its suggestions, in seconds."""
 
-    def tell(self, notice: Notice) -> None:
-        """Let the searcher hear of a notice at the end of the turn, or when it has answered."""
-        if call := self._search_adapter.call_for(notice):
-            self._untold.append(call)
+    def notify(self, notice: Notice) -> None:
+        """Pass a notice to the searcher at the end of the turn, or when it has answered."""
+        if call := self.search_adapter.call_for(notice):
+            self._pending_calls.append(call)
 
     def ask(self, trial_ids: list[str]) -> Sequence[Answer]:
         """End a turn: let the searcher hear what it has not heard, then ask it; return the answers that are there.
@@ -202,8 +207,8 @@ class SuggestionQueue:
         return self._caller.close()
 
     def _deliver(self) -> None:
-        if self._untold:
-            calls, self._untold = self._untold, []
+        if self._pending_calls:
+            calls, self._pending_calls = self._pending_calls, []
             self._caller.submit(partial(self._guarded, partial(_make, calls)))
 
     def _guarded(self, call: Call) -> None:
@@ -214,13 +219,13 @@ class SuggestionQueue:
             call()
         except BaseException as error:  # noqa: BLE001  (raised again where the driver looks)
             self._error = error
-            self._notify()
+            self._wake_driver()
 
     def _answer(self, trial_ids: Sequence[str]) -> None:
         """Ask for one trial after the other; once the searcher has nothing to propose, the rest gets the same answer."""
         for place, trial_id in enumerate(trial_ids, start=1):
             began_s = perf_counter()
-            answers = [self._search_adapter.ask(trial_id)]
+            answers = [self.search_adapter.ask(trial_id)]
             self.search_s += perf_counter() - began_s
             if _is_refusal(answers[0]):
                 answers += _refusals(answers[0], trial_ids[place:])
@@ -228,11 +233,11 @@ class SuggestionQueue:
             # In one piece: refused ids are given out again together, and the last answer ends the
             # batch in the turn that takes it.
             self._arrived.append((answers, is_last))
-            self._notify()
+            self._wake_driver()
             if is_last:
                 return
 
-    def _notify(self) -> None:
+    def _wake_driver(self) -> None:
         if self._wake and not self._is_closed:
             self._wake()
 

@@ -17,10 +17,9 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import AnswerReport, WorkerCommand
 from tuner.core.events import Event, ResultReported
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord
+from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_deleter import CheckpointDeleter
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
+from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
@@ -431,21 +430,17 @@ class _CrashingExperiment:
         state = restored.state
         experiment = state.experiment
         suggestions = SuggestionQueue(state.search_adapter)
-        callbacks = CallbackList([])
-        event_dispatch = EventDispatch(
-            suggestions, callbacks, experiment.trials, self._directory, "loss"
-        )
-        driver = Driver(
+        driver = assemble(
             experiment,
             executor,
             log,
             suggestions,
-            event_dispatch,
-            _delete_nothing,
-            at_rest=lambda elapsed_s: self._take_snapshot(state, log, suggestions, elapsed_s),
+            CallbackList([]),
+            self._directory,
+            timing=VIRTUAL_TIME,
             elapsed_s=restored.elapsed_s,
-            tick_s=None,
-        )
+            take_snapshot=lambda elapsed_s: self._take_snapshot(state, log, suggestions, elapsed_s),
+        ).driver
         driver.run([] if is_first else [ResumeConfig().event(experiment.settings)])
         log.close(driver.elapsed_s)
 
@@ -520,7 +515,3 @@ def _state_to_compare(state: ExperimentState) -> dict[str, str]:
 def _require(holds: object, message: str) -> None:
     if not holds:
         raise CrashCheckFailed(message)
-
-
-def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
-    """Accept the deletion of a superseded checkpoint, of which there are no files."""

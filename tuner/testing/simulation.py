@@ -15,9 +15,9 @@ from tuner.core.events import Event, ResultReported
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Trial
-from tuner.driver.driver import Driver
-from tuner.driver.event_dispatch import EventDispatch
+from tuner.core.trial import Trial
+from tuner.driver.assembly import assemble
+from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.trainable import is_class_trainable
 from tuner.execution.virtual import Curves, Duration, SimulatedExecutor
@@ -189,15 +189,16 @@ def _drive(
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
     suggestions = SuggestionQueue(SearchAdapter(spec.searcher, spec.space, spec.request_for))
-    observers = EventDispatch(
+    assembly = assemble(
+        experiment,
+        executor,
+        log,
         suggestions,
         CallbackList(spec.run.callbacks or ()),
-        experiment.trials,
         NOWHERE,
-        settings.metric,
+        timing=VIRTUAL_TIME,
     )
-    driver = Driver(experiment, executor, log, suggestions, observers, _delete_nothing, tick_s=None)
-    observers.begin_experiment(
+    assembly.event_dispatch.begin_experiment(
         stop=spec.run.stop,
         num_samples=spec.tune.num_samples,
         total_num_samples=settings.max_trials,
@@ -205,10 +206,10 @@ def _drive(
         space=spec.space,
     )
     try:
-        driver.run()
+        assembly.driver.run()
     finally:
-        observers.end_experiment()
-    return driver.elapsed_s
+        assembly.event_dispatch.end_experiment()
+    return assembly.driver.elapsed_s
 
 
 def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
@@ -224,7 +225,3 @@ def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
         retention=retention,
         several=settings.several_objectives,
     )
-
-
-def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
-    """Accept the deletion of a superseded checkpoint, of which there are no files."""

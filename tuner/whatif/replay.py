@@ -30,8 +30,8 @@ from tuner.core.resources import ResourcePool
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
-from tuner.core.trial import CheckpointRecord, Trial
-from tuner.driver.driver import Driver
+from tuner.core.trial import Trial
+from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.execution.virtual import Curve, ReplayExecutor
 
 from .recording import RecordedTrial, Recording
@@ -310,8 +310,7 @@ def replay(
         recorder,
         _RecordedSearch(recording.trials),
         observer,
-        _delete_nothing,
-        tick_s=None,
+        timing=VIRTUAL_TIME,
     )
     driver.run()
     if experiment.fatal_error:
@@ -482,7 +481,7 @@ class _ReplayObserver:
         """Write down what the scheduler says."""
         self.remarks.append(text)
 
-    def tell(self, notice: Notice, /) -> bool:
+    def notify(self, notice: Notice, /) -> bool:
         """Record a notice; return False, since no checkpoint is requested."""
         match notice:
             case ResultRecorded(trial, _, flat):
@@ -519,10 +518,6 @@ class _ReplayObserver:
         ) and replayed.started_s is not None:
             replayed.worker_s += self._executor.clock() - replayed.started_s
             replayed.started_s = None
-
-
-def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
-    """Stand in for the deletion of a superseded checkpoint."""
 
 
 def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | None:
