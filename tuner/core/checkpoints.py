@@ -77,6 +77,7 @@ class CheckpointManager:
         One of the trial's own is leased until the first result shows that it has been loaded.
         """
         source = trial.source
+        # A donor's checkpoint has been leased by the exploit already, in the donor.
         if trial.graft is None and source is not None:
             trial.leases[""] = source.index
         return source
@@ -158,6 +159,7 @@ def superseded(
     if policy.num_to_keep is None or len(checkpoints) <= policy.num_to_keep:
         return []
     best = ranked(checkpoints, policy)[-policy.num_to_keep :]
+    # The latest stays, since a retry or a restore continues from there.
     kept = {checkpoint.index for checkpoint in best} | {checkpoints[-1].index} | set(leased)
     return [checkpoint for checkpoint in checkpoints if checkpoint.index not in kept]
 

@@ -330,6 +330,7 @@ class Experiment:
             return
         move_worker(trial, WorkerMove.REPORT)
         self._timeouts.on_report(trial.trial_id, self._now_s)
+        # Flattened once; everything below that looks at metrics shares it.
         flat = flatten(event.metrics)
         report = _UnansweredReport(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._unanswered[trial.trial_id] = report
@@ -547,6 +548,7 @@ class Experiment:
 
     def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:
         """Release what the worker held, and do what its exit means for the trial."""
+        # Read first: with its worker, the trial loses its intention.
         move, intention = exit_move(trial, outcome), trial.intention
         self._unanswered.pop(trial.trial_id, None)
         self.trial_table.release_worker(trial)
@@ -598,6 +600,8 @@ class Experiment:
         self._notify(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:
+        # The order is that of what observers see: the failure, then what follows for the trials that
+        # waited for this one, then the scheduler's decisions.
         self.trial_table.fail(trial)
         is_frequent = self._failure_tally.add(trial)
         self.suggestion_budget.on_progress()
@@ -653,6 +657,8 @@ class Experiment:
     # ---------------------------------------------------------------- a restart of the driver
 
     def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
+        # Workers of the last driver are lost before the new settings count, so that the attempts
+        # end by the rules under which they ran.
         for trial in list(self.trial_table.live.values()):
             self._end_attempt(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
@@ -688,6 +694,7 @@ class Experiment:
         """
         was_stopping, has_events = self._stopping, self._needs_scheduling
         had_pending_resumes = self._paused.has_pending
+        # First the time: what it decides is part of the answers that follow.
         self._check_time()
         continued = [self._answer(report) for report in self._unanswered.values()]
         self._unanswered.clear()
@@ -820,6 +827,7 @@ class Experiment:
             num_free = table.num_free_slots(self._typical_request)
             if num_free <= 0 or not (idle := table.idle):
                 break
+            # A scheduler that leaves all trials paused is not asked again in this turn.
             num_before = len(table.paused)
             self._apply(self.policies.on_idle(tuple(idle), num_free))
             self._paused.resume_pending()

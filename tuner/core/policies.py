@@ -134,6 +134,7 @@ class Policies:
             iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
             reason = Reason(STOP, {**iteration, **self.stopper.numbers(result)})
             decisions.append(Stop(trial.trial_id, reason, is_complete=True))
+        # The scheduler is asked even so, since its state depends on every result.
         decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._about_trials(decisions)
 
@@ -166,6 +167,8 @@ class Policies:
         self, decisions: Sequence[Decision | StopExperiment]
     ) -> Sequence[Decision | StopExperiment]:
         """Return what counts: the decisions made just now, or those recorded for this question."""
+        # Questions without an answer are counted too: they are not recorded, and a replay has to
+        # match the recorded answers with the same questions.
         question = self._num_questions
         self._num_questions += 1
         counts = decisions if self._recorded is None else self._recall(question, decisions)

@@ -91,6 +91,7 @@ class ReadyQueue:
 
     def discard(self, trial: Trial) -> None:
         """Take a trial out, if it is in."""
+        # Its entry stays in the group, where it is skipped: to find it would take a scan.
         self._members.pop(trial.trial_id, None)
         self._resting.pop(trial.trial_id, None)
         self._rests.cancel(trial.trial_id)
@@ -102,6 +103,7 @@ class ReadyQueue:
         """
         if not self._members:
             return None
+        # By the position of each group's first trial: first come, first served among requests too.
         for group in sorted(self._live_groups(), key=lambda group: group[0][0]):
             trial = group[0][1]
             if can_start(trial):

@@ -23,6 +23,7 @@ class ResourcePool:
             capacity: Total amount by name; the number of GPUs is rounded down.
         """
         self._total = {
+            # GPUs are whole devices: with 1.5 of them, one can be assigned.
             name: _units(int(amount) if name == GPU else amount)
             for name, amount in capacity.items()
         }
@@ -94,6 +95,7 @@ class ResourcePool:
         for name, amount in request.items():
             if name in self._free:
                 self._free[name] += sign * _units(amount)
+        # A request of several takes each device whole; a fraction takes its share of one.
         share = min(_units(request.get(GPU, 0)), _UNIT)
         for device in devices:
             self._devices[device] += sign * share
@@ -105,6 +107,7 @@ class ResourcePool:
             whole = [index for index, free in enumerate(self._devices) if free == _UNIT]
             wanted = units // _UNIT
             return tuple(whole[:wanted]) if len(whole) >= wanted else None
+        # The fullest device that has room, the first among equals.
         shared = [(free, index) for index, free in enumerate(self._devices) if free >= units]
         return (min(shared)[1],) if shared else None
 

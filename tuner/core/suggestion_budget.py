@@ -79,6 +79,7 @@ class SuggestionBudget:
         """
         self.num_outstanding -= 1
         self._num_asked -= 1
+        # A result that came while the searcher was thinking may be the one that it waits for.
         self.is_postponed = not self._has_news
 
     def on_search_ended(self) -> None:

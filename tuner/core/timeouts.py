@@ -55,6 +55,7 @@ class Deadlines:
     def set(self, key: str, due_s: float) -> None:
         """Set or move a deadline."""
         self._due[key] = due_s
+        # An entry that is too early is harmless: `next_s` puts it back when it comes up.
         entry = self._earliest_entry.get(key)
         if entry is None or due_s < entry:
             self._push(key, due_s)
@@ -91,6 +92,7 @@ class Deadlines:
             if due_s == entry_s:
                 return due_s
             self._pop()
+            # The deadline was cancelled, or has moved later and has no entry there yet.
             if due_s is not None and key not in self._earliest_entry:
                 self._push(key, due_s)
         return None
@@ -142,6 +144,8 @@ class HangDetector:
     def expect(self, trial_id: str, now_s: float) -> None:
         """Begin to wait for a report."""
         self._since[trial_id] = now_s
+        # The next look stays where it is. Moving it with every report would cost more than looking
+        # once a minute at a worker that is well.
         if trial_id not in self._intervals:
             self._intervals[trial_id] = deque(maxlen=_NUM_REMEMBERED)
             self._looks.set(trial_id, now_s + _MAX_SETUP_S)
@@ -273,6 +277,7 @@ class Timeouts:
             self._exit_deadline_s, self._interrupt_grace_s = now_s + grace_s, grace_s
         else:
             return
+        # Workers that are already leaving get the same deadline, be it earlier or later.
         for trial_id in self._leaving:
             self._deadlines.set(trial_id, self._exit_deadline_s)
 
@@ -343,5 +348,5 @@ class Timeouts:
                 "after the experiment was interrupted"
             )
         return (
-            f"it did not leave within stop_grace_s={self._stop_grace_s} after it was asked to stop"
+            f"it did not leave within stop_grace_s={self._stop_grace_s} after it was told to stop"
         )

@@ -195,6 +195,7 @@ class TrialTable:
         self.paused.pop(trial.trial_id, None)
         self._move(trial, TrialMove.START)
         move_worker(trial, WorkerMove.LAUNCH)
+        # From here on events of earlier attempts are recognised by their number, and dropped.
         trial.attempt += 1
         trial.start_time_s = now_s
         trial.go_back_to_source()
@@ -264,6 +265,7 @@ class TrialTable:
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
         """Change the resources of a trial without a worker."""
+        # The queue groups trials by their resources, so it must not contain it while they change.
         is_ready = trial in self.ready
         self.ready.discard(trial)
         trial.resources = resources
@@ -387,7 +389,7 @@ class TrialTable:
 
     def _acquire(self, trial: Trial) -> bool:
         gpu_ids = self.pool.acquire(trial.resources)
-        if gpu_ids is None:
+        if gpu_ids is None:  # and an empty tuple where it asks for none
             return False
         trial.gpu_ids = gpu_ids
         return True
