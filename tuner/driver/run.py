@@ -31,7 +31,6 @@ from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.process_setup import open_standard_streams
-from tuner.execution.pickling import check_secrets, names_of_secrets
 from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import (
     can_be_saved,
@@ -60,6 +59,7 @@ from tuner.spec.experiment_directory import (
     write_declaration,
 )
 from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.spec.param_space import check_secrets, names_of_secrets
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox

@@ -1,12 +1,10 @@
-"""Pickle the trainable, check search spaces before they are used, and explain what fails."""
+"""Pickle the trainable and values for workers; explain what cannot be pickled."""
 
 from __future__ import annotations
 
 import dis
 import functools
-import json
 import logging
-import os
 import pickle
 import sys
 import types
@@ -15,10 +13,6 @@ from typing import Any
 
 import cloudpickle
 
-from searchers.space import SampleFrom, every_leaf, is_grid, leaves
-from searchers.space.domains import Categorical, Domain
-from searchers.space.tree import GRID_KEY
-from tuner.core.secret_reference import Secret
 from tuner.errors import TrainableNotPicklable
 
 HUGE_BYTES = 100 * 2**20
@@ -55,63 +49,18 @@ def pickle_trainable(trainable: Any) -> bytes:
     return data
 
 
-def check_portable(space: Mapping[str, Any]) -> None:
-    """Check that all values of a search space can be sent to a worker process.
+def check_picklable(place: str, value: Any) -> None:
+    """Check that a value of a search space can be sent to a worker process.
+
+    Args:
+        place: Where it stands, for the message.
+        value: The value.
 
     Raises:
-        TypeError: If one cannot; the message names its place.
+        TypeError: If it cannot be pickled; the message names the part that is the cause.
     """
-    for place, value in _values_of(space):
-        if not (value is None or isinstance(value, bool | int | float | str)):
-            _check_portable(place, value)
-
-
-def check_secrets(space: Mapping[str, Any]) -> None:
-    """Check that the environment has every secret of a search space.
-
-    Raises:
-        ValueError: If some are missing; the message names the variables.
-    """
-    if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
-        raise ValueError(
-            f"the environment must have every secret of param_space, "
-            f"got no variable {', '.join(lacking)}; set it first"
-        )
-
-
-def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
-    """Return the names of the environment variables of a search space's secrets."""
-    return {
-        leaf.name
-        for _, value in _values_of(space)
-        for _, leaf in leaves(value)
-        if isinstance(leaf, Secret)
-    }
-
-
-def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for path, leaf in every_leaf(space):
-        place = "config" + "".join(
-            f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path
-        )
-        match leaf:
-            case Categorical(categories):
-                yield from (
-                    (f"{place}, category {number},", category)
-                    for number, category in enumerate(categories)
-                )
-            case dict() if is_grid(leaf):
-                yield from (
-                    (f"{place}, grid value {number},", value)
-                    for number, value in enumerate(leaf[GRID_KEY])
-                )
-            case Domain() | SampleFrom():
-                continue
-            case _:
-                yield place, leaf
-
-
-def _check_portable(place: str, value: Any) -> None:
+    if value is None or isinstance(value, bool | int | float | str):
+        return
     try:
         # Only whether it works matters: large arrays are not read, and nothing is kept.
         cloudpickle.Pickler(
@@ -174,14 +123,14 @@ def _explanation(trainable: Any, error: Exception) -> str:
     )
 
 
-def _culprit(liveness_writer: Any, path: str, seen: set[int]) -> tuple[str, Any]:
+def _culprit(value: Any, path: str, seen: set[int]) -> tuple[str, Any]:
     """Return path and value of the innermost part that cannot be pickled."""
-    for step, part in _parts(liveness_writer):
+    for step, part in _parts(value):
         if id(part) in seen or _pickled_size(part) is not None:
             continue
         seen.add(id(part))
         return _culprit(part, _joined(path, step), seen)
-    return path, liveness_writer
+    return path, value
 
 
 def _joined(path: str, step: str) -> str:

@@ -81,27 +81,20 @@ class Absent:
 
 
 def known_class(name: str) -> type | None:
-    """Return a class whose objects are constructed anew by its name, None where there is none of that name.
-
-    Such are the public ones of this product that can be constructed. A face imports one when it is
-    first asked for it, so that an experiment that uses one scheduler does not wait for all of them.
-    """
+    """Return the public class of this name if files may construct its objects, else None."""
     if name in _SETTINGS:
         return _SETTINGS[name]
+    # Packages import a class when it is first asked for: an experiment that uses one scheduler must
+    # not wait for the import of all of them.
     kind: Any = next((getattr(face, name) for face in _FACES if name in _names(face)), None)
-    is_one = (
+    is_constructed = (
         isinstance(kind, type)
         and issubclass(kind, Declared)
         and kind is not Declared
         and not inspect.isabstract(kind)
     )
-    return kind if is_one and kind.__name__ == name else None  # some have an older name besides
-
-
-def known_classes() -> Mapping[str, type]:
-    """Return all classes whose objects are constructed anew, by name; see `known_class`."""
-    names = [*(name for face in _FACES for name in _names(face)), *_SETTINGS]
-    return {name: kind for name in names if (kind := known_class(name))}
+    # Compared with the class's own name, because some classes have an older name as well.
+    return kind if is_constructed and kind.__name__ == name else None
 
 
 @functools.cache

@@ -19,7 +19,6 @@ from searchers.space.search_space import check_words
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
-from tuner.execution.pickling import check_portable
 from tuner.execution.trainable import (
     DEFAULT_REQUEST,
     can_be_saved,
@@ -29,11 +28,11 @@ from tuner.execution.trainable import (
     resources_for,
     trainable_name,
 )
-from tuner.storage.config_codec import check_keys
 from tuner.storage.directories import check_working_directory
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .default_algorithms import chosen
+from .param_space import check_portable, checked_space
 
 _USED_BY: Final = "_used_by"
 """Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become
@@ -255,10 +254,11 @@ def make_spec(
     run = _checked("run_config", run_config, RunConfig)
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
     run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
-    space = _checked_space(param_space)
+    space = checked_space(param_space)
     if run.executor == "process":
         check_portable(space)
     choice = chosen(tune, run, space, trainable)
+    completed = choice.scheduler.completed_space(space)
     # What was chosen is written down as if it had been named: a restore goes on with it, whatever a
     # later release would choose.
     tune = replace(
@@ -270,7 +270,7 @@ def make_spec(
     spec = ExperimentSpec(
         trainable=trainable,
         name=trainable_name(trainable),
-        space=_completed(space, choice.scheduler),
+        space=space if completed is space else checked_space(completed),
         declared_space=space,
         tune=tune,
         run=run,
@@ -392,24 +392,6 @@ def seed_of_trial(trial_id: str, seed: int, rerun: Rerun | None) -> int:
             repeats none.
     """
     return derived_seed(seed, trial_id) if rerun is None else rerun.seed
-
-
-def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if space is None:
-        return {}
-    if not isinstance(space, Mapping):
-        raise TypeError(
-            "param_space must be a dictionary of parameter names to values or domains, got "
-            f"{space!r}"
-        )
-    SearchSpace(space)
-    check_keys(space)
-    return space
-
-
-def _completed(space: Mapping[str, Any], scheduler: Scheduler) -> Mapping[str, Any]:
-    completed = scheduler.completed_space(space)
-    return space if completed is space else _checked_space(completed)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

@@ -37,10 +37,10 @@ from tuner.storage.layout import STDERR
 
 from .exit_diagnosis import ExitInfo
 from .launcher import Launcher
+from .process_setup import WakeupPipe
 from .remote_worker import RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
-from .wakeup_pipe import WakeupPipe
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
 
 StartMethod = Literal["zygote", "spawn"]

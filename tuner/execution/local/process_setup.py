@@ -21,11 +21,12 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, final
 
 from . import process_groups
 
 _MAX_STANDARD_DESCRIPTOR: Final = 2
+_WAKEUP_BYTES: Final = 4096
 _OOM_SCORE: Final = b"300"
 """Out of 1000: when memory runs out, the kernel is to kill a worker, not driver or zygote."""
 
@@ -127,6 +128,44 @@ def _restore_handlers() -> None:
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     pass
+
+
+@final
+class WakeupPipe:
+    """Pipe that wakes a selector from a signal handler or another thread.
+
+    It is readable from the first `wake` until `clear`.
+
+    Attributes:
+        write_end: For `signal.set_wakeup_fd`.
+    """
+
+    def __init__(self) -> None:
+        self._read_end, self.write_end = os.pipe()
+        for end in (self._read_end, self.write_end):
+            os.set_blocking(end, False)
+
+    def fileno(self) -> int:
+        """Return the descriptor to select on."""
+        return self._read_end
+
+    def wake(self) -> None:
+        """Make the selector return; may be called from signal handlers and other threads."""
+        with contextlib.suppress(OSError):  # full, so it is readable already; or closed
+            os.write(self.write_end, b".")
+
+    def clear(self) -> None:
+        """Discard the wake-ups so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read_end, _WAKEUP_BYTES)
+
+    def close(self) -> None:
+        """Close the pipe; later calls of `wake` have no effect."""
+        # -1 first: a signal handler that runs between the two lines must not write to a descriptor
+        # that another file may have got by then.
+        write_end, self.write_end = self.write_end, -1
+        os.close(write_end)
+        os.close(self._read_end)
 
 
 # Standard streams.

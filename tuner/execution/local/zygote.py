@@ -37,7 +37,6 @@ from tuner.execution.resources import device_in_use
 from . import process_groups, process_setup, worker
 from .exit_diagnosis import OomKillCounter
 from .trainable_blob import TrainableBlob, command
-from .wakeup_pipe import WakeupPipe
 from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
 from .zygote_protocol import Kill, Preload, Start, encoded, receive_request
 
@@ -87,7 +86,7 @@ class Zygote:
         self._retry_at = 0.0
         # Helper processes that the user's modules start on import serve all workers: not strays.
         self._helper_pids = process_groups.children()
-        self._wakeup_pipe = WakeupPipe()
+        self._wakeup_pipe = process_setup.WakeupPipe()
         signal.set_wakeup_fd(self._wakeup_pipe.write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         self._selector = selectors.DefaultSelector()

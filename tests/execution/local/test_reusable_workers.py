@@ -5,7 +5,7 @@ import selectors
 
 import pytest
 
-from tests.processes.conftest import DEADLINE_S
+from tests.execution.local.conftest import DEADLINE_S
 from tuner.core.commands import AnswerReport
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply

@@ -9,7 +9,7 @@ import threading
 import psutil
 import pytest
 
-from tests.processes.conftest import Harness
+from tests.execution.local.conftest import Harness
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
 from tuner.core.trial import ReportReply

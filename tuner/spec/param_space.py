@@ -1,0 +1,90 @@
+"""Checks of the search space before an experiment starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from searchers.space import SampleFrom, SearchSpace, every_leaf, is_grid, leaves
+from searchers.space.domains import Categorical, Domain
+from searchers.space.tree import GRID_KEY
+from tuner.core.secret_reference import Secret
+from tuner.execution.pickling import check_picklable
+from tuner.storage.config_codec import check_keys
+
+
+def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the search space if it is well-formed, an empty one for None.
+
+    Raises:
+        TypeError: If it is no dictionary.
+        ValueError: If a domain, a condition or a key of it is invalid.
+    """
+    if space is None:
+        return {}
+    if not isinstance(space, Mapping):
+        raise TypeError(
+            "param_space must be a dictionary of parameter names to values or domains, got "
+            f"{space!r}"
+        )
+    SearchSpace(space)  # raises what is wrong with it
+    check_keys(space)
+    return space
+
+
+def check_portable(space: Mapping[str, Any]) -> None:
+    """Check that all values of a search space can be sent to a worker process.
+
+    Raises:
+        TypeError: If one cannot; the message names its place.
+    """
+    for place, value in _fixed_values(space):
+        check_picklable(place, value)
+
+
+def check_secrets(space: Mapping[str, Any]) -> None:
+    """Check that the environment has every secret of a search space.
+
+    Raises:
+        ValueError: If some are missing; the message names the variables.
+    """
+    if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
+        raise ValueError(
+            f"the environment must have every secret of param_space, "
+            f"got no variable {', '.join(lacking)}; set it first"
+        )
+
+
+def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
+    """Return the names of the environment variables of a search space's secrets."""
+    return {
+        leaf.name
+        for _, value in _fixed_values(space)
+        for _, leaf in leaves(value)
+        if isinstance(leaf, Secret)
+    }
+
+
+def _fixed_values(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values that configurations take over as they are, each with its place."""
+    for path, leaf in every_leaf(space):
+        place = "config" + "".join(
+            f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path
+        )
+        match leaf:
+            case Categorical(categories):
+                yield from (
+                    (f"{place}, category {number},", category)
+                    for number, category in enumerate(categories)
+                )
+            case dict() if is_grid(leaf):
+                yield from (
+                    (f"{place}, grid value {number},", value)
+                    for number, value in enumerate(leaf[GRID_KEY])
+                )
+            case Domain() | SampleFrom():
+                continue  # numbers, or computed in the driver
+            case _:
+                yield place, leaf
