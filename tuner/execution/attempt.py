@@ -88,8 +88,8 @@ class Attempt:
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
         self._channel = channel
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._pid = os.getpid()  # to tell forks of training code from the trial's own process
+        self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
         self.may_stay = False
         self._missing = missing()
@@ -103,7 +103,7 @@ class Attempt:
         self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
 
     @property
-    def is_told_to_leave(self) -> bool:
+    def must_end(self) -> bool:
         """Whether an answer said to stop or to pause."""
         return self._verdict is not ReportReply.CONTINUE
 
@@ -121,12 +121,12 @@ class Attempt:
             failure: The failure, None without one.
             stays: Whether the process waits for the next attempt.
         """
-        # A child forked by the training code that returns from it must not report for its parent.
+        # A child that training code forked, and that returned from it, must not report the end.
         if os.getpid() != self._pid:
             return
         with self._lock:
             self._is_over = True
-        ends_well = "stopped" if self.is_told_to_leave else "completed"
+        ends_well = "stopped" if self.must_end else "completed"
         ends_badly = "unsaved" if self._could_not_save else "failed"
         outcome = ends_badly if failure else ends_well
         message: dict[str, Any] = {
@@ -161,6 +161,7 @@ class Attempt:
             )
         with self._lock:
             self._check_may_report()
+            # Before anything else is done, which is not training.
             elapsed_s = self._autofill.elapsed_s()
             converted = self._converter.convert(metrics)
             name = (
@@ -170,14 +171,15 @@ class Attempt:
             )
             result = self._autofill.fill(converted, elapsed_s, name)
             record = None if checkpoint is None else self._commit_reported(checkpoint, result)
-            if name and record is None:
+            if name and record is None:  # it could not be stored, so the result must not name it
                 result = self._autofill.fill(converted, elapsed_s)
+            # Only now: a report that raised has not happened, and can be repeated.
             self._autofill.count(result)
             note_replaced_iteration(self._converter, converted, result)
             answer = self._exchange(result, record, self._converter.take_replaced())
             if answer["save"]:
                 self._channel.send({"kind": "save_failed", "failure": as_message(_CANNOT_SAVE)})
-            if self.is_told_to_leave:
+            if self.must_end:
                 raise StopTraining(self._verdict)
             self._autofill.resume()
 
@@ -226,7 +228,7 @@ class Attempt:
             )
         if self._has_unread_answer:
             self._read_answer()
-        if self.is_told_to_leave:
+        if self.must_end:
             raise StopTraining(self._verdict)
 
     def _exchange(
@@ -293,6 +295,7 @@ class Attempt:
                     staging, self.assignment.trial_dir, self._provenance(result), sync=sync
                 )
         except Exception as error:
+            # A paused trial without any checkpoint would start from the beginning.
             is_needed = self._verdict is ReportReply.PAUSE and self.latest_checkpoint_dir is None
             if is_needed or (has_room and not _is_storage_error(error)):
                 self._could_not_save = True
@@ -359,7 +362,7 @@ def _is_storage_error(error: BaseException) -> bool:
     while cause is not None and id(cause) not in seen:
         if isinstance(cause, OSError) and cause.errno in _STORAGE_ERRORS:
             return True
-        seen.add(id(cause))
+        seen.add(id(cause))  # a chain of causes may be circular
         cause = cause.__cause__ or cause.__context__
     return False
 

@@ -25,7 +25,7 @@ _STOP = {"verdict": ReportReply.STOP, "save": False}
 
 @final
 class InlineExecutor:
-    """Runs trials in this process, one at a time, each in a thread of its own.
+    """Runs trials in this process, one at a time, each in its own thread.
 
     A trial runs until it reports or ends; then the next one takes its turn, in the order of their
     reports. Several trials may be under way at once, as schedulers need. But trials advance only
@@ -142,7 +142,7 @@ class InlineExecutor:
             self._queue.remove(worker)
             self._finish(worker)
         elif worker.is_waiting and worker.answer is None:
-            self._queue.append(worker)
+            self._queue.append(worker)  # its next turn raises StopTraining in `report`
 
     def _begin_turn(self) -> None:
         while self._running is None and self._queue and not self._events:

@@ -141,9 +141,9 @@ class Converter:
             converted[name] = self._value(value, path + name, depth + 1)
         return converted
 
-    def _value(self, value: Any, path: str, depth: int) -> Any:  # noqa: PLR0911  (one return for each kind of value)
+    def _value(self, value: Any, path: str, depth: int) -> Any:  # noqa: PLR0911  (one a type)
         self._refuse_deep(path, depth)
-        self._size += 8
+        self._size += 8  # an estimate; only what comes near the limit is measured as JSON
         match value:
             case None | bool():
                 return value
@@ -159,7 +159,7 @@ class Converter:
             case list() | tuple():
                 return self._sequence(value, path, depth)
             case _:
-                return self._foreign(value, path, depth)
+                return self._other(value, path, depth)
 
     def _sequence(self, values: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any]:
         # Checked first, so that a list of a million numbers is not converted only to be refused.
@@ -177,11 +177,11 @@ class Converter:
                 "or contains itself; report a summary instead"
             )
 
-    def _foreign(self, value: Any, path: str, depth: int) -> Any:
-        """Convert what is not one of Python's own values."""
+    def _other(self, value: Any, path: str, depth: int) -> Any:
+        """Convert a value that is not of one of Python's built-in types."""
         try:
             plain = _from_array(value)
-        except Exception:  # noqa: BLE001  (a foreign type may raise anything; its repr is still worth keeping)
+        except Exception:  # noqa: BLE001  (the type's own code; its repr is kept)
             plain = value
         if plain is value:
             what = (
@@ -344,14 +344,14 @@ def _unless_same(plain: Any, value: Any) -> Any:
 def _extremes(array: Any) -> tuple[Any, Any]:
     try:
         return array.min().item(), array.max().item()
-    except Exception:  # noqa: BLE001  (there are types without an order: text, complex numbers, objects)
+    except Exception:  # noqa: BLE001  (text, complex numbers and objects have no order)
         return None, None
 
 
 def _short_repr(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  (repr of a foreign object may raise anything)
+    except Exception:  # noqa: BLE001  (a repr may raise anything)
         text = f"<{type(value).__name__} without a repr>"
     text = redact(text)
     return _text(text if len(text) <= MAX_REPR_LENGTH else text[: MAX_REPR_LENGTH - 1] + "…")

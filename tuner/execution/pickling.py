@@ -159,6 +159,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    # What cloudpickle pickles with a function: free variables, globals, defaults, attributes.
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

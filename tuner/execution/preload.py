@@ -62,5 +62,6 @@ def import_module(name: str) -> None:
     if name in MODULES and name not in sys.modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+        # What it has created is to be shared with the workers like the rest, see `zygote`.
         gc.collect()
         gc.freeze()

@@ -243,6 +243,7 @@ def worker_environment(
     """
     num_threads = str(max(1, int(resources.get("cpu", 1))))
     variables = {name: environ.get(name) or num_threads for name in THREAD_VARIABLES}
+    # Set even for a trial without GPUs, to nothing: unset, CUDA would show it all of them.
     gpus = visible_gpus(environ)
     if gpu_ids or gpus or _CUDA_VISIBLE_DEVICES in environ:
         variables[_CUDA_VISIBLE_DEVICES] = ",".join(

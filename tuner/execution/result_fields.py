@@ -139,6 +139,7 @@ class AutoFill:
         time_total_s = self.time_total_s + elapsed_s
         iteration = next_iteration(metrics, self.iteration)
         timestamp = int(self._wall_clock())
+        # Formatting a date takes longer than all the rest, and trials report many times a second.
         if timestamp != self._dated_s:
             self._dated_s, self._date_of = timestamp, self._date(timestamp)
         filled = {

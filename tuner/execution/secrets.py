@@ -57,6 +57,7 @@ def _quoted(key: Any) -> str:
 
 def redact(text: str) -> str:
     """Return the text with the value of each resolved secret replaced by its reference."""
+    # Longest first: a secret may be part of another one.
     for value in sorted(_known_values, key=len, reverse=True):
         text = text.replace(value, repr(_known_values[value]))
     return text

@@ -295,7 +295,7 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
     if directory := attempt.assignment.checkpoint_dir:
         read_checkpoint(trainable, directory)
     is_done = False
-    while not (is_done or attempt.is_told_to_leave):
+    while not (is_done or attempt.must_end):
         result = trainable.train()
         is_done = result[DONE]
         attempt.submit(

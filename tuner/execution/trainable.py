@@ -464,7 +464,7 @@ def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callabl
     def train(*arguments: Any, **named: Any) -> Any:
         return bound(*arguments, **named)
 
-    # The signature is that of the remaining arguments.
+    # Or inspect would report the signature of the original, without the arguments bound here.
     del train.__wrapped__
     vars(train)["func"] = function
     if signature := _signature(bound):
@@ -489,7 +489,7 @@ def check_function(function: Callable[..., Any], name: str) -> None:
     Raises:
         TypeError: If it cannot, if which argument that is is ambiguous, or if it is asynchronous.
     """
-    called = getattr(function, "__call__", function)  # noqa: B004  (not to find out whether it is callable)
+    called = getattr(function, "__call__", function)  # noqa: B004  (callables only)
     if any(
         inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
         for code in (function, called)

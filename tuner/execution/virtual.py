@@ -63,7 +63,7 @@ class VirtualWorker(ABC):
         return 0.0
 
     def leave_s(self, *, has_saved: bool) -> float:
-        """Return the seconds that the worker takes to save, if asked, and to exit when told to."""
+        """Return the seconds that the worker takes to save, if asked to, and to exit."""
         return 0.0
 
     @abstractmethod
@@ -166,7 +166,7 @@ class VirtualExecutor(ABC):
         while self._due and self._due[0][0] <= until_s:
             self._now_s, _, worker, action = heapq.heappop(self._due)
             if worker.is_over:
-                continue
+                continue  # killed since; removing it from the heap would take longer
             action(worker)
             # Events of the same time belong to the same step of the driver.
             until_s = self._now_s
@@ -182,6 +182,7 @@ class VirtualExecutor(ABC):
     def _after(
         self, delay_s: float, worker: VirtualWorker, action: Callable[[VirtualWorker], None]
     ) -> None:
+        # The sequence number keeps the order of equal times, and keeps workers from being compared.
         heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), worker, action))
 
     def _start(self, command: StartWorker) -> None:
@@ -204,7 +205,7 @@ class VirtualExecutor(ABC):
                 worker.begin()
             took_s = worker.duration_s()
             has_more = worker.advance(took_s)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (curves are the user's code, and may raise anything)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (curves are the user's code)
             worker.failure, has_more = describe(error), True
         if has_more:
             self._after(took_s, worker, self._report)

@@ -17,9 +17,9 @@ A worker sends JSON objects with the key ``kind``::
 The executor sends an `Assignment` first, then one answer for each ``result``:
 ``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``.
 
-- A worker sends ``saving`` before it stores a checkpoint, whether it was told to save or reports a
+- A worker sends ``saving`` before it stores a checkpoint, whether it was asked to save or reports a
   checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
-- A worker that is told to save sends ``saved`` before it goes on or exits. It sends ``save_failed``
+- A worker that is asked to save sends ``saved`` before it continues or exits. It sends ``save_failed``
   if the storage was at fault, and exits with the outcome ``unsaved`` if its own code was.
 - An answer with ``stay`` permits the worker to wait for the next attempt of its trial. If it does,
   it says ``stays`` in ``exited`` and waits for another `Assignment`, which it answers like the

@@ -1,7 +1,7 @@
 """Executor for one machine: a process for each attempt of a trial.
 
 The zygote starts and reaps the processes (see `zygote`). The driver communicates with each worker
-over a socket pair of its own, and with the zygote over another. It selects on all of them together
+over its own socket pair, and with the zygote over another. It selects on all of them together
 and never waits for one.
 
 A worker's exit has two parts: its own exit message, which says how the training code ended, and the
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @final
 class ProcessExecutor:
-    """Runs each attempt of a trial in a process of its own.
+    """Runs each attempt of a trial in its own process.
 
     The trainable is loaded once, in the zygote, which forks the workers. If loading it starts
     threads or initializes a device, or the system is not Linux, a process cannot be forked safely:
@@ -110,7 +110,9 @@ class ProcessExecutor:
         self._directory = str(Path.cwd())
         self._capacity = capacity
         self._grace_s = kill_grace_s
+        # On macOS, system libraries may start threads, with which a process cannot be forked.
         self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
+        # Never reused: a late report of the zygote must not be taken for one about a newer worker.
         self._numbers = itertools.count(1)
         self._workers: dict[int, RemoteWorker] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
@@ -161,9 +163,11 @@ class ProcessExecutor:
         while not (self._events or self._is_woken or self._is_closed):
             for command in self._start_retries.take_due():
                 self._start(command)
+            # A start that failed for good has become an event, which must not wait for another.
             timeout_s = 0.0 if self._events else self._select_timeout_s(deadline)
             for key, mask in self._selector.select(timeout_s):
                 key.data(mask)
+            # Only after reading: a worker whose end has just arrived is not late.
             self._enforce_exit_deadlines()
             if deadline is not None and time.monotonic() >= deadline:
                 break
@@ -185,6 +189,8 @@ class ProcessExecutor:
         if self._is_closed:
             return
         self._is_closed = True
+        # The zygote first: it kills the workers. A worker whose connection closes while it is alive
+        # would write the error of its next report into the trial's stderr.
         self._launcher.close(deadline_s)
         for worker in self._workers.values():
             worker.end.close()
@@ -202,7 +208,7 @@ class ProcessExecutor:
             worker = self._reusable.take(command, bootstrap) or self._start_process(
                 command, bootstrap
             )
-        except Exception as error:  # noqa: BLE001  (pickling runs code of the configuration's own)
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             self._on_start_error(command, error)
         else:
             self._start_retries.note_start()
@@ -214,6 +220,7 @@ class ProcessExecutor:
         worker = RemoteWorker(
             next(self._numbers), command, DriverEnd(ours), Path(bootstrap.trial_dir, STDERR)
         )
+        # It waits in the socket's buffer, so that the worker starts without a round trip.
         worker.end.send_bootstrap(bootstrap)
         self._workers[worker.number] = worker
         self._launcher.start(worker.number, theirs)
@@ -244,7 +251,8 @@ class ProcessExecutor:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.mark_killed(command.reason)
             if not self._launcher.is_ready and not worker.is_orphaned:
-                # The zygote is still loading the trainable; it will read start and kill together.
+                # The zygote is still loading the trainable, which may take minutes; it will read
+                # start and kill together, so the attempt counts as ended now.
                 self._send_kill(worker)
                 self._finish_worker(worker, None)
             elif command.term_grace_s > 0:
@@ -330,10 +338,13 @@ class ProcessExecutor:
         try:
             events = worker.receive()
         except ValueError:
+            # Nothing that comes after a malformed message can be trusted or even delimited.
             self._unwatch(worker)
             self._send_kill(worker)
             return
         if events is None:
+            # Not yet the end of the attempt: the process may live on, and its group may. The zygote
+            # reports that, unless it is dead itself.
             self._unwatch(worker)
             if worker.is_orphaned:
                 self._finish_worker(worker, None)
@@ -368,6 +379,7 @@ class ProcessExecutor:
         """Report how a worker ended whose process group is gone; None if the zygote died."""
         self._unwatch(worker)
         if not (self._reusable.discard(worker) or worker.is_exit_delivered):
+            # The zygote's report comes over another socket, and may overtake the last messages.
             self._events += worker.drain()
             del self._by_attempt[worker.trial_id, worker.attempt]
             if worker.is_unfit and exit_info:  # its ``unfit`` was read only now
@@ -382,7 +394,7 @@ class ProcessExecutor:
         while self._exit_deadlines and self._exit_deadlines[0][0] <= time.monotonic():
             worker = self._workers.get(heapq.heappop(self._exit_deadlines)[1])
             if worker is None:
-                continue
+                continue  # its deadline was not removed from the heap when it ended in time
             if worker.is_orphaned:
                 self._finish_worker(worker, None)
             else:
@@ -430,6 +442,7 @@ class ProcessExecutor:
             code,
         )
         if not was_ready:
+            # Forking again would load it again in the zygote, with the same result.
             self._fall_back("loading it ends the process")
         for worker in list(self._workers.values()):
             self._orphan(worker)
@@ -446,5 +459,5 @@ class ProcessExecutor:
         worker.is_orphaned = True
         if worker.mask:
             self._set_exit_deadline(worker, self._grace_s)
-        else:
+        else:  # its connection has ended already, so no other event would finish it
             self._finish_worker(worker, None)

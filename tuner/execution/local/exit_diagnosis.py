@@ -24,7 +24,7 @@ _VMSTAT: Final = Path("/proc/vmstat")
 
 @dataclass(frozen=True, slots=True)
 class ExitInfo:
-    """What the zygote found out about a worker whose process group is gone.
+    """How a worker whose process group is gone ended, as seen by the zygote.
 
     Attributes:
         code: Exit code, or minus the number of the signal that killed it.
@@ -41,7 +41,7 @@ def diagnose_exit(exit_info: ExitInfo, stderr: Path, start: int) -> Failure:
     """Return the failure of a worker that ended without reporting how.
 
     Args:
-        exit_info: What the zygote found out.
+        exit_info: What the zygote observed.
         stderr: File with its standard error.
         start: Offset in that file at which this attempt's part begins.
     """

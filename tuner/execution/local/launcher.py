@@ -57,6 +57,7 @@ class Launcher:
                 stderr=err,
                 env={**loading_environment(), **environ},
                 pass_fds=inherited,
+                # Ctrl-C at the terminal must reach the driver alone.
                 start_new_session=True,
             )
         except OSError:
@@ -64,8 +65,10 @@ class Launcher:
             os.close(self._liveness_writer)
             raise
         finally:
+            # The zygote has its copies. With ours open, neither side would see the other's end.
             theirs.close()
             os.close(liveness)
+        # For a driver that ends without a shutdown, by an exception or at the end of a notebook.
         self._finalizer = weakref.finalize(
             self, _end, self._process, self.control, self._liveness_writer, os.getpid()
         )
@@ -153,6 +156,8 @@ def _end(
 ) -> None:
     if os.getpid() != owner:
         return  # in a fork of the driver, whose exit must not end the experiment
+    # Each of the two ends the zygote: it kills all its descendants, and exits. The closed liveness
+    # pipe also makes the kernel kill the workers, in case the zygote is stuck.
     control.close()
     os.close(liveness_writer)
     try:

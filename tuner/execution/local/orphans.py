@@ -1,7 +1,7 @@
 """Find and kill processes that a dead driver and its zygote have left running.
 
 All processes of an experiment die with the driver or the zygote, with one exception: a process that
-training code has started in a session of its own, if driver and zygote are killed at the same
+training code has started in a new session, if driver and zygote are killed at the same
 moment. So the zygote's environment, which all processes of trials inherit, identifies the driver.
 The next driver of the experiment kills every process whose environment names a dead driver.
 """
@@ -104,6 +104,8 @@ def kill_orphans(experiment: str | os.PathLike[str], within_s: float = 2.0) -> l
     """
     me = DriverIdentity.current(experiment)
     ended = []
+    # By handles (pidfd), not ids: while one is open, its process id cannot be given to another
+    # process, so that the signal cannot hit a stranger.
     with contextlib.ExitStack() as stack:
         for pid in _pids():
             if pid != me.pid and _is_orphan(pid, me) and (handle := _handle(pid)) is not None:
@@ -142,6 +144,7 @@ def _started(pid: int) -> int | None:
         status = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
+    # The second field is the program's name, which may hold spaces and parentheses itself.
     fields = status.rpartition(b")")[2].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[_START_TIME])
 
@@ -167,6 +170,6 @@ def _await_end(handles: list[int], within_s: float) -> None:
         poll.register(handle, select.POLLIN)
     deadline, waiting = time.monotonic() + within_s, set(handles)
     while waiting and (left_s := deadline - time.monotonic()) > 0:
-        for handle, _ in poll.poll(left_s * 1000):
+        for handle, _ in poll.poll(left_s * 1000):  # readable: the process has ended
             poll.unregister(handle)
             waiting.discard(handle)

@@ -1,6 +1,6 @@
 """Process groups that die with their owner, and that are killed and reaped whole.
 
-Every worker leads a session and a process group of its own. Three mechanisms end it with its owners
+Every worker leads its own session and process group. Three mechanisms end it with its owners
 (the driver and the zygote), because each alone has a gap:
 
 1. *Liveness pipes.* Nothing is ever written to them, and only the owner holds the write end. The
@@ -112,6 +112,7 @@ def children() -> set[int]:
 
 def kill_descendants() -> None:
     """Kill the caller's children with their groups, and all that those leave to the caller."""
+    # Repeated, because the children of each one that dies become the caller's.
     while alive := children():
         for pid in alive:
             kill_child_and_group(pid)
@@ -133,6 +134,8 @@ def terminate_child_and_group(pid: int) -> None:
 
     If it is a worker, it also dumps its stack.
     """
+    # Training code may handle SIGTERM, e.g. to save; workers alone handle the other signal, whose
+    # default action would end the programs that they have started.
     for send, number in ((os.killpg, signal.SIGTERM), (os.kill, DUMP_STACK_SIGNAL)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, number)
@@ -144,7 +147,7 @@ def is_group_alive(leader: int) -> bool:
         os.killpg(leader, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # a member has changed its user
         return True
     return True
 
@@ -156,7 +159,7 @@ class ReapedChild:
     Attributes:
         pid: Its process id.
         code: Its exit code, or minus the number of the signal that killed it.
-        peak_bytes: Peak resident memory of it or one of its own children.
+        peak_bytes: Peak resident memory of it or one of its children.
     """
 
     pid: int

@@ -182,7 +182,7 @@ def open_standard_descriptors() -> None:
 
 
 def open_standard_streams() -> None:
-    """Open the null device for closed standard descriptors and for missing ``sys.std…`` streams."""
+    """Open the null device for closed standard descriptors and missing ``sys.std…`` streams."""
     open_standard_descriptors()
     # On a new descriptor, not on 0 to 2: if those were closed when Python started, a file of the
     # user's may have got the number since.

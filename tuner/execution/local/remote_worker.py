@@ -128,7 +128,7 @@ class RemoteWorker:
         """Return how the worker ended.
 
         Args:
-            exit_info: What the zygote found out; None if the zygote died.
+            exit_info: What the zygote observed; None if the zygote died.
         """
         if self.exit_message:
             return self.exit_message
@@ -158,6 +158,7 @@ class RemoteWorker:
         events: list[Event] = []
         for message in messages:
             if message == _UNFIT and not self.exit_message:
+                # If it is to be killed, another process would only be killed as well.
                 self.is_unfit = self._kill_reason is None
                 continue
             event = to_event(self.trial_id, self.attempt, message)
@@ -183,7 +184,7 @@ class RemoteWorker:
 
 
 def _versions(packages: Any) -> dict[str, str]:
-    """Return the versions of packages that a worker has sent, as far as they are well-formed."""
+    """Return the versions of packages that a worker has sent, leaving out malformed ones."""
     pairs = list(packages.items())[:_MAX_PACKAGES] if isinstance(packages, dict) else []
     return {
         name: version[:_MAX_VERSION_LENGTH] for name, version in pairs if isinstance(version, str)

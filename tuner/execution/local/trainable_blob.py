@@ -53,6 +53,7 @@ class TrainableBlob:
         path = [os.fspath(entry) for entry in sys.path]
         header = json.dumps({"path": path, "argv": sys.argv, **settings}).encode()
         descriptor = _anonymous_file()
+        # In two writes: joined, a trainable of gigabytes would be copied once more.
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_LENGTH.pack(len(header)) + header)
             file.write(trainable)
@@ -66,6 +67,8 @@ class TrainableBlob:
         """Take over the driver's module path and arguments; return the unpickled trainable."""
         sys.path[:] = self._header["path"]
         sys.argv[:] = self._header["argv"]
+        # Views, not slices: unpickling then reads straight from the shared pages. Both have to be
+        # released, or the mapping cannot be closed.
         with memoryview(self._memory) as memory, memory[self._body_start :] as body:
             return pickle.loads(body)  # noqa: S301  (from the driver, which also gave us our code)
 

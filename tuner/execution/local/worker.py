@@ -83,9 +83,10 @@ def run_worker(descriptor: int, load: Callable[[], Any]) -> NoReturn:
         channel = WorkerEnd(descriptor)
         _run(channel, load)
         code = 0
-    except BaseException:  # noqa: BLE001  (the driver cannot be told: its end is closed)
+    except BaseException:  # noqa: BLE001  (the driver is gone; there is only stderr)
         traceback.print_exc()
     finally:
+        # Never back into the zygote's stack, whose loop would go on in the fork.
         _exit(code)
 
 
@@ -95,7 +96,7 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
         _prepare_process(bootstrap)
         trainable = load()
         assignment = pickle.loads(bootstrap.assignment)  # noqa: S301  (from the driver)
-    except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
+    except BaseException as error:  # noqa: BLE001  (unpickling runs the user's code)
         failure = as_message(describe(error))
         channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
         return
@@ -103,8 +104,8 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
         _change_directory(assignment.trial_dir)
     reusable = run_attempt(trainable, assignment, channel)
     while reusable is not None:
-        next_assignment = channel.receive_bootstrap().assignment
-        reusable = run_again(reusable, pickle.loads(next_assignment), channel)  # noqa: S301  (as above)
+        next_assignment = pickle.loads(channel.receive_bootstrap().assignment)  # noqa: S301
+        reusable = run_again(reusable, next_assignment, channel)
 
 
 def _prepare_process(bootstrap: Bootstrap) -> None:
@@ -113,6 +114,7 @@ def _prepare_process(bootstrap: Bootstrap) -> None:
         # Setting a variable copies pages that are still shared.
         if os.environ.get(name) != value:
             os.environ[name] = value
+    # By descriptor, so that native libraries and child processes write there, too.
     for descriptor, name in _STREAMS.values():
         _append_to_file(descriptor, f"{bootstrap.trial_dir}/{name}")
     random.seed(bootstrap.seed)  # noqa: TID251  (for the training code)

@@ -49,7 +49,7 @@ def pickled(assignment: Assignment) -> bytes:
     """Return the pickled assignment; what the user's script defines is pickled by value."""
     try:
         data = pickle.dumps(assignment, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  (reduction methods may raise anything; cloudpickle may do better)
+    except Exception:  # noqa: BLE001  (cloudpickle may do better)
         return bytes(cloudpickle.dumps(assignment))
     # A reference to __main__ would pickle but not load: in the worker that is another module.
     return bytes(cloudpickle.dumps(assignment)) if b"__main__" in data else data
@@ -79,7 +79,7 @@ class DriverEnd:
 
     def send(self, data: bytes) -> None:
         """Begin to send bytes; a worker that is gone is ignored."""
-        if self._outgoing:
+        if self._outgoing:  # must not overtake what waits
             self._outgoing += data
             return
         num_sent = self._try_send(data)
@@ -97,7 +97,7 @@ class DriverEnd:
         except BlockingIOError:
             return 0
         except OSError:
-            return len(data)
+            return len(data)  # counts as sent: the worker is gone, and the zygote reports that
 
     def receive(self) -> list[Any] | None:
         """Return the messages that one read completes, None at the end of the connection.
@@ -135,6 +135,7 @@ class DriverEnd:
             return [strict_json.loads(data)]  # one whole line, as nearly always
         head, *lines = data.split(b"\n")
         self._partial += head
+        # Even if the line is not complete, or a worker could fill the driver's memory.
         if len(self._partial) > MAX_FRAME_BYTES:
             self._partial.clear()
             raise ValueError(f"a message must not be longer than {MAX_FRAME_BYTES} bytes")
@@ -170,13 +171,13 @@ class WorkerEnd:
         body = bytearray(self._unread[_LENGTH.size :])
         while len(body) < length:
             body += self._read()
-        self._unread = b""  # there is no answer yet
-        return Bootstrap(*pickle.loads(body))  # noqa: S301  (from the driver, which also gave us our code)
+        self._unread = b""  # nothing follows before the worker has reported
+        return Bootstrap(*pickle.loads(body))  # noqa: S301  (from the driver, as is our code)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         data = strict_json.to_bytes(message) + b"\n"
-        while data:
+        while data:  # a write may take only a part, e.g. when a signal interrupts it
             data = data[os.write(self._descriptor, data) :]
 
     def receive(self) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def bootstrap_for(assignment: Assignment, working_directory: str) -> Bootstrap:
         working_directory: The driver's; training code finds it in ``TUNE_ORIG_WORKING_DIR``.
 
     Raises:
-        Exception: Whatever the reduction methods of what the configuration holds may raise.
+        Exception: If a value of the configuration cannot be pickled.
     """
     directory = os.fspath(assignment.trial_dir)
     environ = worker_environment(assignment.resources, assignment.gpu_ids) | {

@@ -21,6 +21,8 @@ from . import process_setup, worker
 from .trainable_blob import TrainableBlob, command
 from .zygote_protocol import receive_with_descriptor
 
+# 3n - 2 standby workers for n running ones, but no more than 8: one for the first trial, which is
+# waiting for it, and several at a time once trials run side by side.
 _STANDBY_PER_WORKER: Final = 3
 _MAX_STANDBY: Final = 8
 
@@ -80,6 +82,7 @@ class StandbyWorkers:
         """Send a descriptor to the oldest living worker; return its process id, None if none."""
         while self._ends:
             pid = next(iter(self._ends))
+            # A broken pipe: it has died since, and the next one is tried.
             with self._ends.pop(pid) as end, contextlib.suppress(BrokenPipeError):
                 socket.send_fds(end, [b"."], [descriptor])
                 return pid
@@ -131,6 +134,8 @@ class ForkPool:
             ours, theirs = socket.socketpair()
             pid = os.fork()
             if pid == 0:
+                # The zygote's ends of all standby sockets: while this process held copies, its own
+                # end and those of the others would not see the zygote die.
                 ours.close()
                 self._standby.close_all()
                 return theirs
@@ -176,6 +181,7 @@ class SpawnPool:
 
     def prepare(self, num_running: int) -> None:
         """See `WorkerPool`."""
+        # Only in advance: `start` spawns one itself, and raises the error, if none stands by.
         with contextlib.suppress(OSError):
             while len(self._standby) < max(1, num_running):
                 self._spawn()
@@ -192,6 +198,7 @@ class SpawnPool:
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            # For no longer than the spawn: another worker must not inherit it, too.
             theirs.set_inheritable(True)
             arguments = command(
                 "tuner.execution.local.worker_pool", os.getpid(), theirs.fileno(), *self._inherited
@@ -213,10 +220,12 @@ def main(
         blob: Descriptor of the blob with the trainable.
     """
     process_setup.ignore_termination_signals()
+    # Training code's own child processes must not inherit them.
     for descriptor in (standby_end, driver_liveness, zygote_liveness, blob):
         os.set_inheritable(int(descriptor), False)
     process_setup.dump_stack_when_killed()
     process_setup.setup_process(int(zygote), (int(driver_liveness), int(zygote_liveness)))
+    # Before there is a trial, so that the trial does not wait for it.
     load = _loaded(TrainableBlob(int(blob)))
     connection = await_trial(socket.socket(fileno=int(standby_end)))
     if connection is not None:

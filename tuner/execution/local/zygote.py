@@ -87,7 +87,9 @@ class Zygote:
         # Helper processes that the user's modules start on import serve all workers: not strays.
         self._helper_pids = process_groups.children()
         self._wakeup_pipe = process_setup.WakeupPipe()
+        # A full pipe is readable, and one byte says as much as a thousand: reaping takes all.
         signal.set_wakeup_fd(self._wakeup_pipe.write_end, warn_on_full_buffer=False)
+        # Python writes to the pipe only for signals that have a handler in Python.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         self._selector = selectors.DefaultSelector()
         for source in (control, liveness, self._wakeup_pipe):
@@ -116,7 +118,7 @@ class Zygote:
 
     def _select_timeout_s(self) -> float | None:
         if self._exited:
-            return _POLL_S
+            return _POLL_S  # the system notifies of the end of a process, not of that of its group
         return max(0.0, self._retry_at - time.monotonic()) if self._pending_starts else None
 
     def _take_requests(self) -> bool:
@@ -168,8 +170,9 @@ class Zygote:
                 self._warn(f"no process can be started for a trial ({error}); trying again")
                 return None
             if pid is None:
-                continue
+                continue  # now that workers stand by
             self._pending_starts.popleft()
+            # While a copy is open anywhere else, the driver does not see the worker's end of file.
             os.close(start.descriptor)
             self._pids[start.worker] = pid
             self._workers[pid] = start.worker
@@ -180,6 +183,8 @@ class Zygote:
 
     def _release_in_child(self) -> None:
         """Close all that a forked worker has inherited from the zygote."""
+        # Before the pipe is closed: a child of the training code that dies in between would
+        # otherwise make Python write into a file that got the same descriptor.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -194,6 +199,7 @@ class Zygote:
             self._helper_pids.discard(child.pid)
             if child.pid in self._workers:
                 number = self._workers.pop(child.pid)
+                # From here on the kernel may give its id to another process: never signal it again.
                 del self._pids[number]
                 is_oom = self._oom_kills.claim() if child.code == -signal.SIGKILL else False
                 deadline = time.monotonic() + self._grace_s
@@ -233,10 +239,15 @@ class Zygote:
         self._report({"kind": "warning", "text": text})
 
     def _report(self, report: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the driver is gone, which the liveness pipe will show
+        # Blocks while the socket is full: the driver reads whenever it waits for events, and never
+        # blocks on the zygote in turn. An error means that the driver is gone, which the liveness
+        # pipe will show.
+        with contextlib.suppress(OSError):
             self._control.sendall(encoded(report))
 
     def _kill_all(self) -> None:
+        # Repeated, because a descendant may fork while it is being killed, and because the children
+        # of each one that dies become the zygote's.
         deadline = time.monotonic() + _SHUTDOWN_S
         pids = {*self._workers, *self._pool.standby_pids}
         while time.monotonic() < deadline:
@@ -261,6 +272,8 @@ def main(method: str, control: str, liveness: str, blob: str) -> None:
         blob: Descriptor of the blob with the trainable.
     """
     inherited = [int(control), int(liveness), int(blob)]
+    # They had to be inheritable to get here. Programs that training code starts must not hold them:
+    # a copy of the liveness pipe or of the sockets in a process that survives would hide an end.
     for descriptor in inherited:
         os.set_inheritable(descriptor, False)
     process_setup.ignore_termination_signals()
@@ -282,6 +295,7 @@ def _fork_workers(
     trainable, obstacle = _load(blob)
     if obstacle:
         control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
+        # exec keeps process id, parent and sockets, and rids the process of threads and devices.
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
         arguments = command("tuner.execution.local.zygote", "spawn", *inherited)
@@ -291,15 +305,18 @@ def _fork_workers(
     grace_s = blob["kill_grace_s"]
     blob.close()
     # A garbage collection in a worker would write to every object, and so copy every shared page.
+    # First collected, because garbage would be frozen, too.
     gc.collect()
     gc.freeze()
+    # After the trainable is loaded, so that no helper process of the user's modules has got a copy.
     own_liveness, liveness_writer = os.pipe()
     zygote = Zygote(control, liveness, ForkPool(), grace_s)
     control.sendall(encoded({"kind": "ready"}))
-    zygote_pid = os.getpid()
+    zygote_pid = os.getpid()  # in a worker, which returns from `serve` as well, it is the parent's
     standby_end = zygote.serve()
     if standby_end is None:
-        os._exit(0)
+        os._exit(0)  # without the exit handlers of the user's modules, which might hang
+    # From here on in a worker. With a write end of its own it would keep itself alive.
     os.close(liveness_writer)
     process_setup.setup_process(zygote_pid, (liveness, own_liveness))
     connection = await_trial(standby_end)
@@ -323,6 +340,7 @@ def _why_not_fork() -> str | None:
     names = [thread.name for thread in threading.enumerate() if thread is not main_thread]
     if names:
         return f"loading it starts threads ({', '.join(names)})"
+    # Threads of native libraries are unknown to `threading`.
     if process_groups.num_threads() > 1:
         return f"loading it starts {process_groups.num_threads() - 1} threads outside Python"
     device = device_in_use()

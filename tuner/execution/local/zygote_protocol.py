@@ -1,7 +1,7 @@
 """Messages between the driver and the zygote, over a socket pair that the zygote inherits.
 
 The driver sends requests of fixed size; the one that starts a worker carries the descriptor of the
-worker's end of its own socket pair. The zygote sends lines of JSON::
+worker's end of its socket pair. The zygote sends lines of JSON::
 
     {"kind": "ready"}                          the trainable is loaded, or workers will load it
     {"kind": "spawning", "reason": "..."}      workers cannot be forked, for this reason
