@@ -306,8 +306,8 @@ def population(**mutations):
 def test_a_population_does_not_vary_what_is_conditional(declare, scheduler, name):
     with pytest.raises(
         ValueError,
-        match="must leave alone what is conditional in param_space and what it depends on, got "
-        f"'{name}' to vary",
+        match="must not mutate parameters that are conditional in param_space or that conditions "
+        f"depend on, got '{name}'; mutate",
     ):
         declare(scheduler=scheduler())
 

@@ -19,8 +19,9 @@ The executor sends an `Assignment` first, then one answer for each ``result``:
 
 - A worker sends ``saving`` before it stores a checkpoint, whether it was asked to save or reports a
   checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
-- A worker that is asked to save sends ``saved`` before it continues or exits. It sends ``save_failed``
-  if the storage was at fault, and exits with the outcome ``unsaved`` if its own code was.
+- A worker that is asked to save sends ``saved`` before it continues or exits. It sends
+  ``save_failed`` if the storage was at fault, and exits with the outcome ``unsaved`` if the user's
+  code was.
 - An answer with ``stay`` permits the worker to wait for the next attempt of its trial. If it does,
   it says ``stays`` in ``exited`` and waits for another `Assignment`, which it answers like the
   first, or with ``unfit`` if the trainable cannot be reset; then it ends.

@@ -1,4 +1,4 @@
-"""What the callbacks for XGBoost and LightGBM share: reports and checkpoints by boosting round."""
+"""Reports and checkpoints by boosting round, for the callbacks for XGBoost and LightGBM."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Rounds:
         metrics: Which metrics are reported; None for all.
         filename: File in the checkpoint that holds the model.
         frequency: After how many rounds the model is saved; 0 for never.
-        postprocess: Makes of the chosen metrics what is reported; None to report them.
+        postprocess: Converts the chosen metrics before they are reported; None to report them.
 
     Raises:
         TypeError: If `metrics` are no names.
-        ValueError: If `frequency` is negative, or `filename` leads elsewhere.
+        ValueError: If `frequency` is negative, or `filename` leads out of the checkpoint.
     """
 
     __slots__ = ("_filename", "_frequency", "_latest", "_postprocess", "_selection")
@@ -51,9 +51,9 @@ class Rounds:
 
         Args:
             offered: The metrics of the round.
-            model: The model; not saved if it cannot be, as those of a cross-validation.
+            model: The model; those of some cross-validations cannot be saved and are not.
             num_rounds: How many rounds it has, earlier attempts included.
-            is_last: Whether the model is saved in any case.
+            is_last: Whether the model is saved even if it is not due.
 
         Returns:
             Whether it was saved.
@@ -78,7 +78,7 @@ class Rounds:
 
 
 def num_rounds_left(num_boost_round: int, num_done: int) -> int:
-    """Return how many of all rounds are still to be trained.
+    """Return how many rounds are still to be trained.
 
     Raises:
         ValueError: If `num_boost_round` is not positive.

@@ -1,4 +1,4 @@
-"""The table ``cv_results_`` of a search, as scikit-learn's users know it."""
+"""The table ``cv_results_`` of a search, in scikit-learn's format."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _TIMES: Final = ("mean_fit_time", "std_fit_time", "mean_score_time", "std_score_
 
 
 def cv_results(grid: ResultGrid, num_splits: int, with_train_scores: bool) -> dict[str, Any]:
-    """Return the results of all trials that got to a fold, in the order in which they were created.
+    """Return the results of all trials that evaluated a fold, in the order of their creation.
 
     Args:
         grid: The results.
         num_splits: How many folds there are.
-        with_train_scores: Whether scores of the training data are there.
+        with_train_scores: Whether there are scores of the training data.
 
     Returns:
-        A dictionary of arrays of one value for each trial; what a trial did not get to is NaN.
+        A dictionary of arrays with one value for each trial, NaN for folds not evaluated.
     """
     results = [result for result in grid if _num_splits(result)]
     table: dict[str, Any] = {name: _column(results, name) for name in _TIMES}
@@ -78,7 +78,7 @@ def _scores(results: Sequence[Result], part: str) -> list[str]:
 
 
 def _ranks(num_splits: npt.NDArray[Any], means: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-    """Return ranks from 1 for the best; who got to more folds is better, then who has the larger mean, and equals share a rank.
+    """Return ranks, 1 for the best: first by the number of folds, then by the mean score.
 
     Example:
         >>> _ranks(np.array([3, 1, 3, 3]), np.array([0.5, 0.9, 0.7, 0.5])).tolist()

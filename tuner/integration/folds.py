@@ -21,10 +21,10 @@ from tuner.execution.session import report
 from .reporting import latest_file, report_saved
 
 FOLDS: Final = "folds.json"
-"""File in a checkpoint that holds what is known of the folds."""
+"""File in a checkpoint with the results of the folds so far."""
 
 ERROR: Final = "error"
-"""Under which what went wrong last is reported."""
+"""Name under which the latest error of a fit is reported."""
 
 Splits = Sequence[tuple[Any, Any]]
 
@@ -35,10 +35,10 @@ class Folds:
     """How each fold is evaluated.
 
     Attributes:
-        scoring: As scikit-learn takes it.
+        scoring: Scorers, as for scikit-learn.
         fit_params: Passed on to ``fit``.
         return_train_score: Whether scores of the training data are computed as well.
-        error_score: Score of a fold whose fit has failed; ``"raise"`` raises what it has raised.
+        error_score: Score of a fold whose fit has failed; ``"raise"`` raises the error.
         checkpoint: File in the checkpoints, None for no checkpoints.
     """
 
@@ -48,8 +48,8 @@ class Folds:
     error_score: Any = "raise"
     checkpoint: str | None = None
 
-    def run(self, estimator: Any, X: Any, y: Any, splits: Splits) -> dict[str, float]:  # noqa: N803  (scikit-learn's name)
-        """Evaluate the folds that no checkpoint knows, report after each, and return what was reported last."""
+    def run(self, estimator: Any, X: Any, y: Any, splits: Splits) -> dict[str, float]:
+        """Evaluate the folds that are not in the checkpoint; return the last report."""
         saved = latest_file(self.checkpoint) if self.checkpoint else None
         folds: list[dict[str, Any]] = (
             [] if saved is None else json.loads(saved.read_text(encoding="utf-8"))
@@ -71,19 +71,25 @@ class Folds:
                 ),
             )
 
-    def _evaluate(self, estimator: Any, X: Any, y: Any, split: tuple[Any, Any]) -> dict[str, Any]:  # noqa: N803
+    def _evaluate(self, estimator: Any, X: Any, y: Any, split: tuple[Any, Any]) -> dict[str, Any]:
         def evaluate(given: Any) -> dict[str, float]:
             measured = cross_validate(
-                given, X, y, cv=[split], scoring=self.scoring, params=dict(self.fit_params), return_train_score=self.return_train_score,
+                given,
+                X,
+                y,
+                cv=[split],
+                scoring=self.scoring,
+                params=dict(self.fit_params),
+                return_train_score=self.return_train_score,
                 error_score="raise",
-            )  # fmt: skip
+            )
             return {name: float(values[0]) for name, values in measured.items()}
 
         if self.error_score == "raise":
             return evaluate(estimator)
         try:
             return evaluate(estimator)
-        except Exception as error:  # noqa: BLE001  (a configuration with which an estimator cannot be fitted is a bad one, not the end)
+        except Exception as error:  # noqa: BLE001  (then the configuration is a bad one)
             warnings.warn(
                 f"a fit has failed and scores {self.error_score}: {type(error).__name__}: {error}",
                 FitFailedWarning,
@@ -102,11 +108,12 @@ class Folds:
 
 
 def summary(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return mean and standard deviation over the folds of all that was measured, the scores of each fold, and the last error.
+    """Return mean and deviation of scores and times, the scores of each fold, and the last error.
 
     Example:
-        >>> summary([{"test_score": 0.5}, {"test_score": 1.0}])
-        {'mean_test_score': 0.75, 'std_test_score': 0.25, 'split0_test_score': 0.5, 'split1_test_score': 1.0}
+        >>> folds = summary([{"test_score": 0.5}, {"test_score": 1.0}])
+        >>> folds["mean_test_score"], folds["std_test_score"], folds["split1_test_score"]
+        (0.75, 0.25, 1.0)
     """
     reported: dict[str, Any] = {}
     for name in dict.fromkeys(name for fold in folds for name in fold if name != ERROR):
@@ -121,17 +128,17 @@ def summary(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return reported | ({ERROR: errors[-1]} if errors else {})
 
 
-def splits_of(estimator: Any, X: Any, y: Any, *, cv: Any, groups: Any) -> Splits:  # noqa: N803  (scikit-learn's name)
+def splits_of(estimator: Any, X: Any, y: Any, *, cv: Any, groups: Any) -> Splits:
     """Return the indices of training and test data of each fold."""
     splitter = check_cv(cv, y, classifier=is_classifier(estimator))
     return list(splitter.split(X, y) if groups is None else splitter.split(X, y, groups))
 
 
 def check_splitter(cv: Any) -> None:
-    """Refuse a splitter that splits otherwise each time.
+    """Check that a splitter returns the same splits each time.
 
     Raises:
-        ValueError: If chance decides without a seed.
+        ValueError: If it shuffles without a seed.
     """
     if (
         hasattr(cv, "split")
@@ -146,14 +153,14 @@ def check_splitter(cv: Any) -> None:
 
 
 def scorer_of(estimator: Any, scoring: Any) -> Any:
-    """Return a scorer: a function of estimator, data and targets that returns a score, or several by name."""
+    """Return a function of estimator, data and targets that returns a score or several by name."""
     return check_scoring(
         estimator, sorted(scoring) if isinstance(scoring, set | frozenset) else scoring
     )
 
 
 def scores_of(scored: Any) -> dict[str, float]:
-    """Return what a scorer has returned by name, one score as ``"score"``."""
+    """Return a scorer's result as scores by name; a single one is named ``"score"``."""
     return (
         {name: float(value) for name, value in scored.items()}
         if isinstance(scored, Mapping)
@@ -162,7 +169,7 @@ def scores_of(scored: Any) -> dict[str, float]:
 
 
 def scorer_names(scoring: Any) -> list[str]:
-    """Return the names of scores: ``score`` for one.
+    """Return the names of the scores; a single one is named ``score``.
 
     Example:
         >>> scorer_names(None), scorer_names("accuracy"), scorer_names(["accuracy", "f1"])

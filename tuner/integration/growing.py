@@ -12,8 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 Step = Callable[[Any, Any, int, Mapping[str, Any]], object]
-"""Trains for one more step; takes data, targets, how many steps there will have been then, and
-further arguments."""
+"""Trains for one more step; takes data, targets, the step's number from 1, and further arguments."""
 
 
 @final
@@ -23,7 +22,7 @@ class State:
 
     Attributes:
         estimator: The estimator.
-        num_done: How many steps it has been trained for.
+        num_done: For how many steps it has been trained.
     """
 
     estimator: Any
@@ -36,15 +35,15 @@ class State:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the state that a file holds."""
-        state: Self = pickle.loads(path.read_bytes())  # noqa: S301  (a checkpoint of the user's own)
+        state: Self = pickle.loads(path.read_bytes())  # noqa: S301  (the user's checkpoint)
         return state
 
     @classmethod
     def load(cls, path: Path | None, estimator: Any) -> int:
-        """Let an estimator take over what another one has learned, but not its parameters.
+        """Copy into an estimator what the saved one has learned, but not its parameters.
 
         Returns:
-            How many steps that has been trained for; 0 without a file.
+            For how many steps the saved one has been trained; 0 without a file.
         """
         if path is None:
             return 0
@@ -57,12 +56,12 @@ class State:
 
 
 def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -> Step:
-    """Return what trains an estimator for one more step.
+    """Return a function that trains an estimator for one more step.
 
     Args:
         estimator: The estimator.
-        step_size: How many trees or iterations a step is, where there is no ``partial_fit``.
-        grows: Name of the parameter that counts all of them so far; None to find out.
+        step_size: How many trees or iterations a step has, if there is no ``partial_fit``.
+        grows: Name of the parameter that counts all of them so far; None to detect it.
         classes: All classes of the targets, for classifiers with ``partial_fit``.
 
     Raises:
@@ -72,12 +71,14 @@ def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -
         >>> from sklearn.ensemble import RandomForestClassifier
         >>> forest = RandomForestClassifier(random_state=0)
         >>> step = grower(forest, step_size=5, grows=None, classes=None)
-        >>> step([[0], [1]], [0, 1], 1, {}), step([[0], [1]], [0, 1], 2, {}), len(forest.estimators_)
-        (RandomForestClassifier(n_estimators=10, random_state=0, warm_start=True), ..., 10)
+        >>> for num_steps in 1, 2:
+        ...     _ = step([[0], [1]], [0, 1], num_steps, {})
+        >>> forest.n_estimators, len(forest.estimators_)
+        (10, 10)
     """
     if grows is None and hasattr(estimator, "partial_fit"):
         known = {"classes": classes} if is_classifier(estimator) else {}
-        return lambda X, y, done, given: estimator.partial_fit(  # noqa: N803
+        return lambda X, y, done, given: estimator.partial_fit(
             X, y, **(known if done == 1 else {}), **given
         )
     parameters = estimator.get_params(deep=False)
@@ -90,7 +91,7 @@ def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -
         )
     counts_all = grows is not None or counted == "n_estimators" or _counts_all_iterations(estimator)
 
-    def step(X: Any, y: Any, done: int, given: Mapping[str, Any]) -> object:  # noqa: N803  (scikit-learn's name)
+    def step(X: Any, y: Any, done: int, given: Mapping[str, Any]) -> object:
         estimator.set_params(warm_start=True, **{counted: step_size * (done if counts_all else 1)})
         return estimator.fit(X, y, **given)
 
@@ -98,5 +99,6 @@ def grower(estimator: Any, *, step_size: int, grows: str | None, classes: Any) -
 
 
 def _counts_all_iterations(estimator: Any) -> bool:
-    """Return whether ``max_iter`` is the number of trees: all other estimators go on for so many iterations with each ``fit``."""
+    # For these, ``max_iter`` is the total number of trees; for all other estimators with a warm
+    # start it is the number of iterations that each ``fit`` adds.
     return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)

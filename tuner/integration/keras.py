@@ -53,7 +53,7 @@ __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 MODEL = "model.keras"
 PROGRESS: Final = "progress.json"
-"""How far training had come, and with which learning rate it was configured."""
+"""How many epochs the model was trained for, and the configured learning rate."""
 _WHOLE: Final = (
     "epoch_begin",
     "epoch_end",
@@ -64,32 +64,31 @@ _BATCHES: Final = tuple(
 )
 
 _configured_rates: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-"""The learning rates that optimizers had before they took over the state of a checkpoint."""
+"""Learning rates of optimizers before they loaded the state of a checkpoint."""
 
 
 class TuneReportCheckpointCallback(keras.callbacks.Callback):
-    """Reports Keras's metrics and saves the model, with the state of its optimizer, after each epoch or when else it is told to.
+    """Reports Keras's metrics and saves the model with its optimizer, by default after each epoch.
 
-    When the trial is to end, ``fit`` finishes its epoch, all callbacks in front of this one are
-    told that training is over, and the trial ends: let this be the last in the list. At other hooks
-    than ``"epoch_end"`` it ends at once.
+    To stop the trial, the callback lets ``fit`` finish its epoch and call ``on_train_end`` of all
+    callbacks before this one; so it should be the last in the list. At other hooks than
+    ``"epoch_end"`` the trial stops at once.
 
     Args:
         checkpoint_on: When to save: a hook of Keras's callbacks without ``on_``, or several; an
-            empty list for never. What is saved is reported, too.
+            empty list for never. Each save is also a report.
         report_metrics_on: When to report, likewise.
         metrics: Which metrics to report: names, or Keras's names by those to report; None, the
-            default, for all. Which direction is better is the metric's own.
-        filename: File in the checkpoint that holds the model, which ends in ``.keras``.
+            default, for all. Whether a smaller or larger value is better depends on the metric.
+        filename: File in the checkpoint that holds the model; must end in ``.keras``.
 
     Raises:
         ImportError: On import of this module, if Keras is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If there is no such hook, or `filename` cannot name a model.
+        ValueError: If there is no such hook, or `filename` has another ending.
 
     Departures:
-        Beside the model, Ray Tune's callback does not save how many epochs it was trained for, and
-        does not go on from it.
+        Ray Tune's callback saves the model without the number of epochs, and cannot resume.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = MODEL
@@ -105,8 +104,8 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         super().__init__()
         if not filename.endswith(".keras"):
             raise ValueError(
-                f"filename must end in '.keras', got {filename!r}; it is by the ending that "
-                "Keras knows what to write"
+                f"filename must end in '.keras', got {filename!r}; Keras chooses the format by "
+                "the ending"
             )
         self._checkpoint_on = _hooks("checkpoint_on", checkpoint_on)
         self._report_on = _hooks("report_metrics_on", report_metrics_on) | self._checkpoint_on
@@ -116,17 +115,17 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         self._rate: float | None = None
         self._is_fitting = False
         self._stop: StopTraining | None = None
-        # Keras makes the metrics ready for Python after each batch if anything listens to batches.
+        # Only if needed: with a hook for batches, Keras converts the metrics after each batch.
         for when in self._report_on.intersection(_BATCHES):
-            setattr(self, f"on_{when}", functools.partial(self._hear, when))
+            setattr(self, f"on_{when}", functools.partial(self._on_hook, when))
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL, **options: Any) -> Any:
-        """Return the model that the callback has saved in a checkpoint, compiled and with the state of its optimizer.
+        """Return the model from a checkpoint, compiled and with the state of its optimizer.
 
         Args:
             checkpoint: The checkpoint.
-            filename: As it was given to the callback.
+            filename: The callback's `filename`.
             **options: As ``keras.models.load_model`` takes them, e.g. ``custom_objects``.
 
         Raises:
@@ -136,8 +135,8 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         with saved_file(checkpoint, filename) as path:
             return keras.models.load_model(path, **options)
 
-    def _hear(self, when: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
-        """Do what is due at a hook, whose arguments are the number of epoch or batch, if it is one, and the metrics."""
+    def _on_hook(self, when: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
+        """Handle a hook; some pass the number of an epoch or batch, and all pass metrics last."""
         match when:
             case "train_begin":
                 self._is_fitting, self._stop = True, None
@@ -163,6 +162,7 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         except StopTraining as stop:
             if when != "epoch_end" or not self._is_fitting:
                 raise
+            # Raised at the end of training, so that other callbacks can finish, e.g. close files.
             self._stop = stop
             self.model.stop_training = True
 
@@ -176,7 +176,7 @@ def _hook(when: str) -> Any:
     def hook(
         self: TuneReportCheckpointCallback, *arguments: Any, logs: Mapping[str, Any] | None = None
     ) -> None:
-        self._hear(when, *arguments, logs=logs)
+        self._on_hook(when, *arguments, logs=logs)
 
     hook.__doc__ = f"See Keras's ``on_{when}``."
     return hook
@@ -194,7 +194,7 @@ class TuneReportCallback(TuneReportCheckpointCallback):
         on: When to report.
 
     Departures:
-        Ray Tune has taken it away.
+        Ray Tune has removed this class.
     """
 
     def __init__(self, metrics: Metrics = None, on: str | Iterable[str] = "epoch_end") -> None:
@@ -202,22 +202,22 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 
 
 def resume(model: Any, filename: str = MODEL) -> int:
-    """Let a model take over weights and optimizer state from the trial's checkpoint, if there is one.
+    """Load weights and optimizer state from the trial's checkpoint, if there is one.
 
     ``model.fit(..., epochs=20, initial_epoch=resume(model))`` trains for 20 epochs in all, however
     often the trial is interrupted. The learning rate is the checkpoint's, as callbacks may have
-    changed it; where the model was compiled with another one than before, as in population based
-    training, it changes in proportion.
+    changed it; if the model was compiled with another rate than before, as in population based
+    training, it is scaled in proportion.
 
     Args:
         model: A model of the same architecture, built and compiled.
-        filename: As it is given to the callback.
+        filename: The callback's `filename`.
 
     Returns:
-        How many epochs the checkpoint was trained for, 0 without one: the ``initial_epoch``.
+        The ``initial_epoch``: how many epochs the checkpoint was trained for, 0 without one.
 
     Raises:
-        ValueError: If the model is not built: its shapes are unknown before it knows its inputs'.
+        ValueError: If the model is not built, so that the shapes of its weights are unknown.
         FileNotFoundError: If the checkpoint holds no such file.
     """
     directory = latest_directory()
@@ -225,12 +225,12 @@ def resume(model: Any, filename: str = MODEL) -> int:
         return 0
     if not model.built:
         raise ValueError(
-            f"{model.name!r} must be built to take over weights; begin it with "
+            f"{model.name!r} must be built to load weights; begin it with "
             "keras.Input(shape), or call model.build(input_shape)"
         )
     progress = json.loads(file_in(directory, PROGRESS).read_text(encoding="utf-8"))
     optimizer: Any = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
+    if optimizer is not None and not optimizer.built:  # load_weights skips variables not yet built
         optimizer.build(model.trainable_variables)
     now, then = _rate_of(optimizer), progress["learning_rate"]
     model.load_weights(file_in(directory, filename))
@@ -242,7 +242,8 @@ def resume(model: Any, filename: str = MODEL) -> int:
 
 
 def _rate_of(optimizer: Any) -> float | None:
-    """Return the learning rate, None where there is none to be changed: of a schedule it follows from the number of steps."""
+    """Return the learning rate, None if it cannot be set."""
+    # With a schedule, which computes it from the number of steps, there is no such variable.
     if any(variable.name == "learning_rate" for variable in getattr(optimizer, "variables", ())):
         return float(optimizer.learning_rate)
     return None

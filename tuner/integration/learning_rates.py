@@ -1,10 +1,9 @@
 """Rescaling of learning rates that have changed since a checkpoint was written.
 
-A checkpoint's optimizers bring their learning rates along. Where a trial takes over another one's
-weights, as in population based training, its configuration has a learning rate of its own, which
-has to win, or the search would search for nothing. So each checkpoint notes the rates that training
-was configured with, and after loading, rates and schedules are scaled by how much those have
-changed.
+A checkpoint's optimizers contain their learning rates. If a trial continues from another trial's
+checkpoint, as in population based training, the learning rate of its configuration has to replace
+them, or mutating it would have no effect. So each checkpoint contains the rates that training was
+configured with, and after loading, rates and schedules are scaled by the change.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _SCALED: Final = ("lr", "initial_lr", "max_lr", "min_lr")
-"""What the groups of PyTorch's optimizers and the schedules that work on them keep in units of the
-learning rate."""
+"""Values in the groups of PyTorch's optimizers that are proportional to the learning rate."""
 
 
 def configured(optimizers: Iterable[Any]) -> list[list[float]]:
@@ -26,7 +24,7 @@ def configured(optimizers: Iterable[Any]) -> list[list[float]]:
 
 
 def ratio(now: float, then: float) -> float:
-    """Return by how much a rate has changed; 1.0 where a rate of nothing leaves no answer.
+    """Return by which factor a rate has changed; 1.0 if it was zero.
 
     Example:
         >>> ratio(0.02, 0.01), ratio(0.01, 0.0)
@@ -38,17 +36,18 @@ def ratio(now: float, then: float) -> float:
 def rescale(
     optimizers: Sequence[Any], schedules: Iterable[Any], ratios: Sequence[Sequence[float]]
 ) -> None:
-    """Scale the learning rates of PyTorch optimizers, and the schedules that go on from them.
+    """Scale the learning rates of PyTorch optimizers and of their schedules.
 
     Args:
         optimizers: The optimizers.
         schedules: Their schedules.
-        ratios: By how much, for each group of each optimizer.
+        ratios: The factor for each group of each optimizer.
     """
     for optimizer, factors in zip(optimizers, ratios, strict=True):
         for group, factor in zip(optimizer.param_groups, factors, strict=True):
             group.update({name: group[name] * factor for name in _SCALED if name in group})
         for schedule in schedules:
+            # Wrappers of optimizers, e.g. Accelerate's, hold the one that the schedule knows.
             if getattr(schedule, "optimizer", None) in (
                 optimizer,
                 getattr(optimizer, "optimizer", optimizer),

@@ -25,20 +25,19 @@ __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 MODEL = "model.txt"
 
 _has_reported_last: ContextVar[bool] = ContextVar("has_reported_last", default=False)
-"""Whether the next round is one that an earlier attempt of the trial has reported."""
+"""Whether an earlier attempt of the trial has already reported the next round."""
 
 
 class TuneReportCheckpointCallback:
     """Reports LightGBM's metrics after each round, and saves the model.
 
     The metrics are those of ``valid_sets``, named ``"<data>-<metric>"``, e.g. ``"validation-auc"``;
-    which direction is better is the metric's own. Of a cross-validation they are
-    ``"valid-auc-mean"`` and ``"valid-auc-stdv"``.
+    for a cross-validation ``"valid-auc-mean"`` and ``"valid-auc-stdv"``. Whether a smaller or
+    larger value is better depends on the metric.
 
-    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at
-    the end comes too late for it. With `resume` it then goes on with the rounds that are left.
-    After LightGBM's early stopping nothing more is reported, so that without a `frequency` no model
-    is saved then.
+    To continue after a pause or a failure, a trial needs a `frequency`, best 1, and `resume`: the
+    model at the end comes too late. LightGBM's early stopping ends training without another report,
+    so that no model is saved then without a `frequency`.
 
     Args:
         metrics: Which metrics to report: names, or LightGBM's names by those to report; None, the
@@ -47,24 +46,28 @@ class TuneReportCheckpointCallback:
         frequency: After how many rounds the model is saved, counted from the trial's first; 0, the
             default, for never.
         checkpoint_at_end: Whether the model is saved with the last round.
-        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported.
+        results_postprocessing_fn: Converts the chosen metrics, by name, before they are reported.
 
     Raises:
         ImportError: On import of this module, if LightGBM is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there
-            is no such metric.
+        ValueError: If `frequency` is negative or `filename` leads out of the checkpoint; in
+            training, if there is no such metric.
 
     Example:
         >>> import lightgbm, numpy
-        >>> settings = {"objective": "binary", "min_data_in_leaf": 1, "min_data_in_bin": 1, "num_threads": 1, "verbosity": -1}
+        >>> settings = {"objective": "binary", "min_data_in_leaf": 1, "min_data_in_bin": 1}
+        >>> settings |= {"num_threads": 1, "verbosity": -1}
         >>> def train(config):
         ...     data = lightgbm.Dataset(numpy.arange(8.0).reshape(8, 1), label=numpy.arange(8) > 3)
-        ...     callback = TuneReportCheckpointCallback({"loss": "train-binary_logloss"}, frequency=1)
-        ...     lightgbm.train(settings | config, data, valid_sets=[data], valid_names=["train"], callbacks=[callback], **resume(5))
+        ...     metrics = {"loss": "train-binary_logloss"}
+        ...     callback = TuneReportCheckpointCallback(metrics, frequency=1)
+        ...     watch = {"valid_sets": [data], "valid_names": ["train"]}
+        ...     lightgbm.train(settings | config, data, callbacks=[callback], **watch, **resume(5))
         >>> import tuner as tune
         >>> run_config = tune.RunConfig(executor="inline", verbose=0)
-        >>> result = tune.Tuner(train, param_space={"learning_rate": 0.3}, run_config=run_config).fit()[0]
+        >>> space = {"learning_rate": 0.3}
+        >>> result = tune.Tuner(train, param_space=space, run_config=run_config).fit()[0]
         >>> result.metrics["training_iteration"], result.metrics["loss"] < 0.3
         (5, True)
         >>> TuneReportCheckpointCallback.get_model(result.checkpoint).current_iteration()
@@ -72,7 +75,7 @@ class TuneReportCheckpointCallback:
 
     Departures:
         `frequency` counts from the trial's first round, in Ray Tune from the attempt's. `get_model`
-        reads the models of a cross-validation, too.
+        also reads the models of a cross-validation.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = MODEL
@@ -90,11 +93,11 @@ class TuneReportCheckpointCallback:
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL) -> Booster | CVBooster:
-        """Return the model that the callback has saved in a checkpoint: a ``Booster``, of a cross-validation a ``CVBooster``.
+        """Return the model from a checkpoint, a ``CVBooster`` for a cross-validation.
 
         Args:
             checkpoint: The checkpoint.
-            filename: As it was given to the callback.
+            filename: The callback's `filename`.
 
         Raises:
             TypeError: If there is no checkpoint.
@@ -120,14 +123,14 @@ class TuneReportCheckpointCallback:
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports LightGBM's metrics after each round, and saves nothing; see `TuneReportCheckpointCallback`.
+    """Reports LightGBM's metrics, and saves nothing; see `TuneReportCheckpointCallback`.
 
     Args:
         metrics: Which metrics to report; None for all.
-        results_postprocessing_fn: Makes of the chosen metrics what is reported.
+        results_postprocessing_fn: Converts the chosen metrics before they are reported.
 
     Departures:
-        Ray Tune has taken it away.
+        Ray Tune has removed this class.
     """
 
     def __init__(
@@ -139,19 +142,19 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 
 
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
-    """Return the arguments with which ``lightgbm.train`` goes on from the trial's checkpoint, or begins where there is none.
+    """Return arguments for ``lightgbm.train`` to continue from the trial's checkpoint, if any.
 
-    Trees are then grown on those of the checkpoint. LightGBM does not save its generators: with
-    bagging and the like they are not the trees that an undisturbed training would have grown.
+    Trees are added to those of the checkpoint. LightGBM does not save the state of its random
+    generators: with bagging and the like, an uninterrupted training would grow other trees.
 
     Args:
-        num_boost_round: How many rounds there are in all.
-        filename: As it is given to the callback.
+        num_boost_round: The total number of rounds.
+        filename: The callback's `filename`.
 
     Returns:
-        ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None.
-        LightGBM refuses to train for no round: where all are done, the model lacks the last one,
-        which is then trained again, but not reported again.
+        ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None. Since
+        LightGBM cannot train for no rounds, the last one is trained again if all are done, but not
+        reported again.
 
     Raises:
         ValueError: If `num_boost_round` is not positive.
@@ -172,15 +175,16 @@ def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
 
 
 def _first_rounds(model: Booster, num_rounds: int) -> Booster | None:
-    # Of no round at all LightGBM would write out every one.
+    # LightGBM takes 0 for all rounds.
     return (
         Booster(model_str=model.model_to_string(num_iteration=num_rounds)) if num_rounds else None
     )
 
 
 def _metrics_of(evaluations: Any) -> dict[str, Any]:
-    """Return the metrics by name; in a cross-validation each is a mean, with its deviation as the last of five."""
+    """Return the metrics by name; in a cross-validation each has a mean and a deviation."""
     metrics: dict[str, Any] = {}
+    # (data, name, value, is_higher_better), with the deviation as a fifth in a cross-validation
     for data, name, value, *rest in evaluations or ():
         if len(rest) > 1:
             metrics[f"{data}-{name}-mean"], metrics[f"{data}-{name}-stdv"] = value, rest[1]

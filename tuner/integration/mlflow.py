@@ -37,27 +37,25 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
     tags: Mapping[str, Any] | None = None,
     rank_zero_only: bool = True,  # noqa: ARG001  (accepted for compatibility)
 ) -> ModuleType:
-    """Begin an MLflow run for the trial that calls it, or go on with the one it has, and return ``mlflow`` to log with.
+    """Start an MLflow run for the calling trial, or continue the trial's run; return ``mlflow``.
 
-    The run is named and tagged after the trial, as that of `MLflowLoggerCallback`; use the one or
-    the other. It ends with the trial's process, or by ``mlflow.end_run``. Outside a trial it is an
+    The run is named and tagged after the trial, like that of `MLflowLoggerCallback`; use one of the
+    two. It ends with the trial's process, or by ``mlflow.end_run``. Outside a trial it is an
     ordinary run.
 
     Args:
-        config: The trial's configuration, logged as parameters; `Secret` values are told by their
-            names.
-        tracking_uri: Where runs are kept; None for what ``MLFLOW_TRACKING_URI`` says, or MLflow's
-            own default.
+        config: The trial's configuration, logged as parameters; `Secret` values are logged by name.
+        tracking_uri: Where runs are stored; None for ``MLFLOW_TRACKING_URI``, or else MLflow's
+            default.
         registry_uri: Where MLflow's model registry is; None for the same place.
-        experiment_id: Id of an MLflow experiment, wins over its name.
-        experiment_name: Its name; None for what ``MLFLOW_EXPERIMENT_NAME`` says, or MLflow's
-            default experiment.
-        tracking_token: A token for the server, put into the environment variable
+        experiment_id: Id of an MLflow experiment; takes precedence over its name.
+        experiment_name: Its name; None for ``MLFLOW_EXPERIMENT_NAME``, or else MLflow's default
+            experiment.
+        tracking_token: A token for the server; sets the environment variable
             ``MLFLOW_TRACKING_TOKEN`` of the trial.
-        artifact_location: Where artifacts of an experiment are kept that is made here.
+        artifact_location: Where artifacts are stored if the experiment is created.
         run_name: Name of the run; None for the trial's id.
-        create_experiment_if_not_exists: Whether an experiment of this name is made if there is
-            none.
+        create_experiment_if_not_exists: Whether to create the experiment if it does not exist.
         tags: Tags of the run.
         rank_zero_only: Accepted for compatibility: a trial is one process.
 
@@ -70,13 +68,14 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
         ValueError: If there is no such experiment.
 
     Example:
+        >>> options = {"experiment_name": "digits", "create_experiment_if_not_exists": True}
         >>> def train(config):
-        ...     mlflow = setup_mlflow(config, "sqlite:////data/mlflow.db", experiment_name="digits", create_experiment_if_not_exists=True)
+        ...     mlflow = setup_mlflow(config, "sqlite:////data/mlflow.db", **options)
         ...     for epoch in range(10):
         ...         mlflow.log_metrics({"loss": config["lr"] / (epoch + 1)}, step=epoch)
 
     Departures:
-        Ray Tune begins a new run with each attempt.
+        Ray Tune starts a new run with each attempt.
     """
     need_library("mlflow", "mlflow")
     if tracking_token:
@@ -136,18 +135,20 @@ def _begin(
         "experiment_name": trial.experiment_name,
         EXPERIMENT_TAG: trial.experiment_id,
     }
-    condition = f"tags.`{EXPERIMENT_TAG}` = '{trial.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"
+    condition = (
+        f"tags.`{EXPERIMENT_TAG}` = '{trial.experiment_id}' "
+        f"and tags.{TRIAL_TAG} = '{trial.trial_id}'"
+    )
     if found := client.search_runs([experiment_id], condition, max_results=1):
         mlflow.start_run(run_id=found[0].info.run_id, tags=tags)
     else:
         mlflow.start_run(run_name=run_name or trial.trial_id, tags=tags)
-    # MLflow's own is lost where the training code's modules were loaded before the trial's process
-    # began.
+    # MLflow's own exit handler is lost in a forked worker, which drops those of the zygote.
     atexit.register(mlflow.end_run)
 
 
 def _log_params(mlflow: Any, client: Any, params: dict[str, str]) -> None:
-    """Log the parameters; what an exploit has changed of them becomes tags, since MLflow never changes a parameter."""
+    # MLflow does not allow a parameter to change: values changed by an exploit become tags.
     logged = client.get_run(mlflow.active_run().info.run_id).data.params
     mlflow.log_params({name: value for name, value in params.items() if name not in logged})
     mlflow.set_tags(

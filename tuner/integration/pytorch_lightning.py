@@ -1,8 +1,8 @@
 """PyTorch Lightning 2: a callback that reports and saves, and `resume`.
 
-Lightning is published twice, as ``lightning.pytorch`` and as ``pytorch_lightning``, with different
-classes. The callbacks derive from those of whichever is in use when they are constructed, and
-Lightning is not imported before.
+Lightning is published in two namespaces, ``lightning.pytorch`` and ``pytorch_lightning``, with
+different classes. The callbacks derive from the classes of those that are imported when they are
+constructed. Importing this module does not import Lightning.
 """
 
 from __future__ import annotations
@@ -28,38 +28,37 @@ _NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
 class TuneReportCheckpointCallback:
-    """Reports Lightning's metrics and saves the training, optimizers and loops included, after each validation or when else it is told to.
+    """Reports Lightning's metrics and saves the training state, by default after each validation.
 
-    The metrics are those of ``trainer.callback_metrics``: what the module has logged. The
-    validation that Lightning runs to check itself does not count, and only the process of global
-    rank zero reports. When the trial is to end, Lightning's loops and loggers are closed as after
-    any training, with success.
+    The metrics are those of ``trainer.callback_metrics``: what the module has logged. Lightning's
+    sanity check does not count, and only the process of global rank zero reports. If the trial is
+    stopped, Lightning closes its loops and loggers as after a successful training.
 
-    With ``trainer.fit(model, ckpt_path=resume())`` a trial goes on from its checkpoint. Learning
-    rates are the checkpoint's, wherever their schedule had come; where optimizers were configured
-    with others than before, as in population based training, they change in proportion.
+    With ``trainer.fit(model, ckpt_path=resume())`` a trial continues from its checkpoint. Learning
+    rates are the checkpoint's, at the position of their schedules; if optimizers were configured
+    with other rates than before, as in population based training, they are scaled in proportion.
 
     Args:
         metrics: Which metrics to report: names, or Lightning's names by those to report; None, the
-            default, for all. Which direction is better is the metric's own.
-        filename: File in the checkpoint that holds the training; Lightning expects it to end in
-            ``.ckpt``.
+            default, for all. Whether a smaller or larger value is better depends on the metric.
+        filename: File in the checkpoint that holds the training state; Lightning expects it to end
+            in ``.ckpt``.
         save_checkpoints: Whether to save, or only to report.
-        on: When: a hook of Lightning's callbacks without ``on_``, or several. With none of the
-            metrics there yet, nothing happens.
+        on: When to report: a hook of Lightning's callbacks without ``on_``, or several. While none
+            of the metrics exist, nothing is reported.
 
     Raises:
         ImportError: If Lightning is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If there is no such hook, or `filename` leads elsewhere.
+        ValueError: If there is no such hook, or `filename` leads out of the checkpoint.
 
     Departures:
-        In Ray Tune the class is of one namespace, loggers are told that a stopped trial has failed,
-        and every rank reports.
+        In Ray Tune the class belongs to one namespace, loggers mark a stopped trial as failed, and
+        every rank reports.
     """
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
-        """Construct an object that is a callback of the namespaces in use, too."""
+        """Construct an instance of a subclass that derives from Lightning's callbacks as well."""
         wanted: Any = cls
         made: Self = object.__new__(_derived(wanted, _callback_classes()))
         return made
@@ -82,13 +81,13 @@ class TuneReportCheckpointCallback:
     def get_model(
         cls, checkpoint: Checkpoint, module_class: Any, filename: str = CHECKPOINT, **options: Any
     ) -> Any:
-        """Return the module that the callback has saved in a checkpoint, with its weights.
+        """Return the module from a checkpoint, with its weights.
 
         Args:
             checkpoint: The checkpoint.
             module_class: The class of the ``LightningModule``.
-            filename: As it was given to the callback.
-            **options: As its ``load_from_checkpoint`` takes them: arguments of its constructor,
+            filename: The callback's `filename`.
+            **options: Passed on to ``load_from_checkpoint``: arguments of its constructor,
                 unless it called ``save_hyperparameters``, and ``map_location``.
 
         Raises:
@@ -102,22 +101,23 @@ class TuneReportCheckpointCallback:
 
     @property
     def state_key(self) -> str:
-        """What Lightning tells the states of several callbacks apart by."""
-        return f"{type(self).__qualname__}{{on={sorted(self._on)}, save_checkpoints={self._save_checkpoints}}}"
+        """Identifies this callback's state in a checkpoint of Lightning."""
+        options = f"on={sorted(self._on)}, save_checkpoints={self._save_checkpoints}"
+        return f"{type(self).__qualname__}{{{options}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the learning rates that the optimizers were configured with."""
         return {"configured_rates": self._rates}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state of a checkpoint."""
+        """Keep the rates of a checkpoint until training starts."""
         self._rates_then = state_dict["configured_rates"]
 
-    def hear(self, hook: str, trainer: Any, *arguments: Any) -> None:
-        """Do what is due at one of Lightning's hooks, named without ``on_``."""
+    def handle_hook(self, hook: str, trainer: Any, *arguments: Any) -> None:
+        """Handle one of Lightning's hooks, named without ``on_``."""
         match hook:
             case "fit_start":
-                # Optimizers are there, but not yet their states of the checkpoint.
+                # The optimizers exist, but do not have their states from the checkpoint yet.
                 self._rates = learning_rates.configured(trainer.optimizers)
             case "train_start":
                 self._change_rates(trainer)
@@ -128,6 +128,7 @@ class TuneReportCheckpointCallback:
 
     def _change_rates(self, trainer: Any) -> None:
         then, self._rates_then = self._rates_then, []
+        # With other optimizers or groups than in the checkpoint, the rates do not correspond.
         if [len(groups) for groups in then] != [
             len(groups) for groups in self._rates
         ] or then == self._rates:
@@ -147,7 +148,7 @@ class TuneReportCheckpointCallback:
             return
         if not trainer.is_global_zero:
             if self._save_checkpoints:
-                # All ranks have to take part; it is the first that writes.
+                # All ranks have to take part, although only the first one writes.
                 trainer.save_checkpoint(self._filename)
         elif self._save_checkpoints:
             report_saved(
@@ -170,10 +171,13 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 
 
 def resume(filename: str = CHECKPOINT) -> str | None:
-    """Return the file from which the trial goes on, None where it begins: ``trainer.fit(model, ckpt_path=resume())``.
+    """Return the file to continue from, for ``trainer.fit(model, ckpt_path=resume())``.
 
     Args:
-        filename: As it is given to the callback.
+        filename: The callback's `filename`.
+
+    Returns:
+        The file, None at the first start of a trial and outside trials.
 
     Raises:
         FileNotFoundError: If the checkpoint holds no such file.
@@ -187,14 +191,14 @@ def resume(filename: str = CHECKPOINT) -> str | None:
 
 
 def _close_loggers(trainer: Any) -> None:
-    """Close the loggers now, with success: Lightning would tell them that the training has failed."""
+    # Before Lightning does, which would report any exception to them as a failed training.
     for logger in trainer.loggers:
         logger.finalize("success")
     trainer.loggers = []
 
 
 def _callback_classes() -> tuple[type, ...]:
-    """Return Lightning's ``Callback`` in each namespace that is in use, of the first that is installed where none is yet."""
+    """Return ``Callback`` of each imported namespace, or else of the first that is installed."""
     in_use: list[str] = [name for name in _NAMESPACES if name in sys.modules]
     return tuple(sys.modules[name].Callback for name in in_use or [_import_one()])
 
@@ -216,23 +220,24 @@ def _import_one() -> str:
 
 @functools.cache
 def _derived(cls: Any, bases: tuple[type, ...]) -> Any:
-    """Return a subclass that is a callback of Lightning's; its hooks lie behind those that `cls` overrides."""
+    """Return a subclass that derives from Lightning's callbacks, with all hooks connected."""
     if issubclass(cls, bases):
         return cls
-    heard = type("Heard", (), {hook: _heard(hook) for hook in _hook_names(bases)})
+    # Between `cls` and Lightning's classes: hooks that a user's subclass overrides take precedence.
+    hooks = type("Hooks", (), {hook: _forwarded(hook) for hook in _hook_names(bases)})
     named = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(
-        cls.__name__, (cls, heard, *bases), named | {"__reduce__": _reduce, "_written": cls}
+        cls.__name__, (cls, hooks, *bases), named | {"__reduce__": _reduce, "_written": cls}
     )
 
 
-def _heard(hook: str) -> Callable[..., None]:
-    def heard(
+def _forwarded(hook: str) -> Callable[..., None]:
+    def forward(
         self: TuneReportCheckpointCallback, trainer: Any, *arguments: Any, **_options: Any
     ) -> None:
-        self.hear(hook.removeprefix("on_"), trainer, *arguments)
+        self.handle_hook(hook.removeprefix("on_"), trainer, *arguments)
 
-    return heard
+    return forward
 
 
 def _hook_names(bases: Iterable[type]) -> list[str]:
@@ -240,6 +245,7 @@ def _hook_names(bases: Iterable[type]) -> list[str]:
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:
+    # The derived class exists in this process only; another one derives its own.
     return _rebuilt, (self._written,), self.__dict__
 
 

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: metrics, checkpoints, and where to resume from."""
+"""Metrics, checkpoints and resuming, for the callbacks of all frameworks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.storage.checkpoints import Checkpoint
 
 Metrics = str | Sequence[str] | Mapping[str, str] | None
-"""A metric's name, several of them, or the framework's names by those under which they are to be
-reported; None for all."""
+"""A metric's name, several names, or the framework's names by those to report; None for all."""
 
+# Open until the process ends: frameworks may read a checkpoint lazily, long after `resume`.
 _opened = contextlib.ExitStack()
 atexit.register(_opened.close)
 
@@ -32,26 +32,26 @@ class Selection:
 
     Example:
         >>> offered = {"val_loss": 0.5, "val_acc": 0.9}
-        >>> Selection({"loss": "val_loss"}).of(offered), Selection("val_acc").of(offered), Selection(None).of(offered) == offered
-        ({'loss': 0.5}, {'val_acc': 0.9}, True)
+        >>> Selection({"loss": "val_loss"}).of(offered), Selection("val_acc").of(offered)
+        ({'loss': 0.5}, {'val_acc': 0.9})
+        >>> Selection(None).of(offered) == offered
+        True
     """
 
-    __slots__ = ("_names", "_told")
+    __slots__ = ("_names", "_warned")
 
     def __init__(self, metrics: Metrics) -> None:
         self._names = _names(metrics)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def of(self, offered: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the chosen metrics that are offered; of each that is not, a warning tells once.
-
-        What is validated every second epoch only is not there at every epoch, so that a missing
-        metric need not be a mistake.
-        """
+        """Return the chosen metrics that are offered; warns once about each that is not."""
+        # No error: with a validation every second epoch, for instance, some metrics are missing in
+        # every other epoch.
         if self._names is None:
             return dict(offered)
-        for source in self._missing(offered).difference(self._told):
-            self._told.add(source)
+        for source in self._missing(offered).difference(self._warned):
+            self._warned.add(source)
             warnings.warn(
                 f"{_no_such(source, offered)} It is left out of results until it is there",
                 stacklevel=3,
@@ -59,7 +59,7 @@ class Selection:
         return {name: offered[source] for name, source in self._names.items() if source in offered}
 
     def all_of(self, offered: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the chosen metrics, of a framework that offers the same ones each time.
+        """Return the chosen metrics of a framework that always offers the same ones.
 
         Raises:
             ValueError: If one is not offered; says which are.
@@ -73,7 +73,8 @@ class Selection:
 
 
 def _no_such(source: str, offered: Mapping[str, Any]) -> str:
-    return f"there is no metric {source!r} here, only {', '.join(map(repr, offered)) or 'none at all'}."
+    known = ", ".join(map(repr, offered)) or "none at all"
+    return f"there is no metric {source!r} here, only {known}."
 
 
 def _names(metrics: Metrics) -> dict[str, str] | None:
@@ -98,7 +99,7 @@ def check_filename(filename: str) -> str:
     """Return the name of a file within the checkpoint.
 
     Raises:
-        ValueError: If it is empty, or the path of another place.
+        ValueError: If it is empty, or contains a directory.
     """
     if not filename or PurePath(filename).name != filename:
         raise ValueError(
@@ -113,10 +114,10 @@ def report_saved(metrics: Mapping[str, Any], write: Callable[[Path], object]) ->
 
     Args:
         metrics: The metrics.
-        write: Writes the state into the empty directory that it is given.
+        write: Writes the state into an empty directory.
 
     Raises:
-        StopTraining: If the trial is to end.
+        StopTraining: If the trial is to stop.
     """
     with checkpoint_dir() as directory:
         write(Path(directory))
@@ -124,16 +125,16 @@ def report_saved(metrics: Mapping[str, Any], write: Callable[[Path], object]) ->
 
 
 def latest_directory() -> Path | None:
-    """Return the directory of the checkpoint to go on from, which must not be changed; None where training begins.
+    """Return the directory of the checkpoint to continue from, None if training starts over.
 
-    It can be read until the process ends, also where it had to be downloaded.
+    It must not be changed. It exists until the process ends, even if it is a download.
     """
     checkpoint = get_checkpoint()
     return None if checkpoint is None else Path(_opened.enter_context(checkpoint.as_directory()))
 
 
 def latest_file(filename: str, older: str | None = None) -> Path | None:
-    """Return a file in the checkpoint to go on from; None where training begins.
+    """Return a file in the checkpoint to continue from, None if training starts over.
 
     Args:
         filename: Its name.
@@ -147,10 +148,10 @@ def latest_file(filename: str, older: str | None = None) -> Path | None:
 
 
 def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
-    """Return a file, or folder, of a checkpoint's.
+    """Return a file or folder in a checkpoint.
 
     Args:
-        directory: The checkpoint's.
+        directory: The checkpoint's directory.
         filename: Its name.
         older: The name that an earlier release gave it.
 
@@ -162,24 +163,24 @@ def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
         return directory / older
     if not path.exists():
         raise FileNotFoundError(
-            f"checkpoint {directory} holds no {filename!r}; name the filename that the "
-            "callback was given"
+            f"checkpoint {directory} holds no {filename!r}; give the filename that was given to "
+            "the callback"
         )
     return path
 
 
 @contextlib.contextmanager
 def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) -> Iterator[Path]:
-    """Lend a file, or folder, of a checkpoint, to load a model from; see `file_in`.
+    """Provide a file or folder in a checkpoint, to load a model from; see `file_in`.
 
     Raises:
-        TypeError: If there is no checkpoint, as of a trial that has saved none.
+        TypeError: If `checkpoint` is none, e.g. because the trial has saved none.
         FileNotFoundError: If the checkpoint holds no such file.
     """
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None "
-            "where a trial has saved nothing"
+            "if a trial has saved nothing"
         )
     with checkpoint.as_directory() as directory:
         yield file_in(Path(directory), filename, older)

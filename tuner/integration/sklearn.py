@@ -1,4 +1,4 @@
-"""scikit-learn: training step by step, cross-validation by folds, and an estimator that searches."""
+"""scikit-learn: training by steps, cross-validation by folds, and an estimator that searches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ESTIMATOR = "estimator.pkl"
 
 def fit_and_report(
     estimator: Any,
-    X: Any,  # noqa: N803  (scikit-learn's name)
+    X: Any,
     y: Any = None,
     *,
     validation: tuple[Any, Any],
@@ -47,29 +47,29 @@ def fit_and_report(
 ) -> Any:
     """Train an estimator step by step; after each step report its scores, and save it.
 
-    A step is a call of ``partial_fit`` with all of the data, or, of estimators without it, a call
-    of ``fit`` with ``warm_start``, for `step_size` more trees or iterations. A trial that was
-    paused or failed goes on from its checkpoint, with the parameters of the estimator that is
-    given, so that population based training may change them.
+    A step is a call of ``partial_fit`` with all data, or for estimators without it a call of
+    ``fit`` with ``warm_start`` for `step_size` more trees or iterations. A trial that was paused or
+    failed continues from its checkpoint, but with the parameters of `estimator`, so that population
+    based training can change them.
 
     Args:
-        estimator: What is trained, in place. One without ``partial_fit`` has to have
-            ``warm_start``, and ``n_estimators`` or ``max_iter``.
+        estimator: The estimator, which is trained in place. It must have ``partial_fit``, or
+            ``warm_start`` and ``n_estimators`` or ``max_iter``.
         X: The training data.
-        y: Its targets; None where there are none.
+        y: Its targets; None if there are none.
         validation: Data and targets with which the scores are computed.
-        num_steps: How many steps there are in all.
+        num_steps: The total number of steps.
         scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's
             own. A larger score is better.
-        step_size: How much ``n_estimators`` or ``max_iter`` each step is.
-        classes: All classes, where `y` may lack some; by default those of `y`.
+        step_size: By how much each step increases ``n_estimators`` or ``max_iter``.
+        classes: All classes, if `y` may lack some; by default those of `y`.
         grows: Name of the parameter that counts all trees or iterations so far; None, the default,
-            to find out.
+            to detect it.
         checkpoint_frequency: After how many steps the estimator is saved; 0 for never.
         **fit_params: Passed on to ``partial_fit`` or ``fit``, e.g. ``sample_weight``.
 
     Returns:
-        The estimator. What is reported is ``"score"``, or the scores by name.
+        The estimator. The reports contain ``"score"``, or the scores by name.
 
     Raises:
         TypeError: If the estimator cannot be trained by steps.
@@ -81,8 +81,10 @@ def fit_and_report(
         >>> import tuner as tune
         >>> X, y = load_iris(return_X_y=True)
         >>> def train(config):
-        ...     fit_and_report(SGDClassifier(alpha=config["alpha"], random_state=0), X, y, validation=(X, y), num_steps=4)
-        >>> result = tune.Tuner(train, param_space={"alpha": 0.01}, run_config=tune.RunConfig(executor="inline", verbose=0)).fit()[0]
+        ...     estimator = SGDClassifier(alpha=config["alpha"], random_state=0)
+        ...     fit_and_report(estimator, X, y, validation=(X, y), num_steps=4)
+        >>> run_config = tune.RunConfig(executor="inline", verbose=0)
+        >>> result = tune.Tuner(train, param_space={"alpha": 0.01}, run_config=run_config).fit()[0]
         >>> result.metrics["training_iteration"], result.metrics["score"] > 0.6
         (4, True)
     """
@@ -112,17 +114,17 @@ def fit_and_report(
 
 
 def get_model(checkpoint: Checkpoint) -> Any:
-    """Return the estimator that `fit_and_report` has saved in a checkpoint, as it was trained by then.
+    """Return the estimator that `fit_and_report` has saved in a checkpoint.
 
-    It is unpickled, which runs code: open only checkpoints whose origin you trust.
+    It is unpickled, which can run any code: open only checkpoints whose origin you trust.
 
     Args:
         checkpoint: The checkpoint.
 
     Raises:
         TypeError: If there is no checkpoint.
-        FileNotFoundError: If it is none of `fit_and_report`'s; `cross_validate_and_report` saves
-            scores, and no estimator.
+        FileNotFoundError: If it was not written by `fit_and_report`; `cross_validate_and_report`
+            saves scores, and no estimator.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -132,7 +134,8 @@ def get_model(checkpoint: Checkpoint) -> Any:
         >>> def train(config):
         ...     fit_and_report(SGDClassifier(random_state=0), X, y, validation=(X, y), num_steps=3)
         >>> tune_config = tune.TuneConfig(metric="score", mode="max")
-        >>> best = tune.Tuner(train, tune_config=tune_config, run_config=tune.RunConfig(executor="inline", verbose=0)).fit()[0]
+        >>> run_config = tune.RunConfig(executor="inline", verbose=0)
+        >>> best = tune.Tuner(train, tune_config=tune_config, run_config=run_config).fit()[0]
         >>> get_model(best.best_checkpoint).predict(X).shape
         (150,)
     """
@@ -155,7 +158,7 @@ def _report(scores: dict[str, float], state: State | None) -> None:
 
 def cross_validate_and_report(
     estimator: Any,
-    X: Any,  # noqa: N803  (scikit-learn's name)
+    X: Any,
     y: Any = None,
     *,
     cv: Any = None,
@@ -163,37 +166,39 @@ def cross_validate_and_report(
     groups: Any = None,
     fit_params: dict[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Cross-validate an estimator, and report after each fold how it stands, so that a scheduler may spare the others.
+    """Cross-validate an estimator, with a report after each fold, at which a scheduler may stop it.
 
-    Each fold counts as one ``training_iteration``. What is known of the folds is saved with each
-    report: a trial that was paused or failed goes on with the next fold.
+    Each fold counts as one ``training_iteration``. The results of the folds are saved with each
+    report: a trial that was paused or failed continues with the next fold.
 
     Args:
-        estimator: What is fitted, a clone of it for each fold.
+        estimator: The estimator; a clone of it is fitted for each fold.
         X: The data.
-        y: Its targets; None where there are none.
-        cv: As scikit-learn's ``cross_validate`` takes it: a number of folds, a splitter or splits.
-            None for five folds.
-        scoring: A scorer, or its name; several of them as a list or dictionary; None for the
-            estimator's own. A larger score is better.
+        y: Its targets; None if there are none.
+        cv: As for scikit-learn's ``cross_validate``: a number of folds, a splitter or splits. None
+            for five folds.
+        scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's
+            own. A larger score is better.
         groups: Passed on to the splitter.
-        fit_params: Passed on to ``fit``; what has a value for each sample is split as the data are.
+        fit_params: Passed on to ``fit``; arrays with a value for each sample are split like the
+            data.
 
     Returns:
-        What was reported last: ``"mean_test_score"`` and ``"std_test_score"`` over the folds so
-        far, ``"split0_test_score"`` and so on, and the mean times in seconds, ``"mean_fit_time"``
-        and ``"mean_score_time"``. Of several scorers each name stands in the place of ``score``.
+        The last report: ``"mean_test_score"`` and ``"std_test_score"`` over the folds so far,
+        ``"split0_test_score"`` and so on, and the mean times in seconds, ``"mean_fit_time"`` and
+        ``"mean_score_time"``. With several scorers, their names replace ``score``.
 
     Raises:
-        ValueError: If the splits follow from chance without a seed: trials would be compared on
-            different folds.
+        ValueError: If the splits are random without a seed: trials would be compared on different
+            folds.
 
     Example:
         >>> from sklearn.datasets import load_iris
         >>> from sklearn.neighbors import KNeighborsClassifier
         >>> import tuner as tune
+        >>> X, y = load_iris(return_X_y=True)
         >>> def train(config):
-        ...     cross_validate_and_report(KNeighborsClassifier(config["k"]), *load_iris(return_X_y=True), cv=3)
+        ...     cross_validate_and_report(KNeighborsClassifier(config["k"]), X, y, cv=3)
         >>> run_config = tune.RunConfig(executor="inline", verbose=0)
         >>> result = tune.Tuner(train, param_space={"k": 5}, run_config=run_config).fit()[0]
         >>> result.metrics["training_iteration"], result.metrics["mean_test_score"] > 0.9

@@ -1,4 +1,4 @@
-"""A scikit-learn estimator that searches for another one's parameters, as `RandomizedSearchCV`."""
+"""A scikit-learn estimator that searches for parameters, in place of `RandomizedSearchCV`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .cv_results import ERROR, cv_results
 from .folds import FOLDS, Folds, Splits, scorer_of, splits_of
 
 MOST_VERBOSE = 3
-"""More is asked of scikit-learn at times, for a line for each fold."""
+"""Highest level of `RunConfig.verbose`; users of scikit-learn may set higher ones."""
 
 
 def _has(name: str) -> Callable[[Any], bool]:
-    """Return a check that what is searched over has a method, and that it was fitted again where the search is over."""
+    """Return a check for `available_if`: whether the estimator has this attribute."""
 
     def check(search: TunerSearchCV) -> bool:
         if not search.refit:
@@ -44,6 +44,7 @@ def _has(name: str) -> Callable[[Any], bool]:
                 f"{name} needs the best estimator, which refit=False leaves out; set "
                 "refit=True, or fit one with best_params_"
             )
+        # Raises an AttributeError that names the estimator. Before `fit`, the given one is asked.
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
@@ -51,9 +52,9 @@ def _has(name: str) -> Callable[[Any], bool]:
 
 
 def _delegated(name: str, summary: str) -> Any:
-    """Return a method that the search has where the estimator has it."""
+    """Return a method that calls the best estimator, and exists if the estimator has it."""
 
-    def method(self: TunerSearchCV, X: Any) -> Any:  # noqa: N803  (scikit-learn's name)
+    def method(self: TunerSearchCV, X: Any) -> Any:
         check_is_fitted(self)
         return getattr(self.best_estimator_, name)(X)
 
@@ -66,56 +67,55 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Searches for the parameters with which an estimator does best in cross-validation.
 
     Each configuration is a trial, which evaluates one fold after the other and reports after each:
-    a scheduler may end it in between, so that poor configurations cost a fold or two. Trials run in
-    processes of their own, and learn from each other through the searcher.
+    a scheduler may stop it in between, so that poor configurations cost only one or two folds.
+    Trials run in parallel in their own processes.
 
     Args:
-        estimator: What is searched over; it is cloned.
-        param_distributions: What each parameter may be: search-space words such as
+        estimator: The estimator; it is cloned.
+        param_distributions: The search space by parameter: domains such as
             ``tune.loguniform(1e-4, 1)``, or lists of values. Parameters of nested estimators are
             named ``"step__parameter"``.
         n_iter: How many configurations are tried, none of them twice.
-        scoring: A scorer, or its name; several of them as a list or dictionary; None for the
-            estimator's own. A larger score is better.
-        n_jobs: How many trials run at once; None or -1, for as many as there are CPUs.
-        refit: Whether the best estimator is fitted again with all of the data; of several scorers
-            the name of the one that decides.
-        cv: As scikit-learn takes it: a number of folds, a splitter or splits. None for five folds.
+        scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's
+            own. A larger score is better.
+        n_jobs: How many trials run at once; None or -1 for the number of CPUs.
+        refit: Whether the best estimator is fitted again with all data; with several scorers, the
+            name of the one that decides.
+        cv: As for scikit-learn: a number of folds, a splitter or splits. None for five folds.
         verbose: 0, the default, prints nothing; 1 shows progress.
-        random_state: Seed of the search, a number or a generator of NumPy's; None draws one.
+        random_state: Seed of the search, a number or a generator of NumPy; None draws one.
         error_score: Score of a fold whose fit has failed, NaN by default, which is worse than any
             other; ``"raise"`` ends the search.
         return_train_score: Whether scores of the training data are computed as well.
-        scheduler: Ends trials between folds; see `schedulers`. Its time is counted in folds:
+        scheduler: Stops trials between folds; see `schedulers`. Its time is counted in folds:
             ``ASHAScheduler(max_t=5, grace_period=1)``.
         search_alg: Proposes configurations; see `searchers`. None for `searchers.TreeSearch`, or
-            for random search beside a scheduler.
-        time_budget_s: After so many seconds the search is over; None for no limit.
-        storage_path: Where the experiment's directory is made and stays. A search of the same
-            estimator with the same data that was killed goes on there when `fit` is called again,
-            and one that is complete is not run again. None, the default, for a temporary directory.
+            for random search if a scheduler is given.
+        time_budget_s: The search stops after this many seconds; None for no limit.
+        storage_path: Where the experiment's directory is created and kept. If `fit` is called again
+            for the same estimator and data, an interrupted search is continued, and a complete one
+            is not run again. None, the default, for a temporary directory.
         executor: ``"process"``, or ``"inline"`` for trials in this process, one at a time.
 
     Attributes:
-        cv_results_: A dictionary of arrays, as of `RandomizedSearchCV`, ready for a data frame;
-            also ``num_splits``, how many folds each trial got to, and ``trial_id``. Trials that
-            were ended early rank behind those that were not.
-        best_index_: Where in `cv_results_` the best is.
+        cv_results_: A dictionary of arrays, as in `RandomizedSearchCV`, for a data frame; also
+            ``num_splits``, how many folds each trial has evaluated, and ``trial_id``. Trials that
+            were stopped early rank behind complete ones.
+        best_index_: Index of the best trial in `cv_results_`.
         best_params_: Its parameters.
         best_score_: Its mean score; larger is better.
-        best_estimator_: The estimator with these parameters, fitted with all of the data.
+        best_estimator_: The estimator with these parameters, fitted with all data.
         refit_time_: How many seconds that took.
         scorer_: The scorer, or several by name.
         n_splits_: How many folds there are.
         multimetric_: Whether there are several scorers.
-        experiment_path_: Directory of the experiment; None where it was temporary.
+        experiment_path_: Directory of the experiment; None if it was temporary.
 
     Raises:
         ValueError: In `fit`, if an argument is out of range, or every fit has failed.
-        TypeError: In `fit`, if a parameter's distribution is neither a search-space word nor a
-            list.
-        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed`
-            where its type is none of Python's.
+        TypeError: In `fit`, if a parameter's distribution is neither a domain nor a list.
+        Exception: In `fit`, the error of a fit if `error_score` is ``"raise"``; a `TrialFailed` if
+            its type is not one of Python's.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -129,9 +129,10 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         (10, ['C', 'kernel'])
 
     Departures:
-        `RandomizedSearchCV` takes SciPy's distributions and lists of dictionaries, which our words
-        replace, and routes metadata to scorers and splitters: here `groups` goes to the splitter
-        and other arguments of `fit` to the estimator. Its ``n_jobs=None`` stands for one.
+        `RandomizedSearchCV` accepts distributions of SciPy and lists of dictionaries; here domains
+        and conditional spaces replace them. It routes metadata to scorers and splitters; here
+        `groups` goes to the splitter and other arguments of `fit` to the estimator. There,
+        ``n_jobs=None`` means one.
     """
 
     def __init__(
@@ -171,17 +172,17 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.storage_path = storage_path
         self.executor = executor
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> TunerSearchCV:  # noqa: N803  (scikit-learn's name)
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> TunerSearchCV:
         """Search, and fit the best estimator.
 
         Args:
             X: The data.
-            y: Its targets; None where there are none.
+            y: Its targets; None if there are none.
             groups: Passed on to the splitter.
-            **fit_params: Passed on to the estimator's ``fit``; what has a value for each sample is
-                split as the data are.
+            **fit_params: Passed on to the estimator's ``fit``; arrays with a value for each sample
+                are split like the data.
         """
-        X, y, groups = indexable(X, y, groups)  # noqa: N806  (scikit-learn's name)
+        X, y, groups = indexable(X, y, groups)
         scorer = scorer_of(self.estimator, self.scoring)
         self.multimetric_ = isinstance(self.scoring, list | tuple | set | frozenset | Mapping)
         ranked = self._ranked_score()
@@ -200,7 +201,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
             self._fit_best(X, y, fit_params)
         return self
 
-    def _fit_best(self, X: Any, y: Any, fit_params: Mapping[str, Any]) -> None:  # noqa: N803  (scikit-learn's name)
+    def _fit_best(self, X: Any, y: Any, fit_params: Mapping[str, Any]) -> None:
         began_s = time.monotonic()
         self.best_estimator_ = _with(self.estimator, self.best_params_).fit(
             *((X,) if y is None else (X, y)), **fit_params
@@ -263,25 +264,25 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
             ).fit()
 
     def _experiment_name(self, data: tuple[Any, Any, Any, Splits, Folds]) -> str:
-        """Return a name that the same search has the next time, and no other has."""
+        """Return a name that is the same for the same search, and different for others."""
         if self.storage_path is None:
             return type(self.estimator).__name__
         *searched, folds = data
-        # A function's repr tells where in memory it lies.
+        # Not by repr, which for a function contains its address in memory.
         scoring = getattr(folds.scoring, "__qualname__", repr(folds.scoring))
         digest = joblib.hash((searched, dict(folds.fit_params), scoring, folds.return_train_score))
         return f"{type(self.estimator).__name__}-{digest[:12]}"
 
-    # ------------------------------------------------------------------------------------------------ what the best estimator can
+    # Methods of the best estimator.
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803  (scikit-learn's name)
-        """Return the score, larger being better, of the best estimator with these data; of several scorers the one that decides."""
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the score of the best estimator with these data, by the scorer that decides."""
         _has("fit")(self)
         check_is_fitted(self)
         scored = self.scorer_(self.best_estimator_, X, *(() if y is None else (y,)))
         return float(scored[self.refit] if self.multimetric_ else scored)
 
-    predict = _delegated("predict", "Return what the best estimator predicts.")
+    predict = _delegated("predict", "Return the predictions of the best estimator.")
     predict_proba = _delegated(
         "predict_proba", "Return the probabilities that the best estimator predicts."
     )
@@ -293,9 +294,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         "decision_function", "Return the best estimator's decision function."
     )
     score_samples = _delegated("score_samples", "Return the best estimator's score of each sample.")
-    transform = _delegated("transform", "Return what the best estimator makes of the data.")
+    transform = _delegated("transform", "Return the data, transformed by the best estimator.")
     inverse_transform = _delegated(
-        "inverse_transform", "Return the data of which the best estimator would have made these."
+        "inverse_transform", "Return the data before a transformation by the best estimator."
     )
 
     @property
@@ -328,13 +329,13 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
 
 
 def _evaluate(config: dict[str, Any], data: tuple[Any, Any, Any, Splits, Folds]) -> None:
-    """Evaluate one configuration; what each trial runs."""
-    estimator, X, y, splits, folds = data  # noqa: N806  (scikit-learn's name)
+    """Evaluate one configuration; the training function of the trials."""
+    estimator, X, y, splits, folds = data
     folds.run(_with(estimator, config), X, y, splits)
 
 
 def _with(estimator: Any, parameters: Mapping[str, Any]) -> Any:
-    # Parameters may be estimators themselves, which must not be fitted twice.
+    # Parameters may be estimators themselves; cloned, because several trials share the originals.
     return clone(estimator).set_params(
         **{name: clone(value, safe=False) for name, value in parameters.items()}
     )
@@ -371,11 +372,11 @@ def _domain(name: str, distribution: Any) -> Any:
 
 
 def _refuse_failure(grid: ResultGrid, error_score: Any) -> None:
-    """Raise where a fit was to raise, or none has succeeded.
+    """Raise the error of a fit if `error_score` says so, or an error if no fit has succeeded.
 
     Raises:
-        Exception: What the first fit has raised, of the same type where that is one of Python's
-            own, otherwise a `TrialFailed`.
+        Exception: The error of the first failed fit: of the same type if it is one of Python's,
+            otherwise a `TrialFailed`.
         ValueError: If no fit has succeeded.
     """
     for result, trial in zip(grid, grid.trials, strict=True):

@@ -29,40 +29,40 @@ __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 CHECKPOINT: Final = "checkpoint"
 SETTINGS: Final = "settings.json"
-"""What the training was configured with."""
+"""File in a checkpoint with the configured learning rate."""
 
 
 class TuneReportCheckpointCallback(TrainerCallback):
-    """Reports the evaluations of a `Trainer`, and hands over the checkpoints that it saves.
+    """Reports the evaluations of a `Trainer`, with the checkpoints that it saves.
 
     The metrics are the latest of each that the trainer has logged, e.g. ``"eval_loss"``, and
-    ``step``; which direction is better is the metric's own. An evaluation after which the trainer
-    saves is reported with that checkpoint. What it saves without an evaluation is reported with the
-    metrics that there are, so let ``save_steps`` be ``eval_steps`` or a multiple, or both
-    strategies ``"epoch"``.
+    ``step``. Whether a smaller or larger value is better depends on the metric. An evaluation after
+    which the trainer saves is reported with that checkpoint. A checkpoint without an evaluation is
+    reported with the latest metrics; so make ``save_steps`` equal to ``eval_steps`` or a multiple,
+    or use the strategy ``"epoch"`` for both.
 
-    With ``trainer.train(resume_from_checkpoint=resume())`` a trial goes on from its checkpoint,
-    with the state of optimizer, schedule and generators. Where ``learning_rate`` has changed since,
-    as in population based training, optimizer and schedule change in proportion. Only the process
-    of rank zero reports. When the trial is to end, the trainer finishes its step, all callbacks in
-    front of this one, among them those of ``report_to``, are told that training is over, and the
-    trial ends.
+    With ``trainer.train(resume_from_checkpoint=resume())`` a trial continues from its checkpoint,
+    with the state of optimizer, schedule and random generators. If ``learning_rate`` has changed
+    since, as in population based training, optimizer and schedule are scaled in proportion. Only
+    the process of rank zero reports. To stop the trial, the callback lets the trainer finish its
+    step and call ``on_train_end`` of all callbacks before this one, those of ``report_to`` among
+    them.
 
-    Give each trial an ``output_dir`` of its own, e.g. ``tune.get_context().get_trial_dir()``, or
-    they overwrite each other's checkpoints. What lies there of steps after the one from which the
-    trial goes on is deleted: it is of an attempt that has come to nothing.
+    Give each trial its own ``output_dir``, e.g. ``tune.get_context().get_trial_dir()``, or they
+    overwrite each other's checkpoints. Checkpoints there of later steps than the one from which the
+    trial continues are deleted: they belong to an attempt whose results no longer count.
 
     Args:
         metrics: Which metrics to report: names, or the trainer's names by those to report; None,
             the default, for all.
-        save_checkpoints: Whether checkpoints are handed over, or only metrics.
+        save_checkpoints: Whether to report checkpoints, or only metrics.
 
     Raises:
         ImportError: On import of this module, if Transformers is not installed.
         TypeError: If `metrics` are no names.
 
     Departures:
-        Ray's callback reports when the trainer saves and at no other time.
+        Ray Tune's callback reports only when the trainer saves.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = CHECKPOINT
@@ -77,23 +77,23 @@ class TuneReportCheckpointCallback(TrainerCallback):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, model_class: Any, **options: Any) -> Any:
-        """Return the model that the callback has saved in a checkpoint.
+        """Return the model from a checkpoint.
 
         Args:
             checkpoint: The checkpoint.
-            model_class: The model's class, e.g. ``AutoModelForSequenceClassification``; also that
-                of a tokenizer or processor that the trainer was given, which is saved beside it.
-            **options: As its ``from_pretrained`` takes them.
+            model_class: The model's class, e.g. ``AutoModelForSequenceClassification``; or that of
+                the trainer's tokenizer or processor, which is saved beside it.
+            **options: Passed on to ``from_pretrained``.
 
         Raises:
             TypeError: If there is no checkpoint.
-            FileNotFoundError: If it is none of the callback's.
+            FileNotFoundError: If it was not written by this callback.
         """
         with saved_file(checkpoint, CHECKPOINT) as path:
             return model_class.from_pretrained(path, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Prepare the output directory, or warn where trials share it, and let the configuration's learning rate win."""
+        """Prepare the output directory, and apply the configured learning rate."""
         self._is_fitting, self._stop, self._is_unreported = True, None, False
         if state.is_world_process_zero:
             _prepare(Path(args.output_dir), state.global_step)
@@ -101,8 +101,9 @@ class TuneReportCheckpointCallback(TrainerCallback):
             _change_rates(args.learning_rate, kwargs.get("optimizer"), kwargs.get("lr_scheduler"))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the evaluation, unless the trainer is about to save, or about to find out whether it does."""
+        """Report the evaluation, unless a checkpoint may follow, with which it is reported."""
         self._is_unreported = True
+        # With the strategy "best", the trainer decides only after this hook whether it saves.
         saves = self._save_checkpoints and (
             control.should_save
             or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best"
@@ -111,7 +112,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
             self._report_rest(state, control)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report with what the trainer has saved."""
+        """Report with the checkpoint that the trainer has saved."""
         if not self._save_checkpoints:
             return
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -125,17 +126,17 @@ class TuneReportCheckpointCallback(TrainerCallback):
         )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report an evaluation that was not good enough to be saved."""
+        """Report an evaluation after which the trainer has not saved."""
         self._report_rest(state, control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep a trainer that has been told to stop from evaluating and saving once more."""
+        """Keep a stopped trainer from evaluating and saving once more."""
         self._report_rest(state, control)
         if self._stop:
             control.should_evaluate = control.should_save = control.should_log = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report what is left, and end the trial if it is to end."""
+        """Stop the trial if it is to stop, or report the last evaluation."""
         self._is_fitting = False
         if self._stop:
             raise self._stop
@@ -157,12 +158,13 @@ class TuneReportCheckpointCallback(TrainerCallback):
         except StopTraining as stop:
             if not self._is_fitting:
                 raise
+            # Raised in `on_train_end`, so that other callbacks can finish, e.g. close their runs.
             self._stop = stop
             control.should_training_stop, control.should_save = True, False
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports the evaluations of a `Trainer`, and hands over no checkpoints; see `TuneReportCheckpointCallback`.
+    """Reports the evaluations of a `Trainer` only; see `TuneReportCheckpointCallback`.
 
     Args:
         metrics: Which metrics to report; None for all.
@@ -173,10 +175,12 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 
 
 def resume() -> str | None:
-    """Return the directory from which the trial goes on, None where it begins: ``trainer.train(resume_from_checkpoint=resume())``.
+    """Return the directory for ``trainer.train(resume_from_checkpoint=resume())``.
+
+    None at the first start of a trial and outside trials.
 
     Raises:
-        FileNotFoundError: If the trial's checkpoint is none of the callback's.
+        FileNotFoundError: If the trial's checkpoint was not written by the callback.
     """
     directory = latest_directory()
     return None if directory is None else str(file_in(directory, CHECKPOINT))
@@ -188,10 +192,9 @@ def _copy(saved: Path, directory: Path, settings: dict[str, Any]) -> None:
 
 
 def _prepare(output_dir: Path, num_steps: int) -> None:
-    """Remove from a trial's own output directory what an earlier attempt has saved behind the checkpoint from which this one goes on.
+    """Remove checkpoints of later steps than `num_steps` from the trial's output directory.
 
-    With ``save_total_limit`` the trainer would take those for the newest, and delete what it has
-    just saved in their stead.
+    Warns instead if the directory may be shared by trials.
     """
     try:
         context = get_context()
@@ -206,6 +209,8 @@ def _prepare(output_dir: Path, num_steps: int) -> None:
             stacklevel=2,
         )
         return
+    # With ``save_total_limit`` the trainer would take them for the newest checkpoints, and delete
+    # what it has just saved.
     for saved in output_dir.glob("checkpoint-*"):
         number = saved.name.removeprefix("checkpoint-")
         if number.isdecimal() and int(number) > num_steps:

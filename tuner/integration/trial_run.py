@@ -1,4 +1,4 @@
-"""The trial that a tracker client inside a training function logs for."""
+"""The current trial, for tracker clients in training functions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.storage.reading import SMALL_BYTES, read_file
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """The trial as a tracker knows it.
+    """A trial and its experiment, as identified in a tracker.
 
     Attributes:
         trial_id: Its id.
         experiment_name: Name of its experiment.
-        experiment_id: Tells its experiment from all others.
+        experiment_id: Identifies its experiment.
         experiment_path: Directory of its experiment.
     """
 
@@ -33,12 +33,12 @@ class TrialRun:
 
     @property
     def run_id(self) -> str:
-        """What tells its run from all others, the same in each attempt."""
+        """Identifies its run; the same in each attempt."""
         return f"{self.experiment_id}-{self.trial_id}"
 
 
 def current_trial_run() -> TrialRun | None:
-    """Return the trial that the calling code runs in, None outside one."""
+    """Return the trial that the calling code runs in, None outside trials."""
     attempt = current_attempt()
     if attempt is None:
         return None
@@ -49,7 +49,7 @@ def current_trial_run() -> TrialRun | None:
 
 
 def flat_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the flattened configuration as it may be shown: each `Secret` by its name, what is no plain value as text."""
+    """Return the configuration flattened, with secrets by name and other objects as text."""
     return {name: _shown(value) for name, value in flatten(dict(config or {})).items()}
 
 

@@ -22,18 +22,18 @@ def setup_wandb(
     rank_zero_only: bool = True,  # noqa: ARG001  (accepted for compatibility)
     **kwargs: Any,
 ) -> Any:
-    """Begin a run of Weights & Biases for the trial that calls it, or go on with the one it has.
+    """Start a run of Weights & Biases for the calling trial, or continue the trial's run.
 
-    The run is named after the trial and grouped by the experiment, as that of
-    `WandbLoggerCallback`; use the one or the other. It ends with the trial's process. Outside a
-    trial it is an ordinary run.
+    The run is named after the trial and grouped by the experiment, like that of
+    `WandbLoggerCallback`; use one of the two. It ends with the trial's process. Outside a trial it
+    is an ordinary run.
 
     Args:
-        config: The trial's configuration; `Secret` values are told by their names.
-        api_key: The key; without any W&B takes ``WANDB_API_KEY``, or what ``wandb login`` has left.
+        config: The trial's configuration; `Secret` values are logged by name.
+        api_key: The key; None for ``WANDB_API_KEY``, or else the key stored by ``wandb login``.
         api_key_file: A file that holds the key.
         rank_zero_only: Accepted for compatibility: a trial is one process.
-        **kwargs: Passed on to ``wandb.init``, instead of what is chosen here.
+        **kwargs: Passed on to ``wandb.init``; they take precedence over what is chosen here.
 
     Returns:
         The ``wandb`` run.
@@ -50,15 +50,15 @@ def setup_wandb(
         ...         run.log({"loss": config["lr"] / (epoch + 1)})
 
     Departures:
-        Ray Tune begins a new run with each attempt.
+        Ray Tune starts a new run with each attempt.
     """
     need_library("wandb", "wandb")
     key = read_key(api_key, api_key_file)
     check_access(key, kwargs.get("mode"))
     chosen: dict[str, Any] = {"config": flat_config(config), "reinit": "finish_previous"}
     if trial := current_trial_run():
-        # The driver may have a service of its own, which a process that is killed must not leave a
-        # run behind in.
+        # The driver may have started a W&B service, and its processes inherit the address. A trial
+        # that is killed would leave an open run in it.
         os.environ.pop("WANDB_SERVICE", None)
         chosen |= {
             "id": trial.run_id,
@@ -71,5 +71,5 @@ def setup_wandb(
     if key:
         wandb.login(key=key)
     if trial and kwargs.get("mode", wandb.setup().settings.mode) == "online":
-        chosen["resume"] = "allow"  # offline nobody could tell what there is to go on with
+        chosen["resume"] = "allow"  # offline, wandb cannot look up whether the run exists
     return wandb.init(**{**chosen, **kwargs})

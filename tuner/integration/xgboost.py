@@ -30,29 +30,29 @@ class TuneReportCheckpointCallback(TrainingCallback):
     """Reports XGBoost's metrics after each round, and saves the model.
 
     The metrics are those of ``evals``, named ``"<data>-<metric>"``, e.g. ``"validation-logloss"``;
-    which direction is better is the metric's own. Of a cross-validation they are
-    ``"test-logloss-mean"`` and ``"test-logloss-std"``; its models cannot be saved.
+    for a cross-validation, whose models cannot be saved, ``"test-logloss-mean"`` and
+    ``"test-logloss-std"``. Whether a smaller or larger value is better depends on the metric.
 
-    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at
-    the end comes too late for it. With `resume` it then goes on with the rounds that are left.
+    To continue after a pause or a failure, a trial needs a `frequency`, best 1, and `resume`: the
+    model at the end comes too late.
 
     Args:
         metrics: Which metrics to report: names, or XGBoost's names by those to report; None, the
             default, for all.
-        filename: File in the checkpoint that holds the model; its ending chooses XGBoost's format.
+        filename: File in the checkpoint that holds the model; XGBoost chooses the format by its
+            ending.
         frequency: After how many rounds the model is saved, counted from the trial's first; 0, the
             default, for never.
-        checkpoint_at_end: Whether the model is saved when training has ended, if it has not been
-            with the last round. XGBoost calls when it has reported that round already, so that its
-            metrics are reported a second time.
-        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported. Those of
-            a cross-validation are pairs of mean and deviation then, named ``"test-logloss"``.
+        checkpoint_at_end: Whether the model is saved after training, if it was not saved with the
+            last round. That round has been reported by then, so its metrics are reported twice.
+        results_postprocessing_fn: Converts the chosen metrics, by name, before they are reported.
+            For a cross-validation it gets pairs of mean and deviation, named ``"test-logloss"``.
 
     Raises:
         ImportError: On import of this module, if XGBoost is not installed.
         TypeError: If `metrics` are no names.
-        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there
-            is no such metric.
+        ValueError: If `frequency` is negative or `filename` leads out of the checkpoint; in
+            training, if there is no such metric.
 
     Example:
         >>> import numpy, xgboost
@@ -93,11 +93,11 @@ class TuneReportCheckpointCallback(TrainingCallback):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL) -> Booster:
-        """Return the model that the callback has saved in a checkpoint.
+        """Return the model from a checkpoint.
 
         Args:
             checkpoint: The checkpoint.
-            filename: As it was given to the callback.
+            filename: The callback's `filename`.
 
         Raises:
             TypeError: If there is no checkpoint.
@@ -107,7 +107,7 @@ class TuneReportCheckpointCallback(TrainingCallback):
             return Booster(model_file=str(path))
 
     def before_training(self, model: Any) -> Any:
-        """Begin anew: nothing has been trained that would have to be saved."""
+        """Prepare for another training; see XGBoost's ``TrainingCallback``."""
         self._is_saved = True
         return model
 
@@ -122,21 +122,21 @@ class TuneReportCheckpointCallback(TrainingCallback):
         return False
 
     def after_training(self, model: Any) -> Any:
-        """Save the model, if that is wanted and not done."""
+        """Save the model if it is to be saved at the end and has not been."""
         if self._checkpoint_at_end and not self._is_saved and hasattr(model, "save_model"):
             self._is_saved = self._rounds.report_again(model)
         return model
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports XGBoost's metrics after each round, and saves nothing; see `TuneReportCheckpointCallback`.
+    """Reports XGBoost's metrics, and saves nothing; see `TuneReportCheckpointCallback`.
 
     Args:
         metrics: Which metrics to report; None for all.
-        results_postprocessing_fn: Makes of the chosen metrics what is reported.
+        results_postprocessing_fn: Converts the chosen metrics before they are reported.
 
     Departures:
-        Ray Tune has taken it away.
+        Ray Tune has removed this class.
     """
 
     def __init__(
@@ -148,14 +148,14 @@ class TuneReportCallback(TuneReportCheckpointCallback):
 
 
 def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
-    """Return the arguments with which ``xgboost.train`` goes on from the trial's checkpoint, or begins where there is none.
+    """Return arguments for ``xgboost.train`` to continue from the trial's checkpoint, if any.
 
-    Trees are then grown on those of the checkpoint. XGBoost does not save its generator: with
-    ``subsample`` and the like they are not the trees that an undisturbed training would have grown.
+    Trees are added to those of the checkpoint. XGBoost does not save the state of its random
+    generator: with ``subsample`` and the like, an uninterrupted training would grow other trees.
 
     Args:
-        num_boost_round: How many rounds there are in all.
-        filename: As it is given to the callback.
+        num_boost_round: The total number of rounds.
+        filename: The callback's `filename`.
 
     Returns:
         ``num_boost_round``, the rounds that are left, possibly none, and ``xgb_model``, the model
@@ -176,7 +176,7 @@ def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
 
 
 def _latest(evals_log: Mapping[str, Any], *, keep_pairs: bool) -> dict[str, Any]:
-    """Return the last value of each metric; those of a cross-validation are pairs of mean and deviation."""
+    """Return the last value of each metric, in a cross-validation a pair of mean and deviation."""
     latest: dict[str, Any] = {}
     for data, metrics in evals_log.items():
         for name, values in metrics.items():

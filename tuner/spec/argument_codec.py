@@ -1,13 +1,13 @@
-"""Codec of declared arguments: names and JSON values, and the same objects constructed from them.
+"""Codec of declared arguments: write them as JSON values, and construct the same objects again.
 
 Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an
-object of one of this product's own public classes as its name and its arguments, ``{"@":
-"AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written so (functions, classes of the
-user's, arrays) leaves a note for people, ``{"@": "absent", "what": "..."}``, and has to be given
-again.
+object of one of this product's public classes as its name and its arguments,
+``{"@": "AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written (functions, classes of the
+user, arrays) becomes a description for people, ``{"@": "absent", "what": "..."}``, and has to be
+given again.
 
-A file decides nothing about which code runs: a name is looked up in a fixed table of classes, and
-never imported or evaluated.
+A file cannot choose which code runs: names are looked up in a fixed table of classes, and never
+imported or evaluated.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ TAG: Final = "@"
 _ABSENT, _TUPLE, _DICT, _DURATION, _PATH = "absent", "tuple", "dict", "timedelta", "path"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
-_WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
+_DOMAINS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
-_FACES: Final = (schedulers, searchers, stoppers)
+_PACKAGES: Final = (schedulers, searchers, stoppers)
 _SETTINGS: Final[Mapping[str, type]] = {
-    kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)
+    kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS)
 }
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
-    # The directory says where an experiment lies, and its seed never changes; how progress is shown
-    # is up to each run; the rest is accepted for compatibility only.
+    # The directory itself says where it is, and the seed is recorded apart, because it never
+    # changes; each run chooses how to show progress; the rest is accepted for compatibility only.
     RunConfig: frozenset(
         {
             "name",
@@ -60,16 +60,16 @@ NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
     ),
     TuneConfig: frozenset({"seed", "reuse_actors", "trial_name_creator", "trial_dirname_creator"}),
 }
-"""Fields that are not written down, by their class."""
+"""Fields that are not recorded, by class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands for what a declaration could only describe.
+    """Stands for a value that could not be recorded, only described.
 
     Attributes:
-        place: Where it stands, e.g. ``param_space['model']['loss']``.
-        what: What it was, for people.
+        place: Its place, e.g. ``param_space['model']['loss']``.
+        what: Its description, for people.
     """
 
     place: str
@@ -86,7 +86,9 @@ def known_class(name: str) -> type | None:
         return _SETTINGS[name]
     # Packages import a class when it is first asked for: an experiment that uses one scheduler must
     # not wait for the import of all of them.
-    kind: Any = next((getattr(face, name) for face in _FACES if name in _names(face)), None)
+    kind: Any = next(
+        (getattr(package, name) for package in _PACKAGES if name in _names(package)), None
+    )
     is_constructed = (
         isinstance(kind, type)
         and issubclass(kind, Declared)
@@ -98,9 +100,9 @@ def known_class(name: str) -> type | None:
 
 
 @functools.cache
-def _names(face: Any) -> frozenset[str]:
-    public = getattr(face, "__all__", None) or [
-        name for name in vars(face) if not name.startswith("_")
+def _names(package: Any) -> frozenset[str]:
+    public = getattr(package, "__all__", None) or [
+        name for name in vars(package) if not name.startswith("_")
     ]
     return frozenset(public)
 
@@ -160,8 +162,8 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Declared):
         yield from value.declared_arguments.items()
     else:
-        # A domain without a prior is written as it was before there were priors, so that it is no
-        # other than then.
+        # A domain without a prior is written as before there were priors, so that a comparison with
+        # an older declaration finds no difference.
         hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
         yield from (
             (field.name, getattr(value, field.name))
@@ -171,19 +173,19 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _described(value: Any) -> str:
-    # Not by its repr, which may hold anything, a password included.
+    # Not by its repr, which may contain anything, even a password.
     value = getattr(value, "adapted", value)
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', None) or '?'}.{named.__qualname__}"
 
 
 def constructed(noted: Any, place: str, absent: list[Absent]) -> Any:
-    """Return what a note stands for.
+    """Return the value that a note describes.
 
     Args:
-        noted: What `note` returned, read from a file that may hold anything.
-        place: Where it stands.
-        absent: Collects what has to be given again; such places hold an `Absent`.
+        noted: What `note` returned, read from a file with any content.
+        place: Its place, for messages.
+        absent: Collects what has to be given again; in the value, an `Absent` stands for it.
     """
     if isinstance(noted, list):
         return [constructed(item, f"{place}[{index}]", absent) for index, item in enumerate(noted)]
@@ -196,7 +198,7 @@ def constructed(noted: Any, place: str, absent: list[Absent]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Construction:
-    """One tagged note on its way to an object."""
+    """Constructs the object of one tagged note."""
 
     place: str
     absent: list[Absent]
@@ -250,7 +252,7 @@ class _Construction:
 
     def _argument(self, kind: type, name: str, noted: Any) -> Any:
         if noted is not None and issubclass(kind, Declared) and name in kind.withheld:
-            noted = _WITHHELD  # also where a file has it
+            noted = _WITHHELD  # even if a file has it
         return constructed(noted, f"{self.place}.{name}", self.absent)
 
 
@@ -270,16 +272,16 @@ def _called(kind: type, arguments: Mapping[str, Any]) -> Any:
 def constructed_config(
     noted: Any, place: str, given: Mapping[str, Any], absent: list[Absent]
 ) -> Any:
-    """Return the settings that a note stands for, with some fields given anew.
+    """Return the settings that a note describes, with some fields replaced.
 
     Args:
         noted: What `note` returned for a dataclass of settings.
-        place: Where it stands.
-        given: Fields that hold in place of the noted ones.
-        absent: Collects what has to be given again; where there is any, None is returned.
+        place: Its place, for messages.
+        given: Fields that replace the noted ones.
+        absent: Collects what has to be given again; if there is any, None is returned.
 
     Raises:
-        ValueError: If the note is none of settings, or a value is out of range.
+        ValueError: If the note does not describe settings, or a value is out of range.
     """
     kind = (
         known_class(noted[TAG])
@@ -299,19 +301,20 @@ def constructed_config(
 
 
 def replaced(config: Any, given: Mapping[str, Any]) -> Any:
-    """Return settings with some fields given anew."""
+    """Return settings with some fields replaced."""
     return dataclasses.replace(config, **given) if given else config
 
 
 def differences(then: Any, now: Any, place: str) -> Iterator[str]:
-    """Yield each place at which two notes differ, with what stood and stands there.
+    """Yield each place at which two notes differ, with the old and the new value.
 
     Example:
-        >>> list(differences(note({"x": 1, "y": 2}), note({"x": 1, "y": Normal(0, 1)}), "param_space"))
+        >>> then, now = note({"x": 1, "y": 2}), note({"x": 1, "y": Normal(0, 1)})
+        >>> list(differences(then, now, "param_space"))
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
     if _is_tree(then) and _is_tree(now):
-        # What one of two releases did not have yet counts as its default.
+        # A field that an older release did not have counts as its default.
         if TAG in then and then[TAG] == now.get(TAG):
             defaults = _default_note(then[TAG])
             then, now = {**defaults, **then}, {**defaults, **now}
@@ -328,7 +331,7 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
 
 @functools.cache
 def _default_note(name: str) -> Note:
-    """Return what a class of settings is noted as where nothing is given."""
+    """Return the note of a class of settings with all defaults."""
     return _note_of_object(_SETTINGS[name]())
 
 
@@ -344,7 +347,7 @@ def _is_tree(noted: Any) -> bool:
 
 
 def shown(noted: Any) -> str:
-    """Return a note as people read it, e.g. ``Float(lower=0.0, upper=1.0)``."""
+    """Return a note as text for people, e.g. ``Float(lower=0.0, upper=1.0)``."""
     match noted:
         case {"@": "absent", "what": what}:
             return str(what)

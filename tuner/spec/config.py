@@ -29,8 +29,8 @@ from tuner.storage.directories import absolute_path
 
 MODES = ("min", "max")
 CLOSING_S = 2.0
-"""How long before its time limit an experiment wants all trials gone, so that killing who does not
-leave and closing the files fit in."""
+"""How long before its time limit all trials of an experiment must have ended, so that there is time
+to kill those that have not and to close the files."""
 EXECUTORS = ("process", "inline")
 DURABILITIES = ("process", "group", "strict")
 IF_EXISTS = ("error", "new", "replace")
@@ -47,10 +47,10 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 class Settings:
-    """Base of the settings: a field can be assigned to, and is checked then as when it is given to the constructor.
+    """Base of the settings, which check a field when it is assigned as the constructor does.
 
-    What two fields have to do with each other is checked by the constructor and by `Tuner`, so that
-    they can be assigned one by one.
+    Rules about several fields are checked by the constructor and by `Tuner` only, so that the
+    fields can be assigned one by one.
     """
 
     __slots__ = ()
@@ -60,16 +60,16 @@ class Settings:
         self._check_together()
 
     def _check(self) -> None:
-        """Refuse a value that no other value could make right."""
+        """Refuse a field that is invalid whatever the others are."""
 
     def _check_together(self) -> None:
-        """Refuse values that contradict each other."""
+        """Refuse fields that contradict each other."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field.
 
         Raises:
-            AttributeError: If there is no such field; names the nearest that there is.
+            AttributeError: If there is no such field; names the most similar one.
             ValueError: If the value is out of range.
             TypeError: If it has the wrong type.
         """
@@ -78,6 +78,7 @@ class Settings:
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"; did you mean {near[0]!r}" if near else f"; it has {', '.join(fields)}"
             raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
+        # The constructor assigns the fields one by one, and checks them when all are there.
         is_constructed = all(hasattr(self, field) for field in fields)
         before = getattr(self, name, None)
         object.__setattr__(self, name, value)
@@ -97,7 +98,7 @@ class CheckpointConfig(Settings):
     Attributes:
         num_to_keep: How many checkpoints of each trial are kept: the best by
             `checkpoint_score_attribute`, or the most recent without it. The latest is never
-            deleted, so one more than `num_to_keep` can exist. None keeps all.
+            deleted, so one more than `num_to_keep` can exist. None, the default, keeps all.
         checkpoint_score_attribute: Name of a reported metric, nested ones as ``"a/b"``. A
             checkpoint without it ranks lowest, NaN just above.
         checkpoint_score_order: ``"max"`` if a larger score is better (the default), ``"min"`` if a
@@ -142,7 +143,11 @@ class CheckpointConfig(Settings):
             )
 
     def policy(self, *, is_class: bool, can_save: bool = True) -> CheckpointPolicy:
-        """Return what these settings mean for a class trainable, which may be unable to save itself, or for a function.
+        """Return the policy for a kind of trainable.
+
+        Args:
+            is_class: Whether it is a class trainable, not a function.
+            can_save: Whether a class trainable implements saving.
 
         Raises:
             ValueError: If a field is set that does not apply to that kind of trainable.
@@ -190,45 +195,46 @@ class FailureConfig(Settings):
     """What happens when a trial fails.
 
     Attributes:
-        max_failures: How often each trial is tried again, in a new process and from its latest
-            checkpoint: 0, the default, for never, -1 for no limit. A trial that gets no farther is
-            tried again at once for three times, then ever more slowly, up to once a minute. Not
-            every failure is worth it, see `no_retry_on` and `max_identical_failures`.
+        max_failures: How often each trial is retried, in a new process and from its latest
+            checkpoint: 0, the default, for never, -1 for no limit. A trial that makes no progress
+            is retried at once three times, then after increasing delays of up to a minute. Some
+            failures are not retried, see `no_retry_on` and `max_identical_failures`.
         fail_fast: True ends the experiment when the first trial has failed; the others stay
             resumable. ``"raise"`` raises the error from ``fit()`` as well. Needs
             ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is
-            killed, which is a failure. The time that its process takes to start and to import what
-            it needs counts as well, the time that `report` takes to store a checkpoint does not.
-            None, the default, for never.
-        stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told
-            to stop, before it is killed.
-        retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of
-            such classes: ``[ConnectionError, "OutOfMemoryError"]``. Derived classes count as well;
-            they are recorded and compared by their bare names. `ConnectionError` and `TimeoutError`
-            are also worth them, unless `no_retry_on` names them or a class that they derive from.
-        no_retry_on: Classes of exceptions that are worth no retry. None, the default, for those
-            that mostly tell of a mistake in the code, which `NOT_WORTH_A_RETRY` lists:
+            killed, which is a failure. The time that its process takes to start and to import
+            modules counts, the time that `report` takes to store a checkpoint does not. None, the
+            default, for no timeout.
+        stop_grace_s: How many seconds a trial has to save, clean up and exit after it was asked to
+            stop, before it is killed; 30 by default.
+        retry_on: Classes of exceptions, or their names, after which a trial is always retried, up
+            to `max_failures` times: ``[ConnectionError, "OutOfMemoryError"]``. Derived classes
+            count as well; classes are recorded and compared by their bare names. `ConnectionError`
+            and `TimeoutError` are always included, unless `no_retry_on` names them or a base class
+            of theirs.
+        no_retry_on: Classes of exceptions, or their names, after which a trial is not retried.
+            None, the default, for those that usually come from a bug (`NOT_WORTH_A_RETRY`):
             `AttributeError`, `ImportError`, `KeyError`, `NameError`, `NotImplementedError`,
-            `SyntaxError`, `TypeError`, as far as `retry_on` names neither them nor a class that
-            they derive from. An empty list has all tried again. Where `retry_on` and `no_retry_on`
-            both fit, the class nearest to the exception's own counts.
-        max_identical_failures: After how many times the same exception at the same line, without
-            any progress in between, a trial is given up although it has retries left; 3 by default,
-            1 for no retry after any exception, None for no such limit. A process that was killed is
-            tried again all the same.
-        max_common_failures: After how many trials that failed with the same exception at the same
-            line the experiment stops, as long as no trial has succeeded or got any farther:
-            ``"auto"``, the default, for twice as many as run at once, and at least 5; None for no
-            such limit. It can be continued when the cause is mended.
+            `SyntaxError` and `TypeError`, except where `retry_on` names them or a base class of
+            theirs. With an empty list all are retried. If an exception matches both `retry_on` and
+            `no_retry_on`, the class nearest to the exception's own counts.
+        max_identical_failures: How often a trial may fail with the same exception at the same line,
+            without progress in between, before it is not retried again; 3 by default, 1 for no
+            retry after any exception, None for no such limit. A process that was killed is always
+            retried.
+        max_common_failures: How many trials may fail with the same exception at the same line,
+            while no trial has succeeded or made progress, before the experiment stops: ``"auto"``,
+            the default, for twice the number that run at once, and at least 5; None for no such
+            limit. The experiment can be restored when the cause is fixed.
 
     Raises:
         ValueError: If a value is out of range or two contradict each other.
         TypeError: If a value has the wrong type.
 
     Departures:
-        Ray Tune tries every exception again as often as `max_failures` says, and runs all trials
-        whatever they fail with.
+        Ray Tune retries every exception up to `max_failures` times, and starts all trials even if
+        each of them fails in the same way.
     """
 
     max_failures: int = 0
@@ -243,13 +249,9 @@ class FailureConfig(Settings):
     def _check(self) -> None:
         _check_whole("max_failures", self.max_failures)
         self._check_policies()
-        if not isinstance(self.report_timeout_s, int | float | None):
-            raise TypeError(
-                "report_timeout_s must be a number of seconds or None, got "
-                f"{self.report_timeout_s!r}"
-            )
-        if not isinstance(self.stop_grace_s, int | float):
-            raise TypeError(f"stop_grace_s must be a number of seconds, got {self.stop_grace_s!r}")
+        if self.report_timeout_s is not None:
+            _check_seconds("report_timeout_s", self.report_timeout_s, " or None")
+        _check_seconds("stop_grace_s", self.stop_grace_s)
         if self.max_failures < -1:
             raise ValueError(
                 "max_failures must be at least 0, or -1 for endless retries, got "
@@ -287,7 +289,7 @@ class FailureConfig(Settings):
             )
 
     def policies(self, num_slots: int) -> dict[str, Any]:
-        """Return the fields of `ExperimentSettings` that say what is tried again and when an experiment gives up.
+        """Return the fields of `ExperimentSettings` about failures and retries.
 
         Args:
             num_slots: How many trials run at once.
@@ -310,57 +312,57 @@ class FailureConfig(Settings):
 
 @dataclass(slots=True)
 class RunConfig(Settings):
-    """Where an experiment lives and how it is run.
+    """Where an experiment is stored and how it is run.
 
     Attributes:
         name: Name of the experiment and of its directory, e.g. ``"lr=0.1"``, ``"my exp"``, or
             ``"group/exp"`` for a directory in a folder; None, the default, for
             ``<trainable>_<date>``.
-        storage_path: Directory in which the experiment's own is made; None, the default, for
-            ``~/tuner_results``.
+        storage_path: Directory in which the experiment's directory is created; None, the default,
+            for ``~/tuner_results``.
         stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal
-            or larger value, whatever the direction of optimisation; a string such as ``"<= 0.1"``
-            compares otherwise), a function ``(trial_id, result) -> bool``, a `Stopper` or a list of
-            them, any of which may stop.
+            or larger value, regardless of `TuneConfig.mode`; for other comparisons give a string
+            such as ``"<= 0.1"``), a function ``(trial_id, result) -> bool``, a `Stopper`, or a list
+            of stoppers, any of which may stop.
         checkpoint_config: See `CheckpointConfig`.
         failure_config: See `FailureConfig`.
         callbacks: Called in this order, before the loggers that are added by default.
-        verbose: 0 prints nothing at all; 1, the default, shows progress and a summary; 2 adds a
-            line for each trial.
-        resources: What the experiment may occupy in all, by name, e.g. ``{"cpu": 4, "licence":
-            2}``; what is not named is taken from the machine. This is also where resources of your
-            own invention come from.
+        verbose: 0 prints nothing; 1, the default, shows progress and a summary; 2 adds a line for
+            each trial.
+        resources: Total resources of the experiment by name, e.g. ``{"cpu": 4, "licence": 2}``.
+            CPUs and GPUs that are not named are those of the machine; other names are custom
+            resources, which trials may request as well.
         executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs
             trials in this process, one step at a time, so that a debugger works; a trial that
-            crashes the process takes everything with it.
-        time_limit_s: How many seconds from now the job may run, where a batch system will end it;
-            None, the default, for no limit. The experiment stops early enough before, so that
-            running trials may save, and can be restored. A script then exits with code 124; each
-            restore gets its own limit. (`TuneConfig.time_budget_s` is another thing: after it the
-            experiment is complete.)
-        interrupt_grace_s: How many seconds running trials have to report, save and leave once a
-            signal or the time limit interrupts the experiment, before they are killed. Batch
-            systems commonly wait 30 s between a signal and the kill.
-        durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of
-            results, ``"strict"`` nothing, ``"process"`` what the system had not written yet. The
-            death of processes costs nothing in any of them.
-        storage_retry_s: How long, in seconds, trials wait for storage that has failed or become
-            read-only before they are stopped and `fit` raises; 60 by default. For a full disk to
-            have space again they wait as long as it takes.
-        log_to_file: Accepted for compatibility; each trial's output always lands in its directory,
-            in ``stdout`` and ``stderr``.
+            crashes ends the whole process.
+        time_limit_s: How many seconds from now the job may run, e.g. until a batch system ends it;
+            None, the default, for no limit. The experiment stops early enough for running trials to
+            save, and can be restored. A script then exits with code 124; each restore gets its own
+            limit. (After `TuneConfig.time_budget_s`, in contrast, the experiment is complete.)
+        interrupt_grace_s: How many seconds running trials have to report, save and exit after a
+            signal or the time limit has interrupted the experiment, before they are killed; 10 by
+            default. Batch systems commonly wait 30 s between a signal and the kill.
+        durability: What a power failure may lose: ``"group"`` (the default) at most the last 50 ms
+            of results, ``"strict"`` nothing, ``"process"`` what the system had not written yet. A
+            crash of processes loses nothing in any of these modes.
+        storage_retry_s: How many seconds trials wait for storage that has failed or become
+            read-only, before they are stopped and `fit` raises; 60 by default. If the disk is full,
+            they wait without limit.
+        log_to_file: Accepted for compatibility; each trial's output is always in its directory, in
+            ``stdout`` and ``stderr``.
         progress_reporter: What is shown of the progress, and when: a `CLIReporter`, a
-            `JupyterNotebookReporter`, or a `ProgressReporter` of your own. None, the default, for a
-            live table on a terminal and in a notebook, and a few lines elsewhere. Not written down:
-            give it again to `Tuner.restore`.
-        sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
+            `JupyterNotebookReporter`, or your own `ProgressReporter`. None, the default, for a live
+            table on a terminal and in a notebook, and a few lines elsewhere. Not recorded: give it
+            to `Tuner.restore` again.
+        sync_config: Accepted for compatibility and not used: trial files are never synchronised to
+            another place.
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
-        if_exists: What a new experiment does where one of its name is: ``"error"`` (the default)
-            raises `ExperimentExists`. ``"new"`` leaves it alone and runs beside it, in a directory
-            with a number behind the name (``exp_2``, ``exp_3``, ...). ``"replace"`` removes it,
-            results and checkpoints included, after all other checks have passed; one that is
-            running, and what is not recognisable as a tuner experiment, is never removed, and files
-            of others in its directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
+        if_exists: What happens if an experiment of this name exists: ``"error"`` (the default)
+            raises `ExperimentExists`. ``"new"`` runs beside it, in a directory with a number
+            appended (``exp_2``, ``exp_3``, ...). ``"replace"`` removes it, results and checkpoints
+            included, after all other checks have passed; a running experiment and a directory that
+            is not recognised as an experiment are never removed, and unrelated files in the
+            directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
 
     Raises:
         ValueError: If a value is out of range.
@@ -405,12 +407,7 @@ class RunConfig(Settings):
             raise ValueError(
                 f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}"
             )
-        if isinstance(self.storage_retry_s, bool) or not isinstance(
-            self.storage_retry_s, int | float
-        ):
-            raise TypeError(
-                f"storage_retry_s must be a number of seconds, got {self.storage_retry_s!r}"
-            )
+        _check_seconds("storage_retry_s", self.storage_retry_s)
         if not self.storage_retry_s >= 0:
             raise ValueError(
                 f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}"
@@ -428,7 +425,7 @@ class RunConfig(Settings):
 
     @property
     def leave_at_s(self) -> float | None:
-        """Seconds after which running trials are told to save and leave, so that all is over at `time_limit_s`; None for never."""
+        """Seconds after which running trials are stopped for `time_limit_s`; None for never."""
         return (
             None
             if self.time_limit_s is None
@@ -436,18 +433,9 @@ class RunConfig(Settings):
         )
 
     def _check_times(self) -> None:
-        if isinstance(self.time_limit_s, bool) or not isinstance(
-            self.time_limit_s, int | float | None
-        ):
-            raise TypeError(
-                f"time_limit_s must be a number of seconds or None, got {self.time_limit_s!r}"
-            )
-        if isinstance(self.interrupt_grace_s, bool) or not isinstance(
-            self.interrupt_grace_s, int | float
-        ):
-            raise TypeError(
-                f"interrupt_grace_s must be a number of seconds, got {self.interrupt_grace_s!r}"
-            )
+        if self.time_limit_s is not None:
+            _check_seconds("time_limit_s", self.time_limit_s, " or None")
+        _check_seconds("interrupt_grace_s", self.interrupt_grace_s)
         if not 0 <= self.interrupt_grace_s < math.inf:
             raise ValueError(
                 "interrupt_grace_s must be finite and at least 0 seconds, got "
@@ -457,8 +445,8 @@ class RunConfig(Settings):
             raise ValueError(
                 "time_limit_s must be finite and more than "
                 f"interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
-                f"who does not leave and to close the files, got {self.time_limit_s!r}; give "
-                "a longer limit or less grace"
+                f"trials that do not exit and to close the files, got {self.time_limit_s!r}; "
+                "give a longer limit or less grace"
             )
 
     def _check_storage(self) -> None:
@@ -503,42 +491,40 @@ def _check_storage_path(path: str) -> None:
 
 @dataclass(slots=True)
 class TuneConfig(Settings):
-    """What is searched for, and how.
+    """What to optimise, and how to search.
 
     Attributes:
         metric: Name of the metric to optimise, nested ones as ``"a/b"``.
         mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
             Required with a metric, since neither direction is a safe guess.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
-            repeated. -1 for endless, until another limit stops the experiment.
-        search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is
-            something to search. None, the default, is random sampling and grids beside a scheduler
-            that is named, and ``"auto"`` where none is and metric and mode are.
-        scheduler: A `Scheduler`, an object with the methods of Ray Tune's (see
-            `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, runs every
-            trial to its end beside a searcher that is named; where none is and metric and mode are,
-            it is ASHA if the trainable saves when it is asked to or `RunConfig.stop` names the
-            ``training_iteration`` at which trials end. `FIFOScheduler` trains all to the end in any
-            case. See `tuner.spec.default_algorithms`.
+            repeated. -1 for no limit, until another limit stops the experiment.
+        search_alg: A `Searcher`, or ``"auto"`` for `searchers.TreeSearch` if there is something to
+            search. None, the default, means random sampling and grids if a `Scheduler` is given or
+            `metric` and `mode` are not, else ``"auto"``.
+        scheduler: A `Scheduler`, an object with the methods of Ray Tune's schedulers (see
+            `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, means ASHA if
+            neither this nor `search_alg` is given, `metric` and `mode` are, and the trainable can
+            be saved on demand or `RunConfig.stop` names the ``training_iteration`` at which trials
+            end; otherwise every trial runs to its end. `FIFOScheduler` always runs all trials to
+            the end. See `tuner.spec.default_algorithms`.
         max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources
             allow.
-        time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything
-            stops; None for no limit. Counted over restores.
-        seed: Everything random in the experiment follows from it; None draws one and writes it
-            down.
-        duplicates: What becomes of a configuration that the searcher proposes again: ``"repeat"``,
-            the default, runs it again; ``"skip"`` has the searcher propose another; ``"reuse"`` has
-            it learn what the earlier trial reported, and propose another. See
-            `searchers.DuplicateGuard`.
-        reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each
-            trial has its own.
+        time_budget_s: Total running time in seconds (or a `datetime.timedelta`), restores included,
+            after which the experiment stops; None for no limit.
+        seed: Seed of everything random in the experiment; None draws one and records it.
+        duplicates: What happens if the searcher proposes a configuration again: ``"repeat"``, the
+            default, runs it again; ``"skip"`` asks the searcher for another; ``"reuse"`` gives it
+            the results of the earlier trial, and asks for another. See `searchers.DuplicateGuard`.
+        reuse_actors: Accepted for compatibility: a new process costs milliseconds, so each trial
+            has its own.
         trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator`
             likewise. Trials are named by their id.
-        chdir_to_trial_dir: True lets each trial run in its own directory, so that relative paths in
-            the training code lead there. False leaves the working directory as it is, so that they
-            mean what they mean in the script, whose directory a trial finds in the environment
-            variable ``TUNE_ORIG_WORKING_DIR`` in either case. None, the default, is False unless
-            the environment variable ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
+        chdir_to_trial_dir: True makes each trial's own directory its working directory, so that
+            relative paths in the training code lead there. False keeps the working directory of the
+            script. In both cases the script's working directory is in the environment variable
+            ``TUNE_ORIG_WORKING_DIR``. None, the default, is False unless the environment variable
+            ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
 
     Raises:
         ValueError: If a value is out of range.
@@ -615,27 +601,27 @@ class TuneConfig(Settings):
 
 @dataclass(slots=True)
 class ResumeConfig(Settings):
-    """What becomes of trials when an experiment is restored.
+    """What happens to each kind of trial when an experiment is restored.
 
-    Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go
-    on from their latest checkpoints) or ``"restart"`` (they begin anew under their ids: checkpoints
-    are deleted, and results no longer count).
+    Each field is ``"skip"`` (trials are left unchanged; unfinished ones end), ``"resume"`` (trials
+    continue from their latest checkpoints) or ``"restart"`` (trials start over under their ids:
+    checkpoints are deleted, and results no longer count).
 
     Attributes:
-        finished: Trials that are over, those that were stopped early included.
-        unfinished: Trials that are not, or were only interrupted, e.g. by Ctrl-C or when the time
-            budget was used up.
-        errored: Trials that failed; those that are tried again have all their attempts left.
+        finished: Trials that have ended, those that were stopped early included.
+        unfinished: Trials that have not, or were interrupted, e.g. by Ctrl-C or at the end of the
+            time budget.
+        errored: Trials that failed; if they are resumed or restarted, their failures count anew.
 
     Raises:
-        ValueError: If a value is none of the three.
+        ValueError: If a field has another value.
 
     Example:
         >>> ResumeConfig(errored="restart").errored is ResumeConfig.ResumeType.RESTART
         True
 
     Departures:
-        In Ray Tune, a trial that begins anew gets another id, and the old one disappears.
+        In Ray Tune, a trial that starts over gets another id, and the old one disappears.
     """
 
     ResumeType: ClassVar[type[events.ResumeType]] = events.ResumeType
@@ -655,7 +641,7 @@ class ResumeConfig(Settings):
     def of(
         cls, *, resume_unfinished: bool, resume_errored: bool, restart_errored: bool
     ) -> ResumeConfig:
-        """Return what the three switches of `Tuner.restore` mean; resuming comes before restarting."""
+        """Return the configuration for the switches of `Tuner.restore`; resuming wins."""
         errored = (
             events.ResumeType.RESUME
             if resume_errored
@@ -669,7 +655,7 @@ class ResumeConfig(Settings):
         )
 
     def event(self, settings: ExperimentSettings) -> events.DriverRestarted:
-        """Return the event with which the new driver, and what holds for it, enters the journal."""
+        """Return the event that the new driver adds to the journal first."""
         unfinished, errored, finished = map(
             events.ResumeType, (self.unfinished, self.errored, self.finished)
         )
@@ -686,6 +672,11 @@ def _check_type(name: str, value: Any, kind: type) -> None:
         raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
 
 
+def _check_seconds(name: str, value: Any, otherwise: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds{otherwise}, got {value!r}")
+
+
 def _check_whole(name: str, value: Any, accepted: str = "a whole number") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {accepted}, got {value!r}")
@@ -699,7 +690,7 @@ def _check_limit(name: str, value: Any, accepted: str = "a whole number or None"
 
 
 def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:
-    """Return the bare names of classes of exceptions: they are recorded by them, and nothing is imported to look for them again."""
+    """Return the bare names of exception classes, by which they are recorded and compared."""
     if given is None:
         return None
     wanted = f"{name} must be a list of classes of exceptions or of their names"
@@ -716,7 +707,7 @@ def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:
 
 
 def _not_covered(defaults: Sequence[str], given: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the built-in exceptions that neither are named in what the user has given, nor derive from what is."""
+    """Return the built-in exceptions that `given` names neither directly nor by a base class."""
     return tuple(
         name
         for name in defaults

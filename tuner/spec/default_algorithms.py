@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import schedulers  # by their names: only the scheduler and the searcher that are chosen are imported
+# The packages, not their classes: only the chosen scheduler and searcher are imported.
+import schedulers
 import searchers
 from schedulers.scheduler import Scheduler
 from searchers.models.model_search import ModelSearch, num_first_points
@@ -26,11 +27,11 @@ from tuner.execution.trainable import can_be_saved
 from .config import AUTO, RunConfig, TuneConfig
 
 REDUCTION_FACTOR: Final = 3
-"""One trial in three goes on from level to level."""
+"""One trial in three continues from level to level."""
 NUM_RUNGS: Final = 3
-"""Levels below a full training: the first one comes after a 27th of it."""
+"""Levels below a full training: the first is after a 27th of it."""
 NO_END: Final = REDUCTION_FACTOR**10
-"""The highest level where nothing tells how long a full training is."""
+"""The highest level if the length of a full training is unknown."""
 MAX_SAMPLES: Final = 1_000
 """With more samples than this, trials are presumably so short that asking a model would take longer
 than training."""
@@ -44,7 +45,7 @@ class Choice:
     Attributes:
         scheduler: The scheduler.
         searcher: The searcher.
-        remark: What the user is told at the start; empty where there is nothing to search.
+        remark: Message about the choice for the start; empty if there is nothing to search.
     """
 
     scheduler: Scheduler
@@ -53,15 +54,16 @@ class Choice:
 
 
 def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> Choice:
-    """Return the scheduler and the searcher that were named, or ours.
+    """Return the scheduler and the searcher that were given, or the default ones.
 
-    The searcher is `TreeSearch` where there is something to search: several samples of a space
-    without grids, and a metric; if it is not asked for by name, only up to `MAX_SAMPLES` of them.
-    ASHA takes a 27th of a full training for its first level, if `RunConfig.stop` tells how long
-    that is, and the first report otherwise; `asha_for` says what is different beside a model. If it
-    is not asked for by name, it is taken only where no trial can lose by it what it will not get
-    back: where trials are saved when they are asked to, so that who is paused may go on, or that
-    length is known, so that the first comparison does not come too early.
+    The default searcher is `TreeSearch` if there is something to search: several samples of a space
+    without grids, and a metric. Unless ``"auto"`` asks for it, it is used for at most `MAX_SAMPLES`
+    samples.
+
+    The first level of the default ASHA is a 27th of a full training if `RunConfig.stop` says how
+    long that is, otherwise the first report; see `asha_for`. Unless ``"auto"`` asks for it, it is
+    used only if it cannot do harm: if trials are saved on demand, so that paused ones can continue,
+    or the length of a full training is known, so that the first comparison is not too early.
     """
     is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
     is_search = _is_search(tune, space)
@@ -88,11 +90,14 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
 
 
 def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
-    """Return the ``training_iteration`` at which a trial ends that nobody stops early; None where neither of the two tells.
+    """Return the ``training_iteration`` at which a trial ends that is not stopped early.
 
     Args:
         stop: The stop criterion, as the user gave it.
-        scheduler: One that ends trials at a ``max_t`` of iterations tells, too.
+        scheduler: The scheduler, which may end trials at a ``max_t`` of iterations.
+
+    Returns:
+        The lower limit of the two; None if neither has one.
     """
     given = {
         name: parameter.default
@@ -108,18 +113,19 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
 def _start_line(
     scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]
 ) -> str:
-    """Return which searcher and which scheduler are used, and why where the user has not named them."""
+    """Return which searcher and scheduler are used, and why if the user has not given them."""
     by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
     if isinstance(scheduler, schedulers.FIFOScheduler):
         return f"{by_searcher} Scheduler: none; every trial trains to the end."
     name = type(getattr(scheduler, "adapted", scheduler)).__name__
     if isinstance(tune.scheduler, Scheduler):
         return f"{by_searcher} Scheduler: {name}."
-    return f"{by_searcher} Scheduler: {name} ({_CHOSEN[tune.scheduler]}); weaker trials are stopped early."
+    why = _CHOSEN[tune.scheduler]
+    return f"{by_searcher} Scheduler: {name} ({why}); weaker trials are stopped early."
 
 
 def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
-    """Return in parentheses why a searcher is used, empty where it was given."""
+    """Return in parentheses why a searcher is used, empty if it was given."""
     if isinstance(tune.search_alg, Searcher):
         return ""
     if isinstance(searcher, ModelSearch):
@@ -134,26 +140,25 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
 
 
 def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments: Any) -> Scheduler:
-    """Return our ASHA.
-
-    What a model suggests, after its first points, is mostly good, and among good configurations the
-    first results tell next to nothing: on the development tasks of the quality benchmark, among the
-    best tenth of a table the rank correlation of values after a 27th of the training with those at
-    its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model only as
-    many scouts as it has first points are compared at each level, and later trials at the highest
-    level below half of a full training for the first time.
+    """Return the default ASHA.
 
     Args:
-        searcher: Who suggests, in wrappers or without.
-        full: The iteration at which a trial ends that nobody stops early; None where nothing tells.
-        num_samples: How many trials there will be; -1 for an endless number.
-        **arguments: Others of the scheduler.
+        searcher: The searcher, in wrappers or without.
+        full: The iteration at which a trial ends that is not stopped early; None if unknown.
+        num_samples: How many trials there will be; -1 for no limit.
+        **arguments: Other arguments of the scheduler.
     """
-    # Trials end where the stop criterion says, which may say otherwise after a restore.
+    # Trials end by the stop criterion, which a restore may change: `stop_last_trials` is off.
     max_t, grace_period = (
         (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
     )
-    if full is not None and _has_model(searcher):
+    # What a model suggests after its first points is mostly good, and among good configurations the
+    # first results say next to nothing. On the development tasks of the quality benchmark, among
+    # the best tenth of a table, the rank correlation of values after a 27th of the training with
+    # those at its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model
+    # only as many scouts as it has first points are compared at each level, and later trials not
+    # before the highest level below half of a full training.
+    if full is not None and isinstance(_unwrapped(searcher), ModelSearch):
         arguments |= {
             "num_scouts": num_first_points(num_samples),
             "later_grace_period": _later(grace_period, full),
@@ -165,10 +170,6 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         "stop_last_trials": False,
     }
     return schedulers.AsyncHyperBandScheduler(**{**fixed, **arguments})
-
-
-def _has_model(searcher: Searcher) -> bool:
-    return isinstance(_unwrapped(searcher), ModelSearch)
 
 
 def _unwrapped(searcher: Searcher) -> Searcher:
@@ -198,7 +199,7 @@ def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
 
 
 def _full_training(stop: Any) -> int | None:
-    """Return the iteration at which a trial ends, where the stop criterion says so."""
+    """Return the iteration at which the stop criterion ends trials, None if it names none."""
     limit = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
     if isinstance(stop, MaximumIterationStopper):
         limit = stop.max_iter

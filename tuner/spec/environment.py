@@ -1,8 +1,8 @@
-"""Record of what an experiment is run with: script, versions of packages, git commit.
+"""Record of the environment of an experiment: script, versions of packages, git commit.
 
-Gathered in a thread shortly after the start, which therefore takes no longer, and written to
-``environment.json``: an entry for each session that differs from the one before. No environment
-variable is written, and no argument that looks like a secret.
+It is gathered in a thread shortly after the start, so that the start takes no longer, and written
+to ``environment.json``: an entry for each run of the driver that differs from the one before. No
+environment variable is written, and no argument that looks like a secret.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tuner.storage.reading import has_content
 from tuner.version import __version__
 
 WITHHELD: Final = "***"
-"""Stands for an argument, or the part of one, that looks like a secret."""
+"""Replaces an argument, or the part of one, that looks like a secret."""
 _DELAY_S: Final = 0.2
-"""So long after the start the facts are gathered, unless the experiment is over before."""
+"""How long after the start the facts are gathered, unless the experiment ends before."""
 _LAST_WAIT_S: Final = 1.0
 _GIT_TIMEOUT_S: Final = 10.0
 _OWN: Final = frozenset({"tuner", "schedulers", "searchers"})
 
 _SECRET_WORDS: Final = frozenset({
-    "password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "accesskey", "privatekey", "credential",
-    "credentials", "auth", "authorization",
+    "password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "accesskey",
+    "privatekey", "credential", "credentials", "auth", "authorization",
 })  # fmt: skip
 _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
@@ -48,12 +48,15 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _NAMED: Final = re.compile(r"(?P<name>[-+~\w.:/@]+)=(?P<value>.*)", re.DOTALL)
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _KNOWN_TOKEN: Final = re.compile(
-    r"(?:sk|pk|rk)[-_][\w-]{16,}|hf_\w{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abps]-[\w-]{10,}|AKIA[A-Z0-9]{12,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?|\b[0-9a-f]{40,}\b"
+    r"(?:sk|pk|rk)[-_][\w-]{16,}|hf_\w{16,}"  # OpenAI, Stripe; Hugging Face
+    r"|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"  # GitHub, GitLab
+    r"|xox[abps]-[\w-]{10,}|AKIA[A-Z0-9]{12,}"  # Slack, AWS
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"  # a JSON web token
+    r"|\b[0-9a-f]{40,}\b"  # W&B, and other keys in hexadecimal
 )
 _MIN_SECRET_LENGTH: Final = 4
-"""Shorter values of the environment are not looked for in arguments: they would turn up there by
-accident."""
+"""Shorter values of the environment are not looked for in arguments, where they would occur by
+chance."""
 
 _log = logging.getLogger("tuner")
 
@@ -82,11 +85,11 @@ class EnvironmentRecorder:
         self._thread.start()
 
     def add_packages(self, versions: Mapping[str, str]) -> None:
-        """Take in versions of packages that a worker has imported."""
+        """Add versions of packages that a worker has imported."""
         self._from_workers.update(versions)
 
     def close(self) -> None:
-        """Write what has become known; waits a second at most."""
+        """Write the facts known by now; waits a second at most."""
         self._is_over.set()
         if self._thread.ident is not None:
             self._thread.join(_LAST_WAIT_S)
@@ -116,28 +119,30 @@ def _without_time(session: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what of Python, packages and git commit is another now; packages that only one of the two has loaded do not count.
+    """Return which of Python, packages and git commit differ.
+
+    Packages that only one of the two has loaded do not count.
 
     Example:
         >>> differences({"python": {"version": "3.12.1"}}, {"python": {"version": "3.12.4"}})
         ['Python was 3.12.1 and is 3.12.4']
     """
-    told = []
+    found = []
     old, new = then.get("python", {}).get("version"), now.get("python", {}).get("version")
     if old != new:
-        told.append(f"Python was {old} and is {new}")
+        found.append(f"Python was {old} and is {new}")
     packages, loaded = then.get("packages") or {}, now.get("packages") or {}
-    told += [
+    found += [
         f"{name} was {packages[name]} and is {loaded[name]}"
         for name in sorted(packages)
         if name in loaded and packages[name] != loaded[name]
     ]
     before, after = then.get("git") or {}, now.get("git") or {}
     if before.get("commit") != after.get("commit"):
-        told.append(f"the git commit was {_short(before)} and is {_short(after)}")
+        found.append(f"the git commit was {_short(before)} and is {_short(after)}")
     if before.get("dirty"):
-        told.append("the working tree had changes then that were not committed")
-    return told
+        found.append("the working tree had changes then that were not committed")
+    return found
 
 
 def _short(git: Mapping[str, Any]) -> str:
@@ -154,12 +159,13 @@ def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]
 
     Args:
         invocation: How it was started, see `_invocation`.
-        from_workers: Versions of packages that its workers have imported, empty where they do not
-            know them.
+        from_workers: Versions of packages that its workers have imported, empty if unknown.
     """
     packages = loaded_packages()
     packages |= {
-        name: known for name, told in from_workers.items() if (known := told or _version_of(name))
+        name: known
+        for name, reported in from_workers.items()
+        if (known := reported or _version_of(name))
     }
     return {
         "python": {"version": platform.python_version(), "executable": sys.executable},
@@ -169,7 +175,7 @@ def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------- the command line
+# The command line.
 
 
 def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
@@ -183,16 +189,16 @@ def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
         "script": str(Path(str(file)).absolute()) if is_file else None,
         "module": module if is_file else None,
         "arguments": arguments,
-        "directory": os.getcwd(),  # noqa: PTH109  (a `Path` may not be what the system calls it)
+        "directory": os.getcwd(),  # noqa: PTH109  (a str, for JSON)
     }
 
 
 def without_secrets(
     arguments: Sequence[str], secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """Return the arguments of a command with everything that looks like a secret replaced by `WITHHELD`.
+    """Return the arguments of a command with what looks like a secret replaced by `WITHHELD`.
 
-    Those are values of options with names such as ``--password`` or ``--api-key``, passwords in
+    Secrets are values of options with names such as ``--password`` or ``--api-key``, passwords in
     URLs, tokens of well-known services, and values of environment variables with such names.
 
     Args:
@@ -201,10 +207,12 @@ def without_secrets(
         environ: The environment.
 
     Example:
-        >>> without_secrets(["--lr", "0.1", "--api-key", "k1", "db.password=x", "--url=https://me:pw@host/"], environ={})
-        ['--lr', '0.1', '--api-key', '***', 'db.password=***', '--url=https://***@host/']
+        >>> command = ["--lr", "0.1", "--api-key", "k1", "password=x", "--url=https://me:pw@host/"]
+        >>> without_secrets(command, environ={})
+        ['--lr', '0.1', '--api-key', '***', 'password=***', '--url=https://***@host/']
     """
     names = {*secrets, *filter(_is_secret, environ)}
+    # Longest first: a secret may be part of another one.
     values = sorted(
         (value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH),
         key=len,
@@ -238,11 +246,11 @@ def _is_secret(name: str) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- versions
+# Versions.
 
 
 def loaded_packages() -> dict[str, str]:
-    """Return the versions of the packages that this process has imported, by the names by which they are imported."""
+    """Return the versions of the packages that this process has imported, by import name."""
     tops = (
         name
         for name in list(sys.modules)
@@ -253,7 +261,7 @@ def loaded_packages() -> dict[str, str]:
 
 
 def _version_of(name: str) -> str | None:
-    # By vars, since a module may import whatever it likes where an attribute is asked for.
+    # Not by getattr, which may run a module's `__getattr__`, and that may import anything.
     names = vars(sys.modules[name]) if name in sys.modules else {}
     version = names.get("__version__")
     if isinstance(version, str):
@@ -269,17 +277,20 @@ def _distributed_version(name: str) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------------- git
+# Git.
 
 
 @functools.cache
 def git_state(place: str) -> Mapping[str, Any] | None:
-    """Return commit and dirty flag of the repository in which a script or a directory lies, None where there is none.
+    """Return commit and dirty flag of the repository of a script or directory.
 
-    Asked once in the life of a process: what it runs was loaded at its start. A script that git
-    does not know makes the tree dirty; other unknown files do not. None as ``dirty`` means that git
-    did not answer.
+    A script that git does not track makes the tree dirty; other untracked files do not.
+
+    Returns:
+        A dictionary of ``commit``, None before the first one, and ``dirty``; None without a
+        repository, or if git cannot be run.
     """
+    # Cached: what the process runs was loaded at its start, whatever is committed later.
     path = Path(place)
     folder = path if path.is_dir() else path.parent
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
@@ -296,7 +307,8 @@ def git_state(place: str) -> Mapping[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git prints; nothing of the repository's configuration is executed, and no file is locked."""
+    # The repository may configure a program as file system monitor, which must not be run. Without
+    # locks, the user's own git commands are not disturbed.
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
     environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""Directory of an experiment: its place, whether it can be used, the declaration in it."""
+"""Directory of an experiment: create, check and replace it; read and write its declaration."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ from .experiment_spec import ExperimentSpec, Rerun, seed_of_trial
 from .fingerprint import fingerprint
 
 _BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
-"""What is written down of an experiment's beginning and stays as it was."""
+"""Keys of the declaration that a restore does not change."""
 
 
 def storage_root(run: RunConfig) -> Path:
-    """Return the absolute directory in which the experiment's own is made."""
+    """Return the absolute directory in which the experiment's directory is created."""
     return absolute_path(run.storage_path or layout.DEFAULT_STORAGE_PATH)
 
 
 def new_directory(spec: ExperimentSpec) -> Path:
-    """Make the directory of a new experiment.
+    """Create the directory of a new experiment.
 
     Raises:
-        ExperimentExists: If the given name is taken, and ``RunConfig(if_exists="error")`` holds.
-        StorageError: If the storage path cannot be written to, or what is to be replaced is no
-            experiment of ours.
+        ExperimentExists: If the name is taken, with ``RunConfig(if_exists="error")``.
+        StorageError: If the storage path cannot be written to, or the directory to replace is not
+            recognised as an experiment.
     """
     root = storage_root(spec.run)
     try:
         make_folder(root)
+        # Permission bits do not tell: the file system may be read-only, full, or check elsewhere.
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as cause:
@@ -71,10 +72,10 @@ def new_directory(spec: ExperimentSpec) -> Path:
 
 
 def check_unused(directory: Path) -> None:
-    """Make sure that the directory of a new experiment is still unused, now that its lock is held.
+    """Check that the directory of a new experiment is unused; called again with its lock held.
 
     Raises:
-        ExperimentExists: If another driver has been there since its name was found free.
+        ExperimentExists: If it holds an experiment, or the remains of one.
     """
     if directory.is_dir() and not is_experiment(directory) and (remains := remains_in(directory)):
         raise ExperimentExists(
@@ -93,7 +94,9 @@ def check_unused(directory: Path) -> None:
 
 
 def replace_experiment(directory: Path) -> str:
-    """Remove the experiment in a directory whose lock the caller holds, if there is one, and return what the user is told of it.
+    """Remove the experiment in a directory, if there is one; return a message about it.
+
+    The caller must hold the directory's lock.
 
     Raises:
         StorageError: If something in it cannot be removed.
@@ -101,19 +104,28 @@ def replace_experiment(directory: Path) -> str:
     if not is_experiment(directory):
         return ""
     left = clear(directory)
-    kept = f"; kept, since it is none of the experiment's: {', '.join(left)}" if left else ""
-    return f'the experiment that was in {str(directory)!r} has been removed, since RunConfig(if_exists="replace") was given{kept}'
+    kept = f"; files that do not belong to it were kept: {', '.join(left)}" if left else ""
+    return (
+        f"the experiment in {str(directory)!r} has been removed, "
+        f'since RunConfig(if_exists="replace") was given{kept}'
+    )
 
 
 def number_remark(spec: ExperimentSpec, directory: Path) -> str:
-    """Return what the user is told where the experiment got another directory than the one of its name; empty if it did not."""
+    """Return a message if the experiment's directory got a number, else an empty string."""
     if spec.run.name is None or directory.name == named_directory(spec.run).name:
         return ""
-    return f'{spec.run.name!r} was taken, so this experiment is in {str(directory)!r}, since RunConfig(if_exists="new") was given'
+    return (
+        f"{spec.run.name!r} was taken, so this experiment is in {str(directory)!r}, "
+        'since RunConfig(if_exists="new") was given'
+    )
 
 
 def remove_unused(spec: ExperimentSpec, directory: Path) -> None:
-    """Remove the directory of an experiment that could not begin, and the folders that its name made above it, if nothing is in them."""
+    """Remove the directory of an experiment that could not start, and the folders of its name.
+
+    What is not empty is kept.
+    """
     root = storage_root(spec.run)
     try:
         directory.rmdir()
@@ -127,15 +139,15 @@ def remove_unused(spec: ExperimentSpec, directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a directory tells about the experiment in it.
+    """The declaration of an experiment, as recorded in its directory.
 
     Attributes:
-        trainable: Fingerprint of what its trials run.
-        seed: What all chance in it follows from.
+        trainable: Fingerprint of the trainable.
+        seed: Seed of everything random in the experiment.
         settings: The settings with which it began.
-        parts: Space and configurations as they were declared last, by their names as arguments of
-            the `Tuner`, as notes.
-        text: All that was written.
+        parts: Search space and configurations as declared last, as notes by the names of arguments
+            of `Tuner`.
+        text: The whole declaration as JSON.
     """
 
     trainable: Mapping[str, Any]
@@ -146,7 +158,7 @@ class Record:
 
     @property
     def rerun(self) -> Rerun | None:
-        """The trial of another experiment that it trains again; None for none."""
+        """The trial of another experiment that this one runs again, None if there is none."""
         fields = self.text.get("rerun")
         return (
             Rerun(str(fields["experiment"]), str(fields["trial_id"]), int(fields["seed"]))
@@ -160,12 +172,13 @@ class Record:
 
     @property
     def experiment_id(self) -> str:
-        """What tells the experiment from all others; of one that an earlier release has written, when it was created."""
+        """Identifies the experiment among all others."""
+        # Early releases recorded no id; the time of creation comes closest.
         return str(self.text.get("id") or self.text.get("created", ""))
 
 
 def noted_parts(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
+    """Return the declaration as notes, by the names of the arguments of `Tuner`."""
     return {
         "param_space": note(dict(spec.declared_space)),
         "tune_config": note(spec.tune),
@@ -174,7 +187,9 @@ def noted_parts(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 def write_declaration(spec: ExperimentSpec, settings: ExperimentSettings, directory: Path) -> None:
-    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed.
+    """Write ``experiment.json``, the declaration for people and for a restore.
+
+    Nothing in it is ever executed.
 
     Raises:
         StorageError: If it cannot be written.
@@ -195,15 +210,15 @@ def write_declaration(spec: ExperimentSpec, settings: ExperimentSettings, direct
 
 
 def rewrite_declaration(spec: ExperimentSpec, directory: Path, epoch: int) -> None:
-    """Write down what is declared now, and that this driver has begun a segment; how the experiment began stays as it was.
+    """Update ``experiment.json`` for a new driver; how the experiment began is not changed.
 
     Args:
         spec: What is declared now.
-        directory: Its directory.
-        epoch: The driver's epoch; its segment has been begun.
+        directory: The experiment's directory.
+        epoch: The driver's epoch, whose segment of the journal exists.
 
     Raises:
-        StorageError: If it cannot be written, or what was declared before not be read.
+        StorageError: If it cannot be written, or the previous one cannot be read.
     """
     before = read_declaration(directory)
     kept = {name: before[name] for name in _BEGINNING if name in before}
@@ -232,11 +247,11 @@ def _write(beginning: Mapping[str, Any], spec: ExperimentSpec, directory: Path) 
 
 
 def read_record(directory: Path) -> Record:
-    """Return what the directory of an experiment tells.
+    """Return the declaration in the directory of an experiment.
 
     Raises:
-        StorageError: If there is no experiment, what it tells cannot be read, or it was written by
-            a later version.
+        StorageError: If there is no experiment, its declaration cannot be read, or it was written
+            by a later version.
     """
     if not is_experiment(directory):
         raise StorageError(
@@ -261,19 +276,19 @@ def read_record(directory: Path) -> Record:
 
 
 def check_restorable(directory: Path) -> None:
-    """Check that an experiment can be continued, as far as that can be seen without its code, and without changing or locking anything.
+    """Check that an experiment's files are complete; changes and locks nothing.
 
     Raises:
         StorageError: If there is no experiment, or its declaration cannot be read.
-        DamagedJournal: If its journal does not verify, which a torn end does, or lacks what was
-            written to it.
+        DamagedJournal: If its journal does not verify or lacks records. An incomplete last record
+            is no damage.
     """
     read_record(directory)
     check(directory)
 
 
 def named_directory(run: RunConfig) -> Path:
-    """Return where the experiment lies that has the name given there."""
+    """Return the directory of the experiment with this name and storage path."""
     return storage_root(run) / layout.check_name(run.name or "")
 
 
@@ -281,7 +296,8 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
     if not can_replace:
         check_unused(directory)
     elif is_experiment(directory):
-        check_ours(directory)  # long before anything is removed
+        # Early: it is removed only when all else is checked and its lock is held.
+        check_ours(directory)
     if experiment := next(_experiments_in(directory, layout.MAX_NAME_DEPTH), None):
         raise ExperimentExists(
             f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose "
@@ -292,7 +308,8 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
 
 
 def _numbered(directory: Path) -> Path:
-    """Make the directory, or the first of those with a number behind its name, that does not exist yet."""
+    """Create the directory, or else the first with a number appended that does not exist."""
+    # Creating is the test: of two drivers that start at once, only one gets each name.
     for number in itertools.count(1):
         candidate = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
         try:
@@ -306,17 +323,17 @@ def _numbered(directory: Path) -> Path:
 
 
 def _make_folders_above(root: Path, directory: Path) -> None:
-    """Make the folders that a name such as ``group/exp`` has above the experiment's own.
+    """Create the folders above the experiment's own in a name such as ``group/exp``.
 
     Raises:
-        ExperimentExists: If one of them is an experiment, whose trials lie there.
-        StorageError: If one cannot be made, or is a link.
+        ExperimentExists: If one of them is an experiment.
+        StorageError: If one cannot be created, or is a link.
     """
     for above in reversed(directory.relative_to(root).parents[:-1]):
         folder = root / above
         if is_experiment(folder):
             raise ExperimentExists(
-                f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie "
+                f"{str(folder)!r} is itself an experiment, and {directory.name!r} would be "
                 "in it; choose another name"
             )
         _make(folder)
@@ -334,7 +351,7 @@ def _cannot_be_made(folder: Path, cause: OSError) -> StorageError:
 
 
 def _experiments_in(folder: Path, max_depth: int) -> Iterator[Path]:
-    """Yield experiments in the folders of one that is none itself."""
+    """Yield the experiments below a folder that is no experiment."""
     if is_experiment(folder) or not folder.is_dir() or not max_depth:
         return
     for inner in sorted(

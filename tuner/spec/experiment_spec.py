@@ -1,4 +1,4 @@
-"""Specification of an experiment: everything that was declared, checked and completed."""
+"""Specification of an experiment: its declaration, checked and completed with defaults."""
 
 from __future__ import annotations
 
@@ -35,21 +35,18 @@ from .default_algorithms import chosen
 from .param_space import check_portable, checked_space
 
 _USED_BY: Final = "_used_by"
-"""Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become
-part of."""
+"""Attribute of the user's scheduler, searcher or stopper: the run that uses it."""
 _INNER: Final = ("searcher", "base_scheduler", "adapted")
-"""Attributes of schedulers and searchers that hold another one to which they pass on what they
-hear."""
+"""Attributes of schedulers and searchers that hold the one that they wrap."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
 _MIN_PENDING: Final = 16
-"""So many trials of a grid or of random samples are suggested ahead of need at least, as in Ray
-Tune."""
+"""How many trials of a grid or of random samples are suggested ahead at least, as in Ray Tune."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """A trial of another experiment that is trained again.
+    """A trial of another experiment that is run again.
 
     Attributes:
         experiment: Name of that experiment.
@@ -71,19 +68,18 @@ class ExperimentSpec:
         name: The trainable's name.
         space: The search space, as the scheduler completes it.
         declared_space: The search space that was given.
-        tune: What is searched for, and how.
-        run: Where the experiment lives, and how it is run.
+        tune: What to optimise, and how to search.
+        run: Where the experiment is stored, and how it is run.
         checkpoint: Which checkpoints are made and kept.
         failure: What happens when a trial fails.
-        scheduler: The scheduler, without its search properties.
-        searcher: The searcher, without its search properties.
+        scheduler: The scheduler, before `connect` without its search properties.
+        searcher: The searcher, before `connect` without its search properties.
         stopper: The stop criterion.
-        seed: What all chance in the experiment follows from.
-        experiment_id: Tells the experiment from all others; a restored one keeps it.
-        remark: What the user is to be told about what was chosen; empty for nothing.
-        rerun: Which trial of which experiment this repeats; None for none.
-        run_id: Tells what was declared here from all that is declared elsewhere, also for the same
-            experiment.
+        seed: Seed of everything random in the experiment.
+        experiment_id: Identifies the experiment; a restored one keeps it.
+        remark: Message about algorithms chosen by default; empty for none.
+        rerun: The trial of another experiment that this one repeats, None if there is none.
+        run_id: Identifies this specification, also among those of the same experiment.
     """
 
     trainable: Any
@@ -105,17 +101,17 @@ class ExperimentSpec:
 
     @property
     def metric(self) -> str | None:
-        """What is optimised, whoever named it."""
+        """Name of the metric to optimise, from the settings or else from an algorithm."""
         return self.tune.metric or self.scheduler.metric or self.searcher.metric
 
     @property
     def mode(self) -> str | None:
-        """``"min"`` or ``"max"``: its direction, whoever named it."""
+        """``"min"`` or ``"max"``: its direction, from the settings or else from an algorithm."""
         return self.tune.mode or self.scheduler.mode or self.searcher.mode
 
     @property
     def several_objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode of each objective where the searcher or else the scheduler has several; else empty."""
+        """Metric and mode of each objective if an algorithm has several, else empty."""
         return next(
             (
                 part.objectives
@@ -126,7 +122,7 @@ class ExperimentSpec:
         )
 
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return what a trial with this configuration occupies."""
+        """Return the resources of a trial with this configuration."""
         return resources_for(self.trainable, config)
 
     def seed_of(self, trial_id: str) -> int:
@@ -142,8 +138,8 @@ class ExperimentSpec:
         """Give scheduler and searcher their metric, mode, space and seed.
 
         Raises:
-            ValueError: If one of them has a metric or mode of its own and another is given, cannot
-                work with what it is given, or was part of another experiment.
+            ValueError: If one of them has another metric or mode than the settings, cannot work
+                with the space, or was used by another experiment.
         """
         _check_unused(self)
         metric, mode = self.tune.metric, self.tune.mode
@@ -158,11 +154,11 @@ class ExperimentSpec:
         }
         if not pass_search_properties(self.searcher, metric, mode, self.space, properties):
             raise _refusal(self.searcher, self)
-        for part in _lasting_parts(self):
+        for part in _stateful_parts(self):
             setattr(part, _USED_BY, self.run_id)
 
     def check_resources(self, capacity: Mapping[str, float]) -> None:
-        """Check that trials can run with the resources that there are.
+        """Check that trials can run with the available resources.
 
         Args:
             capacity: Total resources.
@@ -183,7 +179,7 @@ class ExperimentSpec:
             )
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
-        """Return what the core has to know.
+        """Return the settings for the core.
 
         Args:
             capacity: Total resources.
@@ -191,8 +187,7 @@ class ExperimentSpec:
         Raises:
             ValueError: As `check_resources` does.
         """
-        # Not always the capacity checked before: an executor may ask the machine again, or simulate
-        # one.
+        # Not always the capacity checked at the start: executors may look again, or simulate one.
         self.check_resources(capacity)
         request = self._default_request()
         max_concurrent, max_trials = (
@@ -222,15 +217,15 @@ class ExperimentSpec:
             ),
             several_objectives=self.several_objectives,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
-            # What no result can change may be proposed early, and so be seen.
+            # Only suggestions that no result can change may be made early, so that users see them.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
         )
 
     def _default_request(self) -> Mapping[str, float]:
-        """Return what a trial asks for as far as it does not depend on its configuration."""
+        """Return the resources of a trial if they do not depend on its configuration."""
         try:
             return self.request_for({})
-        except Exception:  # noqa: BLE001  (the user's function wants to see a configuration)
+        except Exception:  # noqa: BLE001  (the user's function needs a configuration)
             return DEFAULT_REQUEST
 
 
@@ -240,7 +235,7 @@ def make_spec(
     tune_config: TuneConfig | None,
     run_config: RunConfig | None,
 ) -> ExperimentSpec:
-    """Check what the user declared.
+    """Return the specification for the user's arguments, checked and completed.
 
     Raises:
         TypeError: If something has the wrong type.
@@ -259,8 +254,8 @@ def make_spec(
         check_portable(space)
     choice = chosen(tune, run, space, trainable)
     completed = choice.scheduler.completed_space(space)
-    # What was chosen is written down as if it had been named: a restore goes on with it, whatever a
-    # later release would choose.
+    # Defaults are recorded like given arguments: a restore continues with them even if a later
+    # release would choose others.
     tune = replace(
         tune,
         scheduler=choice.scheduler,
@@ -289,28 +284,27 @@ def make_spec(
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
     for part in (spec.scheduler, spec.searcher):
-        if _is_at_odds(part, tune.metric, tune.mode):
+        if _has_other_objective(part, tune.metric, tune.mode):
             raise _conflict(part, tune.metric, tune.mode)
     _check_objective(spec)
     return spec
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
-    """Return whether each trial works in its own directory; None, which is written down as such, where nothing says so."""
+    """Return whether each trial works in its own directory; None, the default, is recorded too."""
     wanted = tune.chdir_to_trial_dir
     if wanted is None and os.environ.get("RAY_CHDIR_TO_TRIAL_DIR") == "1":
         wanted = True
     if wanted and run.executor == "inline":
         raise ValueError(
             "chdir_to_trial_dir must not be True with executor='inline', where all trials "
-            "share one process; write to "
-            "get_context().get_trial_dir() instead"
+            "share one process; write to get_context().get_trial_dir() instead"
         )
     return wanted
 
 
 def _check_population(spec: ExperimentSpec) -> None:
-    """Refuse what leaves a population without a size, or without members that belong together."""
+    """Check that a scheduler of populations can generate and vary the members itself."""
     if not getattr(spec.scheduler, "needs_population", False):
         return
     kind = type(spec.scheduler).__name__
@@ -329,7 +323,10 @@ def _check_population(spec: ExperimentSpec) -> None:
 
 
 def _check_mutations(spec: ExperimentSpec) -> None:
-    """Refuse to vary what would leave a configuration with parameters that do not belong together."""
+    """Check that no mutated parameter is conditional or has others conditional on it.
+
+    A mutation would leave a configuration with parameters that do not belong together.
+    """
     space = SearchSpace(spec.space)
     if not space.is_conditional:
         return
@@ -341,17 +338,16 @@ def _check_mutations(spec: ExperimentSpec) -> None:
         for parameter in space.parameters
         if parameter.conditions or parameter.name in parents
     ]
-    for path in _mutated(spec.scheduler):
+    for path in _mutated_paths(spec.scheduler):
         if any(path[: len(other)] == other[: len(path)] for other in fixed):
             raise ValueError(
-                f"{type(spec.scheduler).__name__} must leave alone what is conditional in "
-                "param_space and what it depends on, got "
-                f"{flat_name(path)!r} to vary; vary what is in every configuration, and let "
-                "the population choose among the rest"
+                f"{type(spec.scheduler).__name__} must not mutate parameters that are conditional "
+                f"in param_space or that conditions depend on, got {flat_name(path)!r}; mutate "
+                "parameters that every configuration has, and let the members differ in the others"
             )
 
 
-def _mutated(scheduler: Scheduler) -> Iterator[Path]:
+def _mutated_paths(scheduler: Scheduler) -> Iterator[Path]:
     given = getattr(scheduler, "base_scheduler", scheduler).declared_arguments
     for name in ("hyperparam_mutations", "hyperparam_bounds"):
         yield from (
@@ -373,12 +369,12 @@ def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
 
 
 def with_seed(spec: ExperimentSpec, seed: int, experiment_id: str | None = None) -> ExperimentSpec:
-    """Return a copy with another seed, and as that of another experiment."""
+    """Return a copy with another seed and experiment id."""
     return replace(spec, seed=seed, experiment_id=experiment_id or spec.experiment_id)
 
 
 def derived_seed(seed: int, purpose: str) -> int:
-    """Return a seed of its own for one purpose, so that no two parts of an experiment share a stream of chance."""
+    """Return the seed for one purpose, so that no two parts share a random stream."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
 
 
@@ -388,8 +384,7 @@ def seed_of_trial(trial_id: str, seed: int, rerun: Rerun | None) -> int:
     Args:
         trial_id: The trial.
         seed: The seed of its experiment.
-        rerun: The trial that its experiment repeats, whose seed it takes over; None where it
-            repeats none.
+        rerun: The trial that its experiment repeats, with the same seed; None if there is none.
     """
     return derived_seed(seed, trial_id) if rerun is None else rerun.seed
 
@@ -399,7 +394,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return kind()
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
-    return replace(value)  # a copy, which later assignments leave alone, checked as a whole
+    return replace(value)  # copied, against later assignments, and checked as a whole
 
 
 def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
@@ -410,18 +405,18 @@ def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) 
     )
 
 
-def _is_at_odds(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
-    """Return whether a part has another metric or mode of its own than is given."""
+def _has_other_objective(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
+    """Return whether a scheduler or searcher was given another metric or mode."""
     return bool(
         (metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode))
     )
 
 
 def _refusal(searcher: Searcher, spec: ExperimentSpec) -> ValueError:
-    """Return why a searcher has not taken its search properties: for another metric or mode, or else for another space than its own."""
+    """Return why a searcher has refused its search properties: objective or space conflict."""
     metric, mode = spec.tune.metric, spec.tune.mode
     searched = [flat_name(path) for path, leaf in leaves(spec.space) if is_word(leaf)]
-    if _is_at_odds(searcher, metric, mode) or not searched:
+    if _has_other_objective(searcher, metric, mode) or not searched:
         return _conflict(searcher, metric, mode)
     return ValueError(
         f"the search space must be given once, got one in {_kind_of(searcher)} and "
@@ -437,7 +432,8 @@ def _kind_of(part: Scheduler | Searcher) -> str:
 
 
 def _check_objective(spec: ExperimentSpec) -> None:
-    """Refuse a metric whose direction nothing tells: half of all searches would look for the worst."""
+    """Check that a metric has a mode."""
+    # With a default, half of all searches would look for the worst.
     if spec.metric is None or spec.mode is not None:
         return
     named_by = next(
@@ -446,16 +442,15 @@ def _check_objective(spec: ExperimentSpec) -> None:
     )
     raise ValueError(
         f"mode must be 'min' or 'max' where a metric is named, got metric={spec.metric!r} in "
-        f"{named_by} without a mode; write "
-        "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that "
-        "exists, if a larger value is better, mode='min' "
-        "if a smaller one is"
+        f"{named_by} without a mode; write TuneConfig(mode='max'), or "
+        "Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is "
+        "better, mode='min' if a smaller one is"
     )
 
 
 def _check_unused(spec: ExperimentSpec) -> None:
-    """Refuse what has become part of another experiment, whose trials it would mix up with those of this one."""
-    for part in _lasting_parts(spec):
+    """Check that no algorithm or stopper was used by another experiment, whose trials it knows."""
+    for part in _stateful_parts(spec):
         if getattr(part, _USED_BY, spec.run_id) != spec.run_id:
             kind = type(part).__name__
             raise ValueError(
@@ -464,14 +459,14 @@ def _check_unused(spec: ExperimentSpec) -> None:
             )
 
 
-def _lasting_parts(spec: ExperimentSpec) -> Iterator[Any]:
-    """Yield the objects of the user's that remember what has happened in an experiment."""
+def _stateful_parts(spec: ExperimentSpec) -> Iterator[Any]:
+    """Yield the user's objects that keep a state in an experiment."""
     yield from _chain([spec.scheduler, spec.searcher])
     yield from users_stoppers(spec.stopper)
 
 
 def _chain(parts: Iterable[Any]) -> Iterator[Any]:
-    """Yield schedulers and searchers and those that they stand around, all but `FIFOScheduler`, which remembers nothing."""
+    """Yield schedulers and searchers with those that they wrap; `FIFOScheduler` has no state."""
     for outermost in parts:
         part = outermost
         while part is not None and not isinstance(part, FIFOScheduler):

@@ -1,4 +1,4 @@
-"""Fingerprint of a trainable, by which a restore recognises it without keeping its code."""
+"""Fingerprint of a trainable, by which a restore notices that it has changed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any
 
 _NUM_SHOWN = 12
 _TYPED_IN = frozenset({"<string>", "<stdin>"})
-"""Names that all code has which was given to ``exec`` or to an interpreter, whatever text may be
-found under them."""
+"""File names of code that was given to ``exec`` or typed in; any such code has the same."""
 
 
 def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:
-    """Return a trainable's name, where it is defined, and the hash of its source where that can be had.
+    """Return a trainable's name, where it is defined, and the hash of its source if available.
 
     Args:
         trainable: A function or class.
-        name: The name it has in tables.
+        name: Its name in tables.
     """
     code = _defined(trainable)
     return {
@@ -30,7 +29,8 @@ def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how one fingerprint differs from another; a module counts for nothing, since a script is another one each time."""
+    """Yield how one fingerprint differs from another."""
+    # Not compared by module: a script's is "__main__" at one time and its file name at another.
     if then.get("qualname") != now["qualname"]:
         yield f"trainable: {then.get('qualname')} -> {now['qualname']}"
     old, new = then.get("source_sha256"), now["source_sha256"]
@@ -39,8 +39,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str
 
 
 def _defined(trainable: Any) -> Any:
-    """Return the function or class that the user wrote, without the arguments that were bound to it."""
-    while hasattr(trainable, "func"):
+    """Return the function or class that the user wrote."""
+    while hasattr(trainable, "func"):  # bound by functools.partial or `with_parameters`
         trainable = trainable.func
     return trainable if hasattr(trainable, "__qualname__") else type(trainable)
 
@@ -50,11 +50,6 @@ def _source_hash(code: Any) -> str | None:
         if inspect.getfile(code) in _TYPED_IN:
             return None
         return hashlib.sha256(inspect.getsource(code).encode(errors="surrogatepass")).hexdigest()
-    # Typed in, generated or built in; or its file has changed under it.
-    except (
-        OSError,
-        TypeError,
-        SyntaxError,
-        IndexError,
-    ):
+    except (OSError, TypeError, SyntaxError, IndexError):
+        # Typed in, generated or built in; or its file has changed since it was imported.
         return None
