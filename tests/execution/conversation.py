@@ -49,8 +49,10 @@ class Script:
 
 def assignment(trial_dir, **changes):
     given = Assignment(
-        trial_id="t00000", attempt=1, config={"x": 1}, experiment_name="exp", trial_dir=trial_dir, experiment_tag="0_x=1",
-        resources={"cpu": 1.0}, gpu_ids=(), checkpoint_dir=None, iteration=0, time_total_s=0.0, counters={}, next_checkpoint=0, seed=42,
+        trial_id="t00000", attempt=1, config={"x": 1}, experiment_name="exp", trial_dir=trial_dir,
+        experiment_tag="0_x=1",
+        resources={"cpu": 1.0}, gpu_ids=(), checkpoint_dir=None, iteration=0, time_total_s=0.0,
+        counters={}, next_checkpoint=0, seed=42,
         sync_checkpoints=False,
     )  # fmt: skip
     return dataclasses.replace(given, **changes)

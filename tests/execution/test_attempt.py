@@ -81,7 +81,7 @@ def test_done_ends_the_attempt_even_if_the_answer_is_to_continue(tmp_path):
 
 
 @pytest.mark.parametrize("trainable", [Counter, FileCounter])
-def test_saves_that_were_asked_for_are_committed_before_training_goes_on(tmp_path, trainable):
+def test_requested_saves_are_committed_before_training_continues(tmp_path, trainable):
     script = converse(trainable, tmp_path, SAVE, CONTINUE, PAUSE_AND_SAVE, next_checkpoint=2)
     assert script.kinds == [
         "started",
@@ -106,7 +106,7 @@ def test_saves_that_were_asked_for_are_committed_before_training_goes_on(tmp_pat
 
 
 @pytest.mark.parametrize("trainable", [Counter, FileCounter])
-def test_a_later_attempt_continues_from_the_checkpoint_wherever_it_lies(tmp_path, trainable):
+def test_a_later_attempt_continues_from_the_checkpoint_in_any_directory(tmp_path, trainable):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     (record,) = checkpoints(converse(trainable, first, CONTINUE, CONTINUE, STOP_AND_SAVE))
@@ -151,7 +151,7 @@ def test_a_checkpoint_without_space_is_reported_and_training_continues(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whatever_a_library_says_on_a_full_disk_is_taken_for_that(tmp_path, monkeypatch):
+def test_any_error_of_a_library_on_a_full_disk_counts_as_a_full_disk(tmp_path, monkeypatch):
     class Unsaved(Counter):
         def save_checkpoint(self, checkpoint_dir):
             raise RuntimeError("unexpected pos 64 vs 0")
@@ -166,7 +166,7 @@ def test_whatever_a_library_says_on_a_full_disk_is_taken_for_that(tmp_path, monk
     ]
 
 
-def test_a_pause_for_which_the_first_checkpoint_finds_no_room_fails_with_that_cause(tmp_path):
+def test_a_pause_without_space_for_the_first_checkpoint_fails_with_that_cause(tmp_path):
     script = converse(DiskFull, tmp_path, PAUSE_AND_SAVE)
     assert (script.kinds[-1], script.outcome, script.said[-1]["failure"]["kind"]) == (
         "exited",
@@ -197,7 +197,7 @@ def test_training_code_that_cannot_save_itself_fails_with_what_it_raised(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_class_that_returns_a_foreign_path_from_save_checkpoint_fails(tmp_path):
+def test_a_class_that_returns_another_path_from_save_checkpoint_fails(tmp_path):
     class Elsewhere(Counter):
         def save_checkpoint(self, checkpoint_dir):
             return "/elsewhere"

@@ -90,7 +90,8 @@ def test_frames_of_the_engine_above_the_users_are_left_out():
         raise ValueError("mine")
 
     namespace = {"broken": broken}
-    exec(compile("def engine():\n    broken()\n", attempt.__file__, "exec"), namespace)  # noqa: S102  (a frame that looks like ours)
+    code = compile("def engine():\n    broken()\n", attempt.__file__, "exec")
+    exec(code, namespace)  # noqa: S102
     with pytest.raises(ValueError, match="mine") as caught:
         namespace["engine"]()
     error = caught.value
@@ -117,7 +118,7 @@ def test_endless_recursion_can_be_described():
     assert "endless" in failure.traceback
 
 
-def test_a_failure_travels_as_strings():
+def test_a_failure_is_sent_as_strings():
     told = {"kind": "E", "message": "m", "traceback": "t", "bases": ["B"], "place": "train.py:3"}
     assert as_message(Failure("E", "m", "t", ("B",), "train.py:3")) == told
 
@@ -135,7 +136,7 @@ def test_a_failure_is_placed_at_the_users_line_that_called_the_engine():
     assert str(cause_of(failure)) == f"ValueError at {failure.place}"
 
 
-def test_the_place_is_known_where_the_traceback_is_too_long_to_be_kept():
+def test_the_place_is_known_even_if_the_traceback_is_shortened():
     def train():
         raise ValueError("x" * 100_000)
 
@@ -147,7 +148,7 @@ def test_the_place_is_known_where_the_traceback_is_too_long_to_be_kept():
     )
 
 
-def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monkeypatch):
+def test_a_traceback_is_completed_with_lines_of_a_notebook(monkeypatch):
     cell = "/cells/ipykernel_1/2.py"
     monkeypatch.setitem(
         linecache.cache, cell, (9, None, ["def train(config):\n", "    fail()\n"], cell)
@@ -162,7 +163,7 @@ def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monke
     assert with_notebook_source(unknown) == unknown
 
 
-def test_the_classes_that_it_derives_from_are_told_nearest_first():
+def test_base_classes_are_listed_nearest_first():
     assert describe(raised(UnpicklableError(1, 2))).bases == ("Exception", "BaseException")
     assert describe(raised(FileNotFoundError("x"))).bases == (
         "OSError",

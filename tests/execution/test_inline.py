@@ -20,10 +20,12 @@ class Driver:
 
     def assign(self, command):
         checkpoint = command.checkpoint
+        trial_dir = self.trial_dir / command.trial_id
         return assignment(
-            self.trial_dir / command.trial_id, trial_id=command.trial_id, attempt=command.attempt, config=command.config,
-            checkpoint_dir=str(self.trial_dir / command.trial_id / checkpoint.directory) if checkpoint else None,
-            iteration=checkpoint.iteration if checkpoint else 0, next_checkpoint=command.next_checkpoint,
+            trial_dir, trial_id=command.trial_id, attempt=command.attempt, config=command.config,
+            checkpoint_dir=str(trial_dir / checkpoint.directory) if checkpoint else None,
+            iteration=checkpoint.iteration if checkpoint else 0,
+            next_checkpoint=command.next_checkpoint,
         )  # fmt: skip
 
     def start(self, *trial_ids, attempt=1, checkpoint=None, next_checkpoint=0, **config):
@@ -121,7 +123,7 @@ def test_a_trial_ends_with_one_exit(driver):
     assert driver.wait(0.0) == []
 
 
-def test_trials_take_turns_in_the_order_they_came_and_the_order_is_the_same_each_time(driver):
+def test_trials_take_turns_in_the_same_order_each_time(driver):
     orders = []
     for _ in range(3):
         each = driver(three)
@@ -149,7 +151,7 @@ def test_only_one_trial_runs_at_a_time_and_none_outside_wait(driver):
     assert most == [1] * 15
 
 
-def test_each_trial_knows_itself_and_so_do_its_threads(driver):
+def test_each_trial_and_its_threads_get_their_own_context(driver):
     seen = {}
 
     def train(config):
@@ -169,7 +171,7 @@ def test_each_trial_knows_itself_and_so_do_its_threads(driver):
     assert seen == {"a": ["a", "a"], "b": ["b", "b"]}
 
 
-def test_a_report_from_a_thread_of_the_trial_takes_the_turn_along(driver):
+def test_a_report_from_a_thread_of_the_trial_ends_the_turn(driver):
     def train(config):
         thread = threading.Thread(target=report, args=({"number": config["number"]},))
         thread.start()
@@ -183,7 +185,7 @@ def test_a_report_from_a_thread_of_the_trial_takes_the_turn_along(driver):
     ] == [1, 2]
 
 
-def test_an_error_is_an_event_and_the_others_go_on(driver):
+def test_an_error_is_an_event_and_other_trials_continue(driver):
     def train(config):
         report({})
         if get_context().get_trial_id() == "a":
@@ -196,7 +198,7 @@ def test_an_error_is_an_event_and_the_others_go_on(driver):
     assert exits["b"].outcome is Outcome.COMPLETED
 
 
-def test_an_assignment_that_cannot_be_made_is_a_failed_trial(driver):
+def test_an_error_in_the_assignment_fails_the_trial(driver):
     driver = driver(three)
     driver.executor._assign = lambda command: 1 / 0
     driver.start("a")
@@ -205,7 +207,7 @@ def test_an_assignment_that_cannot_be_made_is_a_failed_trial(driver):
 
 
 @pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
-def test_a_trial_obeys(driver, verdict):
+def test_a_trial_follows_the_answers(driver, verdict):
     cleaned = []
 
     def train(config):
@@ -326,7 +328,7 @@ def test_a_second_answer_is_ignored(driver):
     assert driver.wait(0.0) == []
 
 
-def test_what_a_trial_does_to_its_configuration_stays_with_it(driver):
+def test_a_trial_cannot_change_the_drivers_configuration(driver):
     config = {"layers": [1]}
 
     def train(config):
@@ -373,7 +375,7 @@ def test_shutdown_stops_every_trial_and_may_be_called_again(driver):
     assert driver.wait(0.0) == []
 
 
-def test_shutdown_leaves_a_trial_that_hangs_behind(driver):
+def test_shutdown_does_not_wait_for_a_trial_that_hangs(driver):
     hangs = threading.Event()
     driver = driver(lambda config: hangs.wait(30))
     driver.start("a", "b")

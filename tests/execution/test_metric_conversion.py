@@ -65,7 +65,7 @@ class Silent:
         (collections.OrderedDict(z=1), {"z": 1}),
     ],
 )
-def test_values_become_what_the_table_says(value, becomes):
+def test_values_are_converted_as_in_the_table(value, becomes):
     converted = convert({"x": value})["x"]
     assert converted == becomes
     assert type(converted) is type(becomes)
@@ -137,7 +137,7 @@ def test_keys_become_strings():
         ({"a": {"b/c": 0, "b": {"c": 0}}}, r"\{'a': \{'b/c'\}\}", r"\{'a': \{'b': \{'c'\}\}\}"),
     ],
 )
-def test_two_names_for_one_column_are_refused_by_naming_both(metrics, first, second):
+def test_two_names_for_one_column_are_refused(metrics, first, second):
     with pytest.raises(ValueError, match=f"{first} and .*{second} both become"):
         convert(metrics)
 
@@ -160,7 +160,7 @@ def test_a_training_iteration_passes():
     assert convert({"training_iteration": np.int64(10)}) == {"training_iteration": 10}
 
 
-def test_a_name_of_the_engine_is_free_below_the_first_level():
+def test_a_name_of_the_engine_may_be_used_below_the_first_level():
     assert convert({"mine": {"trial_id": 1}}) == {"mine": {"trial_id": 1}}
 
 
@@ -184,7 +184,7 @@ def test_supplied_counts_and_times_must_be_numbers(value):
         convert({"timesteps_this_iter": value})
 
 
-def test_a_thousand_names_are_the_limit_wherever_they_stand():
+def test_a_thousand_names_are_the_limit_at_any_level():
     assert len(convert({str(i): i for i in range(MAX_KEYS)})) == MAX_KEYS
     with pytest.raises(ValueError, match="at most 1000 names, got 1001"):
         convert({str(i): i for i in range(MAX_KEYS + 1)})
@@ -213,7 +213,7 @@ def test_the_size_limit_is_exact():
         convert({"x": "a" * (MAX_SIZE_BYTES - frame + 1)})
 
 
-def test_what_holds_itself_is_refused():
+def test_a_value_that_contains_itself_is_refused():
     endless = []
     endless.append(endless)
     with pytest.raises(ValueError, match="contains itself"):
@@ -226,7 +226,7 @@ def test_metrics_must_be_a_dictionary(metrics):
         convert(metrics)
 
 
-def test_the_reported_dictionary_stays_as_it_is():
+def test_the_reported_dictionary_is_not_changed():
     metrics = {"x": 1, "y": {"z": (1,)}}
     converted = convert(metrics)
     converted["y"]["z"].append(2)
@@ -247,7 +247,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from("uvwxyz"), VALUES))
-def test_json_values_survive_conversion_and_the_journey(metrics):
+def test_json_values_survive_conversion_and_transport(metrics):
     assert convert(metrics) == metrics
     assert strict_json.loads(strict_json.dumps(convert(metrics))) == metrics
 
@@ -258,7 +258,7 @@ def test_json_values_survive_conversion_and_the_journey(metrics):
         VALUES | st.binary() | st.complex_numbers() | st.sets(st.text()),
     )
 )
-def test_whatever_is_accepted_is_strict_json(metrics):
+def test_accepted_values_are_strict_json(metrics):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -269,10 +269,10 @@ def test_whatever_is_accepted_is_strict_json(metrics):
 
 
 @pytest.mark.parametrize("number", [1, 0.5, np.float32(0.5), torch.tensor(3), np.int64(2)])
-def test_a_number_stands_for_the_default_metric(number):
+def test_a_number_becomes_the_default_metric(number):
     assert as_metrics(number) == {"_metric": number}
 
 
 @pytest.mark.parametrize("value", ["0.5", True, None, [1], np.arange(3)])
-def test_other_values_stand_for_themselves(value):
+def test_other_values_are_returned_unchanged(value):
     assert as_metrics(value) is value

@@ -26,7 +26,7 @@ def refusal(trainable):
     return str(caught.value)
 
 
-def test_a_closure_travels_with_what_it_captures():
+def test_a_closure_is_pickled_with_what_it_captures():
     factor = 3
     assert delivered(lambda config: factor * config["x"])({"x": 2}) == 6
 
@@ -103,7 +103,7 @@ def test_a_global_that_the_function_uses_is_found():
     assert "train captures 'lock'" in refusal(scope["train"])
 
 
-def test_what_refers_to_itself_does_not_lead_in_circles():
+def test_circular_references_end():
     model = Model(lock=threading.Lock())
     model.itself = model
 
@@ -113,7 +113,7 @@ def test_what_refers_to_itself_does_not_lead_in_circles():
     assert "captures 'model.lock'" in refusal(train)
 
 
-def test_a_trainable_that_is_itself_the_trouble_is_named():
+def test_a_trainable_that_is_the_cause_itself_is_named():
     message = refusal(threading.Lock())
     assert message.startswith("lock (_thread.lock) cannot be pickled")
 
@@ -138,7 +138,7 @@ def test_a_huge_trainable_is_warned_about_once_with_its_largest_part(monkeypatch
     assert "2 MiB when pickled, of which 'table' takes 2 MiB" in record.getMessage()
 
 
-def test_data_that_with_parameters_has_bound_is_not_warned_about(monkeypatch, caplog):
+def test_data_bound_by_with_parameters_causes_no_warning(monkeypatch, caplog):
     monkeypatch.setattr(pickling, "HUGE_BYTES", 2**20)
 
     class Model(Trainable):
@@ -156,12 +156,14 @@ def test_data_that_with_parameters_has_bound_is_not_warned_about(monkeypatch, ca
     assert len(caplog.records) == 1
 
 
-def test_a_usual_trainable_is_not_warned_about(caplog):
+def test_an_ordinary_trainable_causes_no_warning(caplog):
     pickle_trainable(lambda config: None)
     assert caplog.records == []
 
 
-def test_a_function_of_a_module_that_others_cannot_import_travels_by_value(tmp_path, monkeypatch):
+def test_a_function_of_a_module_that_others_cannot_import_is_pickled_by_value(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "secluded.py"
     path.write_text("FACTOR = 3\n\ndef train(config):\n    return FACTOR * config['x']\n")
     spec = importlib.util.spec_from_file_location("hidden.secluded", path)
@@ -173,6 +175,6 @@ def test_a_function_of_a_module_that_others_cannot_import_travels_by_value(tmp_p
     assert pickle.loads(data)({"x": 2}) == 6  # noqa: S301  (our own)
 
 
-def test_a_function_of_a_library_travels_by_reference():
+def test_a_function_of_a_library_is_pickled_by_reference():
     assert b"json" in pickle_trainable(json.dumps)
     assert len(pickle_trainable(json.dumps)) < 100

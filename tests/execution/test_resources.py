@@ -25,7 +25,7 @@ def machine_without_gpus(monkeypatch, tmp_path):
     return tmp_path / "gpus"
 
 
-def test_given_amounts_are_taken_and_the_others_found():
+def test_given_amounts_replace_those_of_the_machine():
     capacity = machine_capacity({"cpu": 64, "license": 2})
     assert capacity == {"cpu": 64, "gpu": 0, "license": 2}
 
@@ -64,17 +64,17 @@ def test_assigned_gpus_are_positions_in_the_drivers_list():
     )
 
 
-def test_gpus_that_were_not_found_go_by_their_number():
+def test_gpus_that_were_not_found_are_named_by_number():
     assert worker_environment({"gpu": 1}, (3,), {})["CUDA_VISIBLE_DEVICES"] == "3"
 
 
-def test_a_trial_without_gpus_sees_none_where_there_are_some(machine_without_gpus):
+def test_a_trial_without_gpus_sees_none_of_the_machines(machine_without_gpus):
     assert worker_environment({}, (), {"CUDA_VISIBLE_DEVICES": "0"})["CUDA_VISIBLE_DEVICES"] == ""
     (machine_without_gpus / "0").mkdir(parents=True)
     assert worker_environment({}, (), {})["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_machine_without_gpus_is_left_alone():
+def test_without_gpus_the_variable_is_not_set():
     assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, (), {})
 
 
@@ -85,19 +85,19 @@ def test_threads_follow_the_cpus(cpus, threads):
     }
 
 
-def test_threads_that_the_user_has_set_are_respected():
+def test_numbers_of_threads_set_by_the_user_are_kept():
     environ = worker_environment({"cpu": 8}, (), {"OMP_NUM_THREADS": "2"})
     assert environ["OMP_NUM_THREADS"] == "2"
     assert environ["MKL_NUM_THREADS"] == "8"
 
 
-def test_the_trainable_is_loaded_with_one_thread_whatever_the_user_has_set():
+def test_the_trainable_is_always_loaded_with_one_thread():
     environ = loading_environment({"OMP_NUM_THREADS": "4", "HOME": "/home/user"})
     assert {environ[name] for name in THREAD_VARIABLES} == {"1"}
     assert environ["HOME"] == "/home/user"
 
 
-def test_pyarrow_is_loaded_without_a_thread_of_its_own():
+def test_pyarrow_is_loaded_without_a_background_thread():
     pytest.importorskip("pyarrow")
     program = "import os, pyarrow; print(len(os.listdir('/proc/self/task')))"
     done = subprocess.run(  # noqa: S603  (our own interpreter)
@@ -111,7 +111,7 @@ def test_pyarrow_is_loaded_without_a_thread_of_its_own():
 
 
 @pytest.mark.parametrize(("declared", "told"), [("3", [3]), ("1", []), ("2,4", []), ("", [])])
-def test_a_loaded_library_is_told_its_threads(monkeypatch, declared, told):
+def test_the_threads_of_a_loaded_library_are_set(monkeypatch, declared, told):
     heard = []
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(set_num_threads=heard.append))
     monkeypatch.delitem(sys.modules, "numpy", raising=False)

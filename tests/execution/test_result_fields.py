@@ -39,8 +39,11 @@ def complete(fill, metrics, elapsed_s=1.0, **named):
 def test_every_result_gets_the_keys_of_the_engine_after_those_of_the_user():
     result = autofill(12.9).fill({"loss": 0.5}, 2.0)
     assert result == {
-        "loss": 0.5, "timestamp": 12, "checkpoint_dir_name": None, "should_checkpoint": False, "done": False, "training_iteration": 1,
-        "trial_id": "t1", "date": "at 12", "time_this_iter_s": 2.0, "time_total_s": 2.0, "pid": 7, "hostname": "box",
+        "loss": 0.5, "timestamp": 12, "checkpoint_dir_name": None, "should_checkpoint": False,
+        "done": False,
+        "training_iteration": 1,
+        "trial_id": "t1", "date": "at 12", "time_this_iter_s": 2.0, "time_total_s": 2.0,
+        "pid": 7, "hostname": "box",
         "node_ip": "10.0.0.1", "time_since_restore": 2.0, "iterations_since_restore": 1,
     }  # fmt: skip
     assert next(iter(result)) == "loss"
@@ -71,7 +74,7 @@ def test_a_reported_checkpoint_is_named():
     )
 
 
-def test_what_the_training_code_supplies_wins():
+def test_values_of_the_training_code_replace_the_engines():
     fill = autofill()
     result = complete(
         fill, {"time_this_iter_s": 9, "timestamp": 5, "done": True, "should_checkpoint": True}, 1.0
@@ -85,7 +88,7 @@ def test_what_the_training_code_supplies_wins():
     assert fill.time_total_s == 9.0
 
 
-def test_counters_appear_only_where_the_training_code_counts():
+def test_counters_appear_only_if_the_training_code_counts():
     fill = autofill()
     assert COUNTS.isdisjoint(complete(fill, {}))
     assert complete(fill, {"episodes_this_iter": 3})["episodes_total"] == 3
@@ -134,7 +137,7 @@ def test_here_is_this_process():
     assert socket.inet_aton(here().node_ip)
 
 
-def test_a_reported_iteration_counts_where_it_grows_and_the_next_one_follows_it():
+def test_a_reported_iteration_counts_if_it_increases_and_the_next_one_follows_it():
     fill = autofill()
     fill.restore(4, 10.0, {})
     reported = [

@@ -34,7 +34,7 @@ def test_a_checkpoint_may_be_given_by_its_place(tmp_path):
     assert [result["training_iteration"] for result in converse(train, tmp_path).results] == [1, 2]
 
 
-def test_results_are_numbered_from_where_the_trial_stood(tmp_path):
+def test_results_are_numbered_from_the_checkpoint_on(tmp_path):
     def train(config):
         for _ in range(3):
             report({"timesteps_this_iter": 10})
@@ -67,7 +67,7 @@ def test_a_verdict_is_raised_in_report_and_again_in_every_later_one(tmp_path, ve
     assert script.outcome == "stopped"
 
 
-def test_a_function_that_returns_after_it_was_told_to_stop_has_stopped(tmp_path):
+def test_a_function_that_returns_after_a_stop_has_stopped(tmp_path):
     def train(config):
         with contextlib.suppress(BaseException):  # such code exists
             report({})
@@ -91,7 +91,7 @@ def test_done_is_passed_along(tmp_path):
 
 
 @pytest.mark.parametrize("metrics", [None, 0.5, "loss", [1]])
-def test_report_wants_a_dictionary(tmp_path, metrics):
+def test_report_requires_a_dictionary(tmp_path, metrics):
     exit_ = converse(lambda config: report(metrics), tmp_path).exit
     assert exit_["failure"]["kind"] == "TypeError"
 
@@ -160,7 +160,7 @@ def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
     assert script.kinds == ["started", "result", "exited"]
 
 
-def test_a_child_process_of_the_trial_does_not_speak_for_it(tmp_path, monkeypatch):
+def test_a_child_process_of_the_trial_cannot_report_for_it(tmp_path, monkeypatch):
     def train(config):
         monkeypatch.setattr("os.getpid", lambda: -1)  # what a forked child would see
         with pytest.raises(RuntimeError, match="child process"):
@@ -169,7 +169,7 @@ def test_a_child_process_of_the_trial_does_not_speak_for_it(tmp_path, monkeypatc
     assert converse(train, tmp_path).kinds == ["started"]
 
 
-def test_an_answer_that_was_interrupted_is_not_taken_for_the_next_ones(tmp_path):
+def test_an_interrupted_answer_is_not_taken_for_the_next_one(tmp_path):
     class AlarmError(Exception):
         pass
 

@@ -60,7 +60,7 @@ def test_rows_without_a_checkpoint_name_none(tmp_path):
     assert names == [None, "checkpoint_000000", None, "checkpoint_000001"]
 
 
-def test_a_lent_directory_is_committed_by_a_rename(tmp_path):
+def test_a_checkpoint_dir_is_committed_by_a_rename(tmp_path):
     inodes = []
 
     def train(config):
@@ -74,7 +74,7 @@ def test_a_lent_directory_is_committed_by_a_rename(tmp_path):
     assert inodes == [(tmp_path / "checkpoint_000000" / "file").stat().st_ino]
 
 
-def test_a_lent_directory_that_is_not_reported_is_deleted(tmp_path):
+def test_a_checkpoint_dir_that_is_not_reported_is_deleted(tmp_path):
     def train(config):
         with checkpoint_dir() as directory:
             write(directory)
@@ -135,7 +135,7 @@ def test_a_fresh_trial_has_no_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("answer", [SAVE, PAUSE_AND_SAVE])
-def test_a_function_that_is_asked_to_save_says_that_it_cannot(tmp_path, answer):
+def test_a_function_that_is_asked_to_save_reports_that_it_cannot(tmp_path, answer):
     script = converse(lambda config: report({}), tmp_path, answer)
     assert script.kinds == ["started", "result", "save_failed", "exited"]
 
@@ -143,15 +143,17 @@ def test_a_function_that_is_asked_to_save_says_that_it_cannot(tmp_path, answer):
 # The context, and use outside a trial.
 
 
-def test_the_context_tells_about_the_trial(tmp_path):
+def test_the_context_describes_the_trial(tmp_path):
     seen = []
 
     def train(config):
         context = get_context()
         seen.append((
-            context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(), context.get_trial_resources(),
+            context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(),
+            context.get_trial_resources(),
             context.get_experiment_name(), context.get_seed(),
-            context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_local_world_size(),
+            context.get_world_size(), context.get_world_rank(), context.get_local_rank(),
+            context.get_local_world_size(),
             context.get_node_rank(),
         ))  # fmt: skip
 
@@ -181,12 +183,12 @@ def test_outside_a_trial_a_checkpoint_directory_is_temporary():
     assert not Path(directory).exists()
 
 
-def test_after_its_end_the_trial_is_gone_from_the_thread(tmp_path):
+def test_after_its_end_the_trial_is_detached_from_the_thread(tmp_path):
     converse(lambda config: None, tmp_path)
     assert get_checkpoint() is None
 
 
-def test_the_working_directory_stays(tmp_path, monkeypatch):
+def test_the_working_directory_is_not_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
     converse(lambda config: seen.append(Path.cwd()), tmp_path / "elsewhere")

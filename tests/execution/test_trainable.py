@@ -125,7 +125,7 @@ def test_without_an_experiment_there_is_a_directory_to_write_to(tmp_path, monkey
     )
 
 
-def test_in_an_experiment_it_knows_its_trial():
+def test_in_an_experiment_it_has_the_data_of_its_trial():
     counter = Counter(ASSIGNMENT.config, assignment=ASSIGNMENT)
     assert (counter.trial_id, counter.trial_name, counter.logdir) == (
         "t00003",
@@ -162,9 +162,10 @@ def test_save_without_a_directory_makes_a_new_one_each_time(tmp_path, monkeypatc
     assert counter.save() != counter.save()
 
 
-def test_a_dictionary_is_handed_back_as_a_dictionary(tmp_path):
+def test_a_saved_dictionary_is_loaded_as_a_dictionary(tmp_path):
     Counter({"way": "dict"}).save(tmp_path)
-    assert pickle.loads((tmp_path / "_dict_checkpoint.pkl").read_bytes()) == {"value": 0}  # noqa: S301  (our own)
+    pickled = (tmp_path / "_dict_checkpoint.pkl").read_bytes()
+    assert pickle.loads(pickled) == {"value": 0}  # noqa: S301
 
 
 def test_files_without_a_manifest_can_be_restored(tmp_path):
@@ -192,7 +193,7 @@ def test_a_trainable_that_cannot_save_says_so(tmp_path):
         Unsaved().restore(tmp_path)
 
 
-def test_restoring_what_is_not_there_names_it(tmp_path):
+def test_restoring_a_missing_checkpoint_names_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         Counter({}).restore(tmp_path / "nowhere")
 
@@ -246,7 +247,7 @@ class OwnCount(Trainable):
         return True
 
 
-def test_an_assigned_iteration_goes_on_counting(tmp_path):
+def test_an_assigned_iteration_continues_to_count(tmp_path):
     trainable = OwnCount()
     assert [trainable.train()["before"] for _ in range(3)] == [0, 1, 2]
     trainable._iteration = 10
@@ -257,7 +258,7 @@ def test_an_assigned_iteration_goes_on_counting(tmp_path):
     assert trainable._iteration == "none of a number"
 
 
-def test_a_checkpoint_and_a_reset_say_what_the_iteration_is():
+def test_a_checkpoint_and_a_reset_replace_an_assigned_iteration():
     trainable = OwnCount()
     for _ in range(2):
         trainable.train()

@@ -198,7 +198,7 @@ def test_resources_and_parameters_chain_in_either_order(trainable):
         with_parameters(Counter, start=1),
     ],
 )
-def test_what_is_bound_travels_to_other_processes(trainable):
+def test_bound_parameters_are_pickled(trainable):
     copy = cloudpickle.loads(cloudpickle.dumps(trainable))
     assert trainable_name(copy) == trainable_name(trainable)
     assert resources_for(copy, {}) == resources_for(trainable, {})
@@ -243,8 +243,10 @@ def test_requests(trainable, resources):
 
 @pytest.mark.parametrize(
     ("request_", "error"),
-    [({"cpu": -1}, ValueError), ({"cpu": "2"}, ValueError), ({"cpu": True}, ValueError), ({"cpu": float("nan")}, ValueError),
-     ({"cpu": 1, "CPU": 1}, ValueError), ({"gpu": 1.5}, ValueError), (3, TypeError), ([{"cpu": 1}], TypeError)],
+    [({"cpu": -1}, ValueError), ({"cpu": "2"}, ValueError), ({"cpu": True}, ValueError),
+     ({"cpu": float("nan")}, ValueError),
+     ({"cpu": 1, "CPU": 1}, ValueError), ({"gpu": 1.5}, ValueError), (3, TypeError),
+      ([{"cpu": 1}], TypeError)],
 )  # fmt: skip
 def test_impossible_requests_are_refused_early_and_from_functions_late(request_, error):
     with pytest.raises(error, match=r"must be|requested twice"):
@@ -261,7 +263,7 @@ def test_impossible_bundles_are_refused(bundles, strategy):
         PlacementGroupFactory(bundles, strategy)
 
 
-def test_with_resources_leaves_the_function_as_it_is():
+def test_with_resources_does_not_change_the_function():
     with_resources(train, {"cpu": 4})
     assert not hasattr(train, "requested_resources")
 

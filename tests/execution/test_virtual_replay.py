@@ -42,7 +42,7 @@ def drain(executor):
     return history
 
 
-def test_a_trial_reports_what_it_reported_when_it_reported_it_and_ends_when_it_ended():
+def test_a_trial_reports_and_ends_at_the_recorded_times():
     history = drain(executor(Curve(points(1.0, 2.5), start_s=0.5, exit_s=0.25)))
     assert history == []
     recorded = executor(Curve(points(1.0, 2.5), start_s=0.5, exit_s=0.25))
@@ -55,7 +55,7 @@ def test_a_trial_reports_what_it_reported_when_it_reported_it_and_ends_when_it_e
     assert history[-1][1] == WorkerExited("a", 1, Outcome.COMPLETED)
 
 
-def test_what_took_no_time_happens_at_once():
+def test_events_that_took_no_time_happen_at_once():
     recorded = executor(Curve(points(0.0)))
     start(recorded)
     assert [(at_s, type(event)) for at_s, event in drain(recorded)] == [
@@ -65,21 +65,21 @@ def test_what_took_no_time_happens_at_once():
     ]
 
 
-def test_a_failure_comes_after_the_last_result_as_late_as_it_came():
+def test_a_failure_comes_at_its_recorded_time():
     failure = Failure("ValueError", "diverged")
     recorded = executor(Curve(points(1.0), exit_s=3.0, failure=failure))
     start(recorded)
     assert drain(recorded)[-1] == (4.0, WorkerExited("a", 1, Outcome.FAILED, failure))
 
 
-def test_a_trial_that_never_reported_takes_its_time_and_ends():
+def test_a_trial_that_never_reported_ends_at_its_recorded_time():
     recorded = executor(Curve((), exit_s=3.0))
     start(recorded)
     assert drain(recorded)[-1] == (3.0, WorkerExited("a", 1, Outcome.COMPLETED))
 
 
 @pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
-def test_to_save_and_to_leave_takes_time(verdict):
+def test_saving_and_exiting_take_time(verdict):
     recorded = executor(Curve(points(1.0, 1.0), exit_s=9.0), leave_s=0.5, save_s=2.0)
     start(recorded, next_checkpoint=3)
     recorded.wait(None)
@@ -101,7 +101,7 @@ def test_a_save_on_the_way_is_part_of_the_recorded_times():
     assert recorded.clock() == 2.0
 
 
-def test_a_resumed_trial_goes_on_behind_its_checkpoint_after_another_start():
+def test_a_resumed_trial_continues_after_its_checkpoint():
     recorded = executor(Curve(points(1.0, 1.0, 1.0, 1.0), start_s=9.0), restart_s=5.0)
     start(recorded, CheckpointRecord(0, 2, 2.0), attempt=2)
     recorded.wait(None)
@@ -123,7 +123,7 @@ def test_reported_checkpoints_come_with_their_results():
     assert checkpoints == [None, CheckpointRecord(7, 2, 2.0), CheckpointRecord(8, 3, 3.0)]
 
 
-def test_a_trial_that_is_killed_while_it_leaves_is_gone_at_once():
+def test_a_trial_that_is_killed_while_it_exits_is_gone_at_once():
     recorded = executor(Curve(points(1.0)), leave_s=60.0)
     start(recorded)
     recorded.wait(None)
@@ -134,7 +134,7 @@ def test_a_trial_that_is_killed_while_it_leaves_is_gone_at_once():
     assert recorded.wait(100.0) == []
 
 
-def test_what_is_reported_is_a_copy():
+def test_results_are_copies():
     curve = Curve(points(1.0))
     recorded = executor(curve)
     start(recorded)

@@ -51,7 +51,9 @@ def test_a_trial_follows_its_curve_and_ends_with_it():
     start(simulated)
     history = drain(simulated)
     assert [(at_s, type(event)) for at_s, event in history] == [
-        (0.0, WorkerStarted), (10.0, ResultReported), (20.0, ResultReported), (30.0, ResultReported), (30.0, WorkerExited),
+        (0.0, WorkerStarted), (10.0, ResultReported), (20.0, ResultReported),
+        (30.0, ResultReported),
+        (30.0, WorkerExited),
     ]  # fmt: skip
     assert [
         event.metrics.get("loss", event.metrics.get("_metric")) for _, event in history[1:4]
@@ -59,7 +61,7 @@ def test_a_trial_follows_its_curve_and_ends_with_it():
     assert history[-1][1] == WorkerExited("a", 1, Outcome.COMPLETED)
 
 
-def test_results_carry_the_keys_of_the_engine_from_the_virtual_clock():
+def test_results_have_the_keys_of_the_engine_with_virtual_times():
     simulated = executor(duration_s=3661.0)
     start(simulated)
     simulated.wait(None)
@@ -83,7 +85,7 @@ def test_the_duration_may_depend_on_configuration_and_iteration():
     ]
 
 
-def test_what_happens_at_the_same_moment_comes_together_in_the_order_of_its_cause():
+def test_events_of_the_same_time_come_together_in_causal_order():
     simulated = executor()
     for trial_id in "cab":
         start(simulated, trial_id)
@@ -91,7 +93,7 @@ def test_what_happens_at_the_same_moment_comes_together_in_the_order_of_its_caus
     assert [event.trial_id for event in simulated.wait(None)] == ["c", "a", "b"]
 
 
-def test_a_waiting_trial_takes_no_part_in_time():
+def test_time_passes_without_a_waiting_trial():
     simulated = executor()
     start(simulated, "a")
     simulated.wait(None)
@@ -114,7 +116,7 @@ def test_wait_advances_the_clock_by_the_timeout_at_most():
     assert simulated.clock() == 10.0
 
 
-def test_waiting_for_nothing_for_ever_is_an_error():
+def test_waiting_without_trials_or_timeout_is_an_error():
     simulated = executor()
     with pytest.raises(RuntimeError, match="no simulated trial is running"):
         simulated.wait(None)
@@ -134,7 +136,7 @@ def test_wake_ends_the_next_wait():
 
 
 @pytest.mark.parametrize("verdict", [ReportReply.STOP, ReportReply.PAUSE])
-def test_a_trial_obeys_at_once(verdict):
+def test_a_trial_follows_answers_at_once(verdict):
     closed = []
 
     def curve(config):
@@ -238,7 +240,7 @@ def test_an_impossible_duration_is_a_failed_trial(duration_s):
     )
 
 
-def test_a_killed_trial_says_no_more():
+def test_a_killed_trial_has_no_more_events():
     simulated = executor()
     start(simulated, "a")
     start(simulated, "b")
@@ -277,7 +279,7 @@ def test_a_clean_up_that_raises_is_ignored():
     assert simulated.wait(None) == [WorkerExited("a", 1, Outcome.STOPPED)]
 
 
-def test_what_a_curve_does_to_its_configuration_stays_with_it():
+def test_a_curve_cannot_change_the_drivers_configuration():
     layers = [1]
     simulated = executor(lambda config: config["layers"].append(2) or [])
     start(simulated, layers=layers)
@@ -285,7 +287,7 @@ def test_what_a_curve_does_to_its_configuration_stays_with_it():
     assert layers == [1]
 
 
-def test_nothing_of_a_trial_that_is_over_is_kept():
+def test_a_trial_that_has_ended_is_not_kept_in_memory():
     simulated = executor(three)
     for number in range(50):
         start(simulated, f"t{number}")
@@ -337,7 +339,7 @@ def test_every_trial_starts_once_ends_once_and_time_never_runs_backwards(lengths
         assert exited.outcome is (Outcome.FAILED if index in breaks else Outcome.COMPLETED)
 
 
-def test_a_curve_that_numbers_its_results_goes_on_behind_the_checkpoint():
+def test_a_curve_that_numbers_its_results_continues_after_the_checkpoint():
     simulated = executor(
         lambda config: (
             {"loss": 1.0 / epoch, "training_iteration": epoch} for epoch in range(10, 60, 10)

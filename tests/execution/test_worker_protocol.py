@@ -119,7 +119,7 @@ KINDS = st.sampled_from(["started", "result", "saved", "save_failed", "exited"])
     ),
     KINDS,
 )
-def test_nothing_a_worker_says_raises_anything_but_a_value_error(message, kind):
+def test_any_message_is_an_event_or_a_value_error(message, kind):
     try:
         event = to_event("t", 1, message | {"kind": kind})
     except ValueError:

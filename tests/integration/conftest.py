@@ -1,4 +1,7 @@
-"""Runs training code of frameworks as trials that are paused, stopped and cloned; this process imports none of the frameworks."""
+"""Run training code of frameworks as trials that are paused, stopped and cloned.
+
+This process imports none of the frameworks.
+"""
 
 import json
 from pathlib import Path
@@ -45,7 +48,7 @@ class Fates(Scheduler):
 
 
 class Elsewhere:
-    """The function ``train`` of a file, which is loaded only where it is unpickled: in the processes of the trials."""
+    """The function ``train`` of a file, which is loaded only in the processes of trials."""
 
     def __init__(self, file):
         self.file = file
@@ -62,7 +65,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def fates(tmp_path_factory):
-    """Return a function that runs the training of a file under each fate, and returns the results by fate, or `key`s and fate."""
+    """Return a function that runs a file's training under each fate; returns results by fate."""
 
     def run(name, fates=("go", "follow", "pause", "stop"), key=None, **constants):
         results = tune.Tuner(

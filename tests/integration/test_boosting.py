@@ -1,4 +1,4 @@
-"""XGBoost and LightGBM: rounds are reported, models saved, and trees grown on those of the checkpoint."""
+"""XGBoost and LightGBM: rounds are reported, models saved, and training resumed."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def num_rounds(model):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs one trial of a function in this process, and returns its result."""
+    """Return a function that runs one trial in this process and returns its result."""
 
     def run(train):
         def trial(config):
@@ -83,7 +83,7 @@ def boosted(fates):
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_a_paused_trial_goes_on_with_the_rounds_that_are_left(library, boosted, column):
+def test_a_paused_trial_continues_with_the_remaining_rounds(library, boosted, column):
     go, pause, stop = (boosted[library, fate] for fate in ("go", "pause", "stop"))
     assert column(go, "training_iteration") == column(pause, "training_iteration") == [1, 2, 3, 4]
     assert column(go, "loss") == pytest.approx(column(pause, "loss"), rel=1e-6)
@@ -107,7 +107,7 @@ def test_models_are_saved_every_so_many_rounds_and_at_the_end(library, run, colu
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_nothing_is_saved_where_only_reports_are_wanted(library, run, column):
+def test_the_report_callbacks_save_nothing(library, run, column):
     callback = MODULES[library].TuneReportCallback
     result = run(
         lambda config: boost(
@@ -138,7 +138,7 @@ def test_cross_validations_are_reported(library, run, column):
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_a_training_that_is_over_is_not_trained_any_further(library, run):
+def test_a_complete_training_is_not_continued(library, run):
     module, silent = (
         MODULES[library],
         {"xgboost": xgboost.callback.TrainingCallback(), "lightgbm": lambda env: None},
@@ -170,6 +170,6 @@ def test_bad_arguments_are_refused(module):
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_a_metric_that_is_not_there_is_named_beside_those_that_are(library):
+def test_a_missing_metric_is_named_with_the_available_ones(library):
     with pytest.raises(ValueError, match=r"no metric 'auc' here, only 'train-\w+'"):
         boost(library, MODULES[library].TuneReportCheckpointCallback("auc"), {"num_boost_round": 1})

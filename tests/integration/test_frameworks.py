@@ -1,4 +1,4 @@
-"""Training with a framework goes on as if nothing had happened, and ends politely, whatever the scheduler decides."""
+"""Training with a framework is paused, resumed, cloned and stopped without a trace in its curve."""
 
 import importlib.util
 import shutil
@@ -36,9 +36,9 @@ print(runpy.run_path(sys.argv[1], run_name="trainings")["loss_of"](Checkpoint(sy
 
 
 def loss_of(checkpoint, training):
-    """Return the loss of the model in a checkpoint, which a process of its own loads in the line that the guide names."""
+    """Return the loss of a checkpoint's model, loaded in another process as the guide says."""
     arguments = [sys.executable, "-c", LOAD, str(TRAININGS / f"{training}.py"), checkpoint]
-    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603
     assert ran.returncode == 0, ran.stderr
     return float(ran.stdout.splitlines()[-1])
 
@@ -56,7 +56,7 @@ def test_a_trial_that_was_paused_after_each_epoch_has_the_curve_of_one_that_was_
     assert len(set(column(trained["pause"], "pid"))) == 4
 
 
-def test_a_stopped_trial_is_terminated_and_what_watches_its_training_is_told_of_the_end(
+def test_a_stopped_trial_is_terminated_and_its_callbacks_see_the_end_of_training(
     trained, column, closed
 ):
     assert trained["stop"].status == "TERMINATED"
@@ -64,7 +64,7 @@ def test_a_stopped_trial_is_terminated_and_what_watches_its_training_is_told_of_
     assert closed(trained["stop"]) == closed(trained["go"]) == "success"
 
 
-def test_a_clone_goes_on_with_the_schedule_of_the_donor_and_the_rate_of_its_own(trained, column):
+def test_a_clone_continues_the_donors_schedule_with_its_own_rate(trained, column):
     donor = column(trained["go"], "rate")
     assert column(trained["follow"], "rate")[-3:] == pytest.approx(
         [10 * rate for rate in donor[-3:]]
@@ -81,7 +81,7 @@ def test_a_saved_model_is_loaded_in_one_line(trained, request):
     assert loss == pytest.approx(result.metrics["loss"], rel=1e-4)
 
 
-def test_lightnings_file_is_named_as_lightning_names_it_and_older_names_are_still_read(
+def test_lightnings_file_has_the_standard_name_and_older_names_are_still_read(
     fates, tmp_path, monkeypatch
 ):
     pytest.importorskip("lightning")

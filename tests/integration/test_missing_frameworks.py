@@ -20,7 +20,8 @@ FRAMEWORKS = {
 
 @pytest.mark.parametrize("integration", FRAMEWORKS)
 def test_an_integration_without_its_framework_names_the_extra(integration):
-    code = f"import sys; sys.modules[{FRAMEWORKS[integration]!r}] = None; import tuner.integration.{integration}"
+    hide = f"import sys; sys.modules[{FRAMEWORKS[integration]!r}] = None"
+    code = f"{hide}; import tuner.integration.{integration}"
     ran = subprocess.run(  # noqa: S603  (our own code)
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -29,7 +30,7 @@ def test_an_integration_without_its_framework_names_the_extra(integration):
     )
 
 
-def test_keras_without_its_backend_is_not_said_to_be_missing(tmp_path):
+def test_keras_without_its_backend_is_not_reported_missing(tmp_path):
     if importlib.util.find_spec("keras") is None or importlib.util.find_spec("torch") is None:
         pytest.skip("keras or torch is not installed")
     code = "import sys; sys.modules['tensorflow'] = None; import tuner.integration.keras"
@@ -50,7 +51,7 @@ def test_keras_without_its_backend_is_not_said_to_be_missing(tmp_path):
     assert "KERAS_BACKEND=torch" in told
 
 
-def test_what_keras_lacks_is_blamed_on_its_backend_only_where_it_is_one(tmp_path):
+def test_only_a_missing_backend_of_keras_is_reported_as_one(tmp_path):
     (tmp_path / "keras.py").write_text("import a_module_that_is_not_there\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.keras"
     ran = subprocess.run(  # noqa: S603  (our own code)
@@ -62,7 +63,7 @@ def test_what_keras_lacks_is_blamed_on_its_backend_only_where_it_is_one(tmp_path
     )
 
 
-def test_what_a_framework_lacks_is_not_taken_for_the_framework(tmp_path):
+def test_a_missing_dependency_is_not_reported_as_a_missing_framework(tmp_path):
     """An installation that is broken says what it lacks itself."""
     (tmp_path / "xgboost.py").write_text("import a_module_that_is_not_there\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.xgboost"

@@ -1,4 +1,4 @@
-"""What all callbacks share."""
+"""Metrics, checkpoints and hooks that the callbacks of all frameworks share."""
 
 import sys
 import types
@@ -30,19 +30,19 @@ def test_metrics_are_chosen_and_renamed(metrics, chosen):
 
 
 @pytest.mark.parametrize("metrics", [5, {"loss": 5}, [""], {"": "val_loss"}])
-def test_what_names_no_metrics_is_refused(metrics):
+def test_metrics_must_be_names(metrics):
     with pytest.raises(TypeError, match="metrics must be names"):
         reporting.Selection(metrics)
 
 
-def test_of_a_metric_that_is_not_there_yet_one_warning_tells():
+def test_a_missing_metric_is_warned_about_once():
     selection = reporting.Selection(["val_loss", "val_f1"])
     with pytest.warns(UserWarning, match="no metric 'val_f1' here, only 'val_loss', 'val_acc'"):
         assert selection.of(OFFERED) == {"val_loss": 0.5}
     assert selection.of(OFFERED) == {"val_loss": 0.5}
 
 
-def test_a_file_that_a_checkpoint_lacks_is_named(tmp_path):
+def test_a_missing_file_of_a_checkpoint_is_named(tmp_path):
     seen = []
 
     def train(config):
@@ -50,7 +50,7 @@ def test_a_file_that_a_checkpoint_lacks_is_named(tmp_path):
             {"loss": 1.0}, lambda directory: (directory / "state").write_text("x")
         )
         seen.append(reporting.latest_file("state").read_text())
-        with pytest.raises(FileNotFoundError, match="holds no 'other'; name the filename"):
+        with pytest.raises(FileNotFoundError, match="holds no 'other'; give the filename"):
             reporting.latest_file("other")
 
     result = tune.Tuner(
@@ -65,7 +65,7 @@ def test_a_file_that_a_checkpoint_lacks_is_named(tmp_path):
 
 @pytest.fixture
 def namespaces(monkeypatch):
-    """Return a function that makes only these namespaces look imported, and returns their callback classes."""
+    """Return a function that fakes imported namespaces and returns their callback classes."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -91,7 +91,7 @@ def namespaces(monkeypatch):
     "names",
     [["pytorch_lightning"], ["lightning.pytorch"], ["lightning.pytorch", "pytorch_lightning"]],
 )
-def test_a_callback_is_one_of_every_namespace_in_use(namespaces, names):
+def test_a_callback_derives_from_every_imported_namespace(namespaces, names):
     classes = namespaces(*names)
     callback = pytorch_lightning.TuneReportCheckpointCallback("loss")
     assert [isinstance(callback, base) for base in classes] == [True] * len(names)
@@ -99,7 +99,7 @@ def test_a_callback_is_one_of_every_namespace_in_use(namespaces, names):
     assert type(callback).__name__ == "TuneReportCheckpointCallback"
 
 
-def test_a_callback_of_ones_own_keeps_its_hooks_and_those_of_ours(namespaces):
+def test_a_subclass_keeps_its_hooks_and_ours(namespaces):
     namespaces("pytorch_lightning")
     heard = []
 
@@ -108,7 +108,7 @@ def test_a_callback_of_ones_own_keeps_its_hooks_and_those_of_ours(namespaces):
             heard.append("own")
             super().on_validation_end(trainer, module)
 
-        def hear(self, hook, trainer, *arguments):
+        def handle_hook(self, hook, trainer, *arguments):
             heard.append(hook)
 
     Own().on_validation_end(None, None)

@@ -21,7 +21,7 @@ X, Y = load_iris(return_X_y=True)
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs one trial of a function in this process, and returns its result."""
+    """Return a function that runs one trial in this process and returns its result."""
 
     def run(train, failures=0, space=None):
         failure = tune.FailureConfig(max_failures=failures)
@@ -75,7 +75,7 @@ def test_estimators_are_trained_by_steps(make, sizes, run, column):
     assert column(result, "score")[-1] > 0.5
 
 
-def test_a_training_goes_on_from_its_checkpoint_with_todays_parameters(run, column):
+def test_a_training_continues_from_its_checkpoint_with_current_parameters(run, column):
     begun = []
 
     def train(config):
@@ -127,7 +127,7 @@ def test_folds_are_reported_as_scikit_learn_computes_them(run, column):
     assert len(json.loads(Path(result.checkpoint.path, "folds.json").read_text())) == 3
 
 
-def test_a_retry_goes_on_with_the_next_fold(run, column):
+def test_a_retry_continues_with_the_next_fold(run, column):
     fits = []
 
     class Fragile(KNeighborsClassifier):

@@ -1,4 +1,4 @@
-"""The estimator that searches, held against scikit-learn's own checks and its own search."""
+"""The estimator that searches, compared with scikit-learn's checks and searches."""
 
 import pickle
 
@@ -53,11 +53,11 @@ def expected_to_fail(estimator):
     ],
     expected_failed_checks=expected_to_fail,
 )
-def test_it_is_an_estimator_as_scikit_learn_wants_them(estimator, check):
+def test_it_passes_the_estimator_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-def test_it_finds_what_a_grid_search_finds_and_says_it_the_same_way():
+def test_it_has_the_results_of_a_grid_search_in_the_same_format():
     scoring, options = (
         ["accuracy", "f1_macro"],
         {"refit": "accuracy", "cv": KFold(3, shuffle=True, random_state=0)},
@@ -102,7 +102,7 @@ class StopsPoorFirstFolds(Scheduler):
         return [Stop(trial.trial_id, Reason("test"))] if result["mean_test_score"] < 0.8 else []
 
 
-def test_a_scheduler_spares_folds_and_who_was_stopped_ranks_last():
+def test_a_scheduler_saves_folds_and_stopped_trials_rank_last():
     found = search(
         space={"C": [1e-6, 1.0], "kernel": ["sigmoid", "linear"]},
         n_iter=4,

@@ -1,4 +1,4 @@
-"""Experiments with MLflow and Weights & Biases, from outside and from within the training code, read back with their own readers."""
+"""MLflow and Weights & Biases, by callbacks and in training code, read by their own readers."""
 
 import json
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_the_callbacks_keep_one_run_for_each_trial_over_a_retry(tmp_path, uri):
     )
 
 
-def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_secret(tmp_path, uri):
+def test_training_code_that_logs_has_one_run_over_a_retry_without_secrets(tmp_path, uri):
     def train(config):
         tracker = setup_mlflow(
             config,
@@ -157,7 +157,7 @@ def test_training_code_that_logs_itself_has_one_run_over_a_retry_and_tells_no_se
     assert not [path for path in files if b"s3cret-t0ken" in path.read_bytes()]
 
 
-def test_an_mlflow_experiment_that_is_not_there_is_told(uri):
+def test_a_missing_mlflow_experiment_is_refused(uri):
     with pytest.raises(
         ValueError,
         match="experiment_name must be that of an MLflow experiment, got 'nowhere'; make it, or "
@@ -166,7 +166,9 @@ def test_an_mlflow_experiment_that_is_not_there_is_told(uri):
         setup_mlflow({}, uri, experiment_name="nowhere")
 
 
-def test_a_server_that_cannot_be_reached_costs_an_experiment_nothing(tmp_path, monkeypatch, caplog):
+def test_a_server_that_cannot_be_reached_does_not_fail_the_experiment(
+    tmp_path, monkeypatch, caplog
+):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr("tuner.callbacks.trackers.mlflow_logger._PATIENCE_S", 2.0)
     callback = MLflowLoggerCallback("http://me:passw0rd@127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""When the callback for Transformers reports, told by the trainer's hooks alone."""
+"""When the callback for Transformers reports, by the hooks that a trainer calls."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from tuner.integration.transformers import TuneReportCallback, TuneReportCheckpo
 
 
 class Training:
-    """What a trainer tells a callback: steps, each with an evaluation or a saved checkpoint, or both."""
+    """Call the hooks of a trainer: steps, each with an evaluation, a saved checkpoint or both."""
 
     def __init__(self, callback, save_strategy="steps"):
         trial_dir = tune.get_context().get_trial_dir()
@@ -44,7 +44,7 @@ class Training:
 
 @pytest.fixture
 def rows(tmp_path):
-    """Return a function that runs one trial in this process, and returns its steps, losses, and whether there was a checkpoint."""
+    """Return a function that runs one trial here; returns (step, loss, has checkpoint) rows."""
 
     def run(train):
         run_config = tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
@@ -57,7 +57,7 @@ def rows(tmp_path):
     return run
 
 
-def test_an_evaluation_and_what_is_saved_with_it_are_one_result(rows):
+def test_an_evaluation_and_its_checkpoint_are_one_result(rows):
     def train(config):
         training = Training(TuneReportCheckpointCallback())
         training.step(loss=0.5)
@@ -68,7 +68,7 @@ def test_an_evaluation_and_what_is_saved_with_it_are_one_result(rows):
     assert rows(train) == [(1, 0.5, False), (2, 0.4, True), (3, 0.4, True)]
 
 
-def test_of_the_best_only_the_evaluation_waits_for_the_trainer_to_make_up_its_mind(rows):
+def test_with_the_strategy_best_an_evaluation_waits_for_the_trainers_decision(rows):
     def train(config):
         training = Training(TuneReportCheckpointCallback(), save_strategy="best")
         training.step(loss=0.5, saves=True)
@@ -83,7 +83,7 @@ def test_of_the_best_only_the_evaluation_waits_for_the_trainer_to_make_up_its_mi
     ]
 
 
-def test_only_metrics_are_reported_where_only_they_are_wanted(rows):
+def test_without_checkpoints_only_metrics_are_reported(rows):
     def train(config):
         training = Training(TuneReportCallback(["eval_loss", "step"]))
         training.step(loss=0.5, saves=True)
@@ -103,7 +103,7 @@ def test_another_rank_reports_nothing(tmp_path):
     assert tune.Tuner(train, run_config=run_config).fit()[0].metrics["training_iteration"] == 1
 
 
-def test_an_output_directory_that_trials_share_is_warned_of(tmp_path):
+def test_a_shared_output_directory_causes_a_warning(tmp_path):
     seen = []
 
     def train(config):

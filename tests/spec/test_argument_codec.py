@@ -1,4 +1,4 @@
-"""What is declared can be constructed anew from JSON, or is said to be absent; what a file holds decides about no code."""
+"""Arguments are constructed again from JSON or absent, and no file chooses which code runs."""
 
 import datetime as dt
 import importlib.util
@@ -170,7 +170,7 @@ def test_a_scheduler_constructed_anew_has_the_same_settings():
     ] == [True, True]
 
 
-def test_what_is_written_down_are_the_arguments_not_what_became_of_them():
+def test_arguments_are_recorded_as_they_were_given():
     scheduler = schedulers.ASHAScheduler(max_t=9)
     scheduler.set_search_properties("loss", "min", seed=3)
     assert note(scheduler) == {"@": "AsyncHyperBandScheduler", "max_t": 9}
@@ -210,15 +210,15 @@ DOMAINS = st.one_of(
         max_size=4,
     )
 )
-def test_whatever_a_space_of_plain_values_and_words_holds_comes_back(space):
+def test_a_space_of_plain_values_and_domains_is_constructed_again(space):
     assert repr(again(space)) == repr(space)
 
 
-def test_floats_that_are_not_finite_come_back():
+def test_non_finite_floats_are_constructed_again():
     assert repr(again({"x": [math.nan, math.inf, -math.inf]})) == "{'x': [nan, inf, -inf]}"
 
 
-def test_paths_come_back():
+def test_paths_are_constructed_again():
     space = {
         "data": Path("/data/train"),
         "vocabulary": tune.choice([Path("small.txt"), Path("large.txt")]),
@@ -231,7 +231,7 @@ def test_paths_come_back():
     ) == ["param_space['data']: Path('/data/train') -> Path('/data/all')"]
 
 
-def test_numpy_scalars_come_back_as_python_numbers():
+def test_numpy_scalars_become_python_numbers():
     assert repr(again({"x": np.float32(0.5), "n": np.int64(3)})) == "{'x': 0.5, 'n': 3}"
 
 
@@ -263,13 +263,13 @@ class Secretive:
         (tune.sample_from(lambda: 1), "searchers.space.sample_from.SampleFrom"),
     ],
 )
-def test_what_only_code_could_construct_is_absent_and_described_by_its_name(value, what):
+def test_objects_that_only_code_can_construct_are_absent_and_described_by_name(value, what):
     absent = []
     constructed(note({"a": [value]}), "param_space", absent)
     assert absent == [Absent("param_space['a'][0]", what)]
 
 
-def test_the_place_of_what_is_absent_goes_through_nested_objects():
+def test_the_place_of_an_absent_value_goes_through_nested_objects():
     import optuna  # noqa: PLC0415  (slow to import)
 
     limited = searchers.ConcurrencyLimiter(
@@ -283,7 +283,7 @@ def test_the_place_of_what_is_absent_goes_through_nested_objects():
     assert [place.place for place in absent] == ["tune_config.search_alg.searcher.sampler"]
 
 
-def test_an_address_that_may_hold_a_password_is_neither_written_down_nor_taken_from_a_file():
+def test_an_address_that_may_hold_a_password_is_neither_recorded_nor_read():
     noted = note(searchers.OptunaSearch(storage="postgresql://me:swordfish@host/db"))
     assert "swordfish" not in strict_json.dumps(noted)
     for planted in (noted, {"@": "OptunaSearch", "storage": "sqlite:////tmp/planted.db"}):
@@ -292,7 +292,7 @@ def test_an_address_that_may_hold_a_password_is_neither_written_down_nor_taken_f
         assert [place.place for place in absent] == ["tune_config.search_alg.storage"]
 
 
-def test_a_field_given_anew_need_not_be_constructed():
+def test_a_replaced_field_need_not_be_constructed():
     noted = note(tune.RunConfig(stop=lambda trial_id, result: True, verbose=0))
     absent = []
     assert constructed_config(noted, "run_config", {"stop": {"loss": 1}}, absent) == tune.RunConfig(
@@ -327,9 +327,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=str)
-def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(
-    planted, tmp_path, monkeypatch
-):
+def test_names_in_a_file_are_looked_up_and_never_imported_or_called(planted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known_classes()
     before = set(sys.modules)
@@ -345,18 +343,18 @@ def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(
     "planted",
     [None, [], "os.system", {}, {"@": "os.system"}, {"@": ["TuneConfig"]}, {"@": "FIFOScheduler"}],
 )
-def test_settings_are_nothing_but_settings(planted):
+def test_only_settings_are_constructed_as_settings(planted):
     with pytest.raises(ValueError, match="must be noted as settings"):
         constructed_config(planted, "tune_config", {}, [])
 
 
-def test_where_an_experiment_lies_is_never_taken_from_its_file():
+def test_the_place_of_an_experiment_is_never_read_from_its_file():
     noted = {**note(tune.RunConfig()), "name": "elsewhere", "storage_path": "/"}
     config = constructed_config(noted, "run_config", {}, [])
     assert (config.name, config.storage_path) == (None, None)
 
 
-def test_each_difference_is_told_once_at_its_place():
+def test_each_difference_is_listed_once_with_its_place():
     then = note({"lr": tune.uniform(0, 1), "model": {"depth": 3, "width": 8}, "gone": 1})
     now = note({"lr": tune.uniform(0, 2), "model": {"depth": 3, "width": 16}, "new": "x"})
     assert list(differences(then, now, "param_space")) == [
@@ -367,7 +365,7 @@ def test_each_difference_is_told_once_at_its_place():
     ]
 
 
-def test_what_a_release_did_not_have_yet_counts_as_its_default():
+def test_a_field_that_an_older_release_lacks_counts_as_its_default():
     now = note(tune.RunConfig(failure_config=tune.FailureConfig(max_failures=2)))
     then = {name: item for name, item in now.items() if name != "if_exists"}
     then["failure_config"] = {
@@ -390,7 +388,7 @@ def test_what_a_release_did_not_have_yet_counts_as_its_default():
     ]
 
 
-def test_differences_of_settings_are_told_field_by_field():
+def test_differences_of_settings_are_listed_by_field():
     then = note(tune.TuneConfig(num_samples=3))
     now = note(tune.TuneConfig(num_samples=5, scheduler=schedulers.ASHAScheduler(max_t=9)))
     assert list(differences(then, now, "tune_config")) == [
@@ -401,12 +399,12 @@ def test_differences_of_settings_are_told_field_by_field():
 
 
 @given(value=PLAIN)
-def test_the_same_is_no_difference_and_everything_can_be_shown(value):
+def test_equal_notes_have_no_difference_and_all_notes_can_be_shown(value):
     assert list(differences(note(value), note(value), "x")) == []
     assert isinstance(shown(note(value)), str)
 
 
-def test_keeping_arguments_leaves_signatures_as_they_are():
+def test_recording_arguments_does_not_change_signatures():
     assert next(iter(inspect.signature(schedulers.ASHAScheduler).parameters)) == "time_attr"
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_t'"):
         schedulers.FIFOScheduler(max_t=3)

@@ -1,4 +1,4 @@
-"""What is recorded of script, versions and git commit, and that no secret is."""
+"""Script, versions and git commit are recorded, and no secrets."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ from tuner.storage.declaration import read_environments
         (["-p", "from-a-secret"], ["-p", "***"]),
     ],
 )
-def test_arguments_are_kept_but_for_what_looks_like_a_secret(arguments, kept):
+def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
     environ = {
         "DB_PASSWORD": "swordfish",
         "PLAIN": "from-a-secret",
@@ -78,7 +78,8 @@ def repository(tmp_path):
             str(tmp_path),
             *arguments,
         ]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
+        ran = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+        return ran.stdout.strip()
 
     git("init", "-q")
     (tmp_path / "train.py").write_text("1\n")
@@ -94,7 +95,7 @@ def test_a_clean_tree_is_its_commit(repository):
     assert git_state(str(folder / "train.py")) == {"commit": commit, "dirty": False}
 
 
-def test_a_tree_is_dirty_where_something_was_changed_or_the_script_is_unknown_to_git(repository):
+def test_a_tree_with_changes_or_an_untracked_script_is_dirty(repository):
     folder, commit = repository
     (folder / "notes.txt").write_text("unknown to git, and not the script\n")
     assert git_state(str(folder / "train.py"))["dirty"] is False
@@ -106,7 +107,7 @@ def test_a_tree_is_dirty_where_something_was_changed_or_the_script_is_unknown_to
     assert git_state(str(folder))["dirty"] is True
 
 
-def test_where_there_is_no_repository_git_is_not_asked(tmp_path, monkeypatch):
+def test_without_a_repository_git_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "_git", lambda *_: pytest.fail("git was asked"))
     assert git_state(str(tmp_path)) is None
 
@@ -138,7 +139,7 @@ def test_no_environment_variable_is_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"script": 1}'])
-def test_a_file_that_cannot_be_read_tells_nothing(tmp_path, text):
+def test_a_file_that_cannot_be_read_counts_as_empty(tmp_path, text):
     (tmp_path / "environment.json").write_text(text)
     assert read_environments(tmp_path) == []
     run_session(tmp_path)
@@ -152,11 +153,11 @@ def test_a_file_that_is_too_large_is_replaced(tmp_path):
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
 
 
-def test_a_directory_that_has_gone_disturbs_nothing(tmp_path):
+def test_a_deleted_directory_is_no_error(tmp_path):
     run_session(tmp_path / "gone")
 
 
-def test_what_is_another_now_is_told():
+def test_differences_are_listed():
     then = {
         "python": {"version": "3.11"},
         "packages": {"torch": "1", "numpy": "2", "gone": "1"},
@@ -176,7 +177,7 @@ def test_what_is_another_now_is_told():
     assert differences({}, {}) == []
 
 
-def test_the_seed_of_a_trial_stays_what_it_was_in_earlier_releases():
+def test_the_seed_of_a_trial_is_the_same_as_in_earlier_releases():
     assert [
         derived_seed(1, "t00000"),
         derived_seed(1, "t00003"),

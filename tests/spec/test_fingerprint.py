@@ -1,4 +1,4 @@
-"""A trainable is told from another by its name and its source, whatever was bound to it."""
+"""A trainable is identified by its name and its source, without bound arguments."""
 
 import functools
 import linecache
@@ -21,7 +21,7 @@ class Callable:
         return {"loss": 1.0}
 
 
-def test_what_is_bound_to_a_trainable_does_not_change_what_it_is():
+def test_bound_arguments_do_not_change_the_fingerprint():
     plain = fingerprint(train, "train")
     assert plain["source_sha256"] is not None
     for bound in (
@@ -33,14 +33,14 @@ def test_what_is_bound_to_a_trainable_does_not_change_what_it_is():
         assert fingerprint(bound, "train") == plain
 
 
-def test_a_class_is_known_by_its_source_too():
+def test_a_class_is_compared_by_its_source_too():
     plain = fingerprint(Model, "Model")
     assert plain["source_sha256"] is not None
     assert fingerprint(tune.with_resources(Model, {"cpu": 2}), "Model") == plain
     assert fingerprint(Callable(), "Callable")["qualname"] == "Callable"
 
 
-def test_another_function_and_another_source_are_told():
+def test_another_function_and_another_source_are_differences():
     now = fingerprint(train, "train")
     assert list(differences(now, now)) == []
     assert list(differences({**now, "qualname": "old"}, now)) == ["trainable: old -> train"]
@@ -48,7 +48,7 @@ def test_another_function_and_another_source_are_told():
     assert told == f"trainable's source (SHA-256): 000000000000 -> {now['source_sha256'][:12]}"
 
 
-def test_without_a_source_there_is_nothing_to_compare():
+def test_without_a_source_only_names_are_compared():
     names = {}
     exec("def train(config): return {}", names)  # noqa: S102  (a function without a file)
     typed_in = fingerprint(names["train"], "train")
@@ -56,8 +56,8 @@ def test_without_a_source_there_is_nothing_to_compare():
     assert list(differences({**typed_in, "source_sha256": "0" * 64}, typed_in)) == []
 
 
-def test_the_text_behind_python_c_is_no_source_of_what_was_typed_in(monkeypatch):
-    """From Python 3.13 on it can be read, under the name that all code has which is given to exec."""
+def test_code_that_was_typed_in_has_no_source(monkeypatch):
+    """From Python 3.13 on its text can be read, under the file name of all such code."""
     monkeypatch.setitem(
         linecache.cache, "<string>", (9, None, ["import sys\n", "sys.exit()\n"], "<string>")
     )

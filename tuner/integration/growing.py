@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 Step = Callable[[Any, Any, int, Mapping[str, Any]], object]
-"""Trains for one more step; takes data, targets, the step's number from 1, and further arguments."""
+"""Trains for one more step; takes data, targets, the step's number, and further arguments."""
 
 
 @final

@@ -8,17 +8,13 @@ from typing import Any, ClassVar
 from tuner.storage.checkpoints import Checkpoint
 
 from .boosting import Postprocessing, Rounds, num_rounds_left
-from .reporting import Metrics, latest_file, saved_file
+from .reporting import Metrics, explain_missing, latest_file, saved_file
 
 try:
     from lightgbm import Booster, CVBooster
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "lightgbm":
-        raise
-    raise ImportError(
-        "tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "
-        '"tuner-hpo[lightgbm]"'
-    ) from error
+    explain_missing(error, "lightgbm", "LightGBM")
+    raise
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 

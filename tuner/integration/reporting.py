@@ -95,6 +95,24 @@ def _names(metrics: Metrics) -> dict[str, str] | None:
     return names or None
 
 
+def explain_missing(error: ModuleNotFoundError, module: str, name: str) -> None:
+    """Raise an error with a remedy if a framework is not installed.
+
+    Args:
+        error: The error of the import, which may also be due to a dependency of the framework.
+        module: The framework's module, which is also the name of our extra.
+        name: The framework's name.
+
+    Raises:
+        ImportError: If it is the framework that is missing.
+    """
+    if (error.name or "").partition(".")[0] == module:
+        raise ImportError(
+            f"tuner.integration.{module} needs {name}, which is not installed; "
+            f'pip install "tuner-hpo[{module}]"'
+        ) from error
+
+
 def check_filename(filename: str) -> str:
     """Return the name of a file within the checkpoint.
 

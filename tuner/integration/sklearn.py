@@ -10,17 +10,13 @@ import numpy as np
 from tuner.execution.session import report
 from tuner.storage.checkpoints import Checkpoint
 
-from .reporting import latest_file, report_saved, saved_file
+from .reporting import explain_missing, latest_file, report_saved, saved_file
 
 try:
     from sklearn.exceptions import ConvergenceWarning
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "sklearn":
-        raise
-    raise ImportError(
-        "tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "
-        '"tuner-hpo[sklearn]"'
-    ) from error
+    explain_missing(error, "sklearn", "scikit-learn")
+    raise
 
 from .folds import FOLDS, Folds, check_splitter, scorer_of, scores_of, splits_of
 from .growing import State, grower

@@ -13,17 +13,21 @@ from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 
 from . import learning_rates
-from .reporting import Metrics, Selection, file_in, latest_directory, report_saved, saved_file
+from .reporting import (
+    Metrics,
+    Selection,
+    explain_missing,
+    file_in,
+    latest_directory,
+    report_saved,
+    saved_file,
+)
 
 try:
     from transformers import TrainerCallback
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "transformers":
-        raise
-    raise ImportError(
-        "tuner.integration.transformers needs Transformers, which is not installed; pip "
-        'install "tuner-hpo[transformers]"'
-    ) from error
+    explain_missing(error, "transformers", "Transformers")
+    raise
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 

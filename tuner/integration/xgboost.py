@@ -8,18 +8,14 @@ from typing import Any, ClassVar
 from tuner.storage.checkpoints import Checkpoint
 
 from .boosting import Postprocessing, Rounds, num_rounds_left
-from .reporting import Metrics, latest_file, saved_file
+from .reporting import Metrics, explain_missing, latest_file, saved_file
 
 try:
     from xgboost import Booster
     from xgboost.callback import TrainingCallback
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "xgboost":
-        raise
-    raise ImportError(
-        "tuner.integration.xgboost needs XGBoost, which is not installed; pip install "
-        '"tuner-hpo[xgboost]"'
-    ) from error
+    explain_missing(error, "xgboost", "XGBoost")
+    raise
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 

@@ -20,7 +20,7 @@ DEADLINE_S = 60
 
 
 class Harness:
-    """An executor, and what it has said about each trial."""
+    """An executor, and the events of each trial."""
 
     def __init__(self, directory, trainable, **options):
         self.directory = directory

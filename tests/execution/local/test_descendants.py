@@ -22,7 +22,7 @@ def with_loaders(config):
         os.sched_yield()
 
 
-def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
+def test_processes_of_a_trial_die_with_it_while_the_zygote_is_stopped(
     start_executor, still_alive, start_method
 ):
     one = start_executor(with_loaders, start_method=start_method)
@@ -39,7 +39,7 @@ def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(
     assert one.exit_of("t00001").failure is None
 
 
-def test_what_a_trial_has_started_dies_with_the_zygote_although_its_pipe_stays_open_for_a_moment(
+def test_processes_of_a_trial_die_with_the_zygote_even_if_its_pipe_stays_open_for_a_moment(
     start_executor, still_alive
 ):
     def train(config):

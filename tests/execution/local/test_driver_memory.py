@@ -55,7 +55,7 @@ def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(start_exec
     assert held() - before <= MEBIBYTE
 
 
-def test_the_neighbours_of_such_a_trial_go_on(start_executor):
+def test_a_flood_does_not_stop_other_trials(start_executor):
     def train(config):
         if config["floods"]:
             flood(config)

@@ -23,16 +23,16 @@ def test_each_kill_that_is_counted_is_claimed_once(counter):
     assert [kills.claim() for _ in range(3)] == [True, True, False]
 
 
-def test_the_first_file_that_has_a_count_is_the_one(counter, tmp_path):
+def test_the_first_file_with_a_count_is_used(counter, tmp_path):
     (tmp_path / "other").write_text("nothing here\n")
     kills = OomKillCounter([tmp_path / "missing", tmp_path / "other", counter(0)])
     counter(1)
     assert kills.claim() is True
 
 
-def test_a_kernel_that_does_not_count_does_not_tell(tmp_path):
+def test_without_a_count_the_cause_is_unknown(tmp_path):
     assert OomKillCounter([tmp_path / "missing"]).claim() is None
 
 
-def test_here_the_kernel_counts():
+def test_this_kernel_counts():
     assert OomKillCounter().claim() is False

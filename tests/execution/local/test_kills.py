@@ -54,7 +54,7 @@ def test_a_killed_worker_dumps_its_stack(start_executor, start_method, behaviour
     assert behaviour.__name__ in ended.failure.traceback
 
 
-def test_who_is_stopped_is_killed_all_the_same(start_executor, start_method):
+def test_a_stopped_process_is_killed_too(start_executor, start_method):
     harness = start_executor(stop_under_this_name, start_method=start_method)
     harness.start("t00001")
     await_print(harness)
@@ -62,7 +62,7 @@ def test_who_is_stopped_is_killed_all_the_same(start_executor, start_method):
     assert harness.exit_of("t00001").outcome is Outcome.KILLED
 
 
-def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(start_executor):
+def test_a_worker_that_cleans_up_in_time_ends_the_wait(start_executor):
     def train(config):
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         try:
@@ -79,7 +79,7 @@ def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(start_executor):
     assert harness.printed() == "here\ncleaned up\n"
 
 
-def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method, still_alive):
+def test_the_processes_of_a_trial_get_sigterm_too(start_executor, start_method, still_alive):
     def train(config):
         from tuner.execution.session import report
 
@@ -103,7 +103,7 @@ def test_the_processes_of_a_trial_are_asked_as_well(start_executor, start_method
     assert still_alive([child], within_s=0) == []
 
 
-def test_a_kill_outruns_one_that_gives_time(start_executor):
+def test_a_kill_overrides_a_graceful_one(start_executor):
     harness = start_executor(sleep_under_this_name)
     harness.start("t00001")
     await_print(harness)
@@ -112,7 +112,7 @@ def test_a_kill_outruns_one_that_gives_time(start_executor):
     assert harness.exit_of("t00001").outcome is Outcome.KILLED
 
 
-def test_who_was_to_be_started_by_a_zygote_that_still_loads_is_gone_at_once(
+def test_a_kill_while_the_zygote_is_loading_takes_effect_at_once(
     start_executor, trainable_importing
 ):
     harness = start_executor(trainable_importing("import time; time.sleep(10_000)"))
@@ -131,7 +131,7 @@ def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
     group = [reported.metrics["pid"], *reported.metrics["children"]]
     harness.answer("t00001", verdict or ReportReply.CONTINUE)
     harness.exit_of("t00001")
-    # Of a session of its own, so that nobody has to wait for it.
+    # It has its own session, so the zygote does not wait for its end.
     leaver = reported.metrics["children"][-1]
     assert still_alive([pid for pid in group if pid != leaver], within_s=0) == []
     assert still_alive([leaver], within_s=1) == []

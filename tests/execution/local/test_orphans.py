@@ -60,11 +60,11 @@ def test_an_identity_says_whether_the_driver_is_running(tmp_path, dead_driver):
 
 
 @pytest.mark.parametrize("text", [b"", b"1:2:3", b"1:2:3:4:5", b"1:2:3:x", b"-1:2:3:4", b"::::"])
-def test_what_is_no_name_is_ignored(text):
+def test_a_malformed_identity_is_ignored(text):
     assert DriverIdentity.parse(text) is None
 
 
-def test_what_is_left_is_killed_and_named(tmp_path, dead_driver, begin):
+def test_orphans_are_killed_and_returned(tmp_path, dead_driver, begin):
     left = begin(dead_driver)
     (found,) = kill_orphans(tmp_path)
     assert str(found) == f"process {left.pid} (cat)"
@@ -81,7 +81,7 @@ def test_a_directory_that_has_been_moved_is_the_same_experiment(tmp_path, begin)
     assert len(kill_orphans(there)) == 1
 
 
-def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(
+def test_processes_of_a_living_driver_or_another_experiment_are_not_killed(
     tmp_path, dead_driver, begin
 ):
     mine = DriverIdentity.current(tmp_path)
@@ -105,7 +105,7 @@ def test_the_searching_process_does_not_find_itself(tmp_path, dead_driver):
     assert printed == b"[]\n"
 
 
-def test_what_training_code_forks_or_starts_carries_the_name(
+def test_processes_of_training_code_inherit_the_identity(
     start_executor, tmp_path, start_method, still_alive
 ):
     def train(config):
@@ -133,7 +133,7 @@ def test_what_training_code_forks_or_starts_carries_the_name(
     assert still_alive(pids, within_s=0) == []
 
 
-def test_looking_for_orphans_changes_nothing_without_any(tmp_path):
+def test_without_orphans_nothing_is_killed(tmp_path):
     source = textwrap.dedent(f"""
         from tuner.execution.local import orphans
         orphans._PROC = orphans.Path("/nowhere")

@@ -11,7 +11,7 @@ from tuner.execution import preload
 from tuner.execution.local.zygote_protocol import Preload, receive_request, send_request
 
 
-def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
+def test_only_modules_known_to_be_safe_are_preloaded(monkeypatch):
     monkeypatch.setattr(preload, "MODULES", ("colorsys",))
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     were_missing = preload.missing()
@@ -29,7 +29,7 @@ def test_a_module_that_cannot_be_imported_is_ignored(monkeypatch):
     preload.import_module("no_such_module_at_all")
 
 
-def test_the_request_travels(socket_pair):
+def test_a_preload_request_is_encoded_and_decoded(socket_pair):
     ours, theirs = socket_pair
     send_request(ours, Preload(3))
     assert receive_request(theirs) == Preload(3)
@@ -44,7 +44,7 @@ def socket_pair():
     theirs.close()
 
 
-def test_the_second_optimizer_needs_no_import_of_its_own(tmp_path):
+def test_the_second_worker_need_not_import_the_module(tmp_path):
     torch = pytest.importorskip("torch")
 
     def train(config):

@@ -1,4 +1,4 @@
-"""Whatever a trial does to its process, one exit with its cause follows, and others go on."""
+"""Each attempt ends with one exit and its cause, and other trials continue."""
 
 import errno
 import os
@@ -109,7 +109,7 @@ def test_an_exception_that_cannot_be_formatted_or_pickled_fails_only_its_trial(s
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(0, Outcome.COMPLETED), (3, Outcome.FAILED)])
-def test_leaving_through_sys_exit_fails_unless_the_code_is_zero(start_executor, code, outcome):
+def test_sys_exit_fails_unless_the_code_is_zero(start_executor, code, outcome):
     assert start_executor(lambda config: sys.exit(config["code"])).run(code=code).outcome is outcome
 
 
@@ -224,7 +224,7 @@ def test_an_exit_comes_when_all_descendants_are_gone(
     )
 
 
-def test_a_daemon_lives_as_long_as_its_own_trial(start_executor, still_alive, wait_started):
+def test_a_daemon_ends_with_its_trial(start_executor, still_alive, wait_started):
     def train(config):
         if config["is_owner"]:
             # The shell is gone at once, and what it leaves behind has a session of its own.
@@ -265,7 +265,7 @@ def test_exit_handlers_of_the_training_code_run(start_executor):
     assert harness.printed() == "at exit\n"
 
 
-def test_standard_streams_of_a_worker_and_its_children_land_in_its_directory(
+def test_standard_streams_of_a_worker_and_its_children_go_to_its_directory(
     start_executor, start_method
 ):
     def train(config):
@@ -279,7 +279,7 @@ def test_standard_streams_of_a_worker_and_its_children_land_in_its_directory(
     assert harness.printed(stream="stderr") == "\\udcff from stderr\n"
 
 
-def test_a_worker_finds_itself_in_a_world_of_its_own(start_executor, start_method, monkeypatch):
+def test_a_worker_has_its_own_session_and_environment(start_executor, start_method, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
 
@@ -318,7 +318,7 @@ def test_threads_of_libraries_loaded_already_follow_the_cpus(start_executor, mon
     assert harness.exit_of("t00001").failure is None
 
 
-def test_workers_draw_different_random_numbers_and_each_the_same_again(
+def test_random_numbers_differ_between_trials_and_not_between_attempts(
     start_executor, start_method
 ):
     import numpy as np
@@ -326,7 +326,7 @@ def test_workers_draw_different_random_numbers_and_each_the_same_again(
     def train(config):
         import random
 
-        print(random.random(), np.random.rand())  # noqa: TID251, S311, NPY002  (the global ones are meant)
+        print(random.random(), np.random.rand())  # noqa: TID251, S311, NPY002
 
     harness = start_executor(train, start_method=start_method)
     for trial_id in ("t00001", "t00002"):
@@ -338,7 +338,7 @@ def test_workers_draw_different_random_numbers_and_each_the_same_again(
     assert set(first.split()).isdisjoint(harness.printed("t00002").split())
 
 
-def test_nothing_of_the_engine_is_left_open_in_a_worker(start_executor, start_method):
+def test_a_worker_inherits_no_descriptors_of_the_engine(start_executor, start_method):
     def train(config):
         print(*(entry.name for entry in Path("/proc/self/fd").iterdir()))
 
@@ -352,7 +352,7 @@ def test_nothing_of_the_engine_is_left_open_in_a_worker(start_executor, start_me
     ] * 2
 
 
-def test_a_configuration_that_cannot_be_pickled_fails_its_own_trial_only(start_executor):
+def test_a_configuration_that_cannot_be_pickled_fails_its_trial_only(start_executor):
     harness = start_executor(lambda config: None)
     harness.start("t00001", lock=threading.Lock())
     harness.start("t00002")
@@ -366,7 +366,7 @@ def test_a_large_configuration_does_not_block_the_driver(start_executor):
     assert harness.printed() == "5000000\n"
 
 
-def test_a_trial_directory_that_cannot_be_used_fails_its_own_trial_only(start_executor):
+def test_a_trial_directory_that_cannot_be_used_fails_its_trial_only(start_executor):
     harness = start_executor(lambda config: None)
     (harness.directory / "t00001").write_text("in the way")
     assert harness.run("t00001").failure.kind == "NotADirectoryError"
@@ -388,7 +388,7 @@ def test_a_fifo_in_place_of_the_output_is_not_waited_for(start_executor):
     assert harness.run("t00001").outcome is Outcome.FAILED
 
 
-def test_a_lack_of_descriptors_is_no_fault_of_the_trials(start_executor, monkeypatch):
+def test_a_lack_of_descriptors_fails_no_trial(start_executor, monkeypatch):
     def refuse():
         raise OSError(errno.EMFILE, "too many open files")
 
@@ -415,7 +415,7 @@ def test_a_lack_of_descriptors_is_no_fault_of_the_trials(start_executor, monkeyp
         b"\xff\n",
     ],
 )
-def test_a_worker_that_does_not_keep_to_the_protocol_is_killed(start_executor, frame):
+def test_a_worker_that_violates_the_protocol_is_killed(start_executor, frame):
     def train(config):
         from tuner.execution.attempt import Attempt
 
@@ -429,7 +429,7 @@ def test_a_worker_that_does_not_keep_to_the_protocol_is_killed(start_executor, f
     assert ended.failure.kind == "malformed message"
 
 
-def test_a_second_report_before_the_answer_is_against_the_protocol(start_executor):
+def test_a_second_report_before_the_answer_violates_the_protocol(start_executor):
     def train(config):
         from tuner.execution.attempt import Attempt
 
@@ -458,7 +458,7 @@ def test_two_hundred_trials_leave_no_descriptor_open(start_executor, start_metho
     assert [process.num_fds() for process in family] == before
 
 
-def test_nothing_listens(start_executor, wait_started):
+def test_no_process_listens_on_the_network(start_executor, wait_started):
     harness = start_executor(lambda config: signal.pause())
     harness.start("t00001")
     worker = psutil.Process(wait_started(harness, "t00001"))
@@ -491,7 +491,7 @@ def test_a_wait_ends_in_time(start_executor):
     assert start_executor(lambda config: None).executor.wait(0) == []
 
 
-def test_a_shutdown_kills_what_runs_and_may_be_repeated(start_executor, still_alive, wait_started):
+def test_a_shutdown_kills_workers_and_may_be_repeated(start_executor, still_alive, wait_started):
     harness = start_executor(lambda config: signal.pause())
     harness.start("t00001")
     pid = wait_started(harness, "t00001")
@@ -504,14 +504,14 @@ def test_a_shutdown_kills_what_runs_and_may_be_repeated(start_executor, still_al
     assert harness.executor.wait(None) == []
 
 
-def test_capacity_is_what_the_caller_says_or_the_machine_has(start_executor):
+def test_capacity_is_given_or_that_of_the_machine(start_executor):
     executor = start_executor(lambda config: None, capacity={"gpu": 2, "license": 1}).executor
     assert executor.capacity()["gpu"] == 2
     assert executor.capacity()["license"] == 1
     assert executor.capacity()["cpu"] >= 1
 
 
-def test_windows_is_refused_with_a_way_out(monkeypatch):
+def test_windows_is_refused_with_an_alternative(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(NotImplementedError, match="InlineExecutor"):
         ProcessExecutor(print, print)

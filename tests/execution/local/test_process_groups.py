@@ -18,7 +18,7 @@ SCRIPT = """
     from pathlib import Path
 
     def train(config):
-        # One in the same group, one that runs another program, one in a session of its own.
+        # One in the same group, one that runs another program, one in a new session.
         pids = [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
         for leave in (int, os.setsid):
             if (pid := os.fork()) == 0:
@@ -89,7 +89,7 @@ def test_no_process_outlives_driver_and_zygote_killed_together(family, still_ali
     driver.send_signal(signal.SIGKILL)
     zygote.kill()
     assert still_alive(members - leavers, within_s=2) == []
-    for pid in leavers:  # nobody is left to know of those that began a session of their own
+    for pid in leavers:  # those in sessions of their own are found only by the next driver
         os.kill(pid, signal.SIGKILL)
 
 
@@ -115,7 +115,7 @@ def test_no_process_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, sti
     assert still_alive([int(printed.stdout)], within_s=2) == []
 
 
-def test_what_a_script_and_its_neighbours_define_can_be_used_in_trials(tmp_path):
+def test_definitions_of_a_script_and_its_modules_can_be_used_in_trials(tmp_path):
     (tmp_path / "neighbour.py").write_text("def double(x):\n    return 2 * x\n")
     source = """
         import sys

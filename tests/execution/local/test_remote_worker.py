@@ -71,7 +71,7 @@ def test_an_exit_message_after_the_kill_is_ignored(talk):
     )
 
 
-def test_what_a_dead_worker_left_in_the_socket_is_heard(talk):
+def test_messages_that_a_dead_worker_left_in_the_socket_are_read(talk):
     talk.theirs.sendall(
         json.dumps(RESULT).encode() + b"\n" + json.dumps(COMPLETED).encode() + b"\n"
     )
@@ -87,7 +87,7 @@ def test_what_a_dead_worker_left_in_the_socket_is_heard(talk):
         ([{"kind": "joke"}], "kind must be one of"),
     ],
 )
-def test_a_breach_of_the_protocol_is_the_trials_failure(talk, messages, complaint):
+def test_a_violation_of_the_protocol_is_the_trials_failure(talk, messages, complaint):
     with pytest.raises(ValueError, match=complaint):
         talk.hear(*messages)
     assert talk.worker.drain() == []
@@ -128,13 +128,13 @@ def test_an_exit_without_a_message_is_diagnosed_from_the_exit_code(talk, code, k
         (None, "the kernel sends it when memory runs out"),
     ],
 )
-def test_a_kill_by_another_sender_is_explained_as_far_as_the_kernel_reports_it(talk, is_oom, hint):
+def test_a_kill_by_another_sender_is_explained_by_what_the_kernel_reports(talk, is_oom, hint):
     failure = talk.worker.exit_event(ExitInfo(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
     assert hint in failure.message
     assert failure.message.endswith("; its peak memory was 3,072 MiB")
 
 
-def test_a_worker_that_was_killed_on_purpose_is_quoted_with_where_it_was(talk):
+def test_the_failure_of_a_killed_worker_quotes_its_stack(talk):
     talk.stderr.write_text("Stack (most recent call first):\n  in train\n")
     talk.worker.mark_killed("it hangs")
     assert talk.exited(-9).failure == Failure(
@@ -159,5 +159,5 @@ def test_stderr_of_earlier_attempts_is_not_quoted(tmp_path):
     talk.worker.end.close()
 
 
-def test_who_dies_with_the_zygote_is_lost(talk):
+def test_a_worker_that_dies_with_the_zygote_is_lost(talk):
     assert talk.exited(None).outcome is Outcome.LOST

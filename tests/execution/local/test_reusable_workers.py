@@ -34,13 +34,13 @@ def refused(start_executor):
     return harness
 
 
-def test_a_process_that_is_gone_before_its_refusal_is_read_is_replaced(refused):
+def test_a_process_that_exits_before_its_unfit_message_is_read_is_replaced(refused):
     refused.executor._on_launcher(selectors.EVENT_READ)  # the system may name this one first
     assert refused.next_event("t00001", WorkerStarted).attempt == 2
     assert refused.next_event("t00001", ResultReported).attempt == 2
 
 
-def test_a_process_that_exits_before_its_refusal_is_read_is_not_replaced_for_a_killed_trial(
+def test_a_process_that_exits_before_its_unfit_message_is_read_is_not_replaced_for_a_killed_trial(
     refused,
 ):
     refused.kill("t00001", attempt=2)
@@ -49,7 +49,7 @@ def test_a_process_that_exits_before_its_refusal_is_read_is_not_replaced_for_a_k
     assert refused.executor.wait(0.0) == []
 
 
-def test_a_refusal_that_is_read_after_a_kill_is_no_reason_for_another_process(refused):
+def test_an_unfit_message_after_a_kill_starts_no_other_process(refused):
     refused.kill("t00001", attempt=2)
     assert refused.next_event("t00001", WorkerExited).outcome is Outcome.KILLED
     assert refused.executor.wait(0.0) == []

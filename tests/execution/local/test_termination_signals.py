@@ -55,7 +55,7 @@ def test_a_process_that_training_code_has_started_can_be_terminated(
     assert start_executor(train, start_method=start_method).run().failure is None
 
 
-def test_a_handler_of_the_training_code_hears_what_is_sent_to_the_trial(start_executor):
+def test_a_signal_handler_of_training_code_gets_signals_sent_to_the_trial(start_executor):
     def train(config):
         signal.signal(signal.SIGTERM, lambda number, frame: print("heard"))
         os.kill(os.getpid(), signal.SIGTERM)

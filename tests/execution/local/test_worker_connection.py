@@ -76,20 +76,20 @@ def test_floats_that_are_not_finite_arrive(pair):
     "number",
     [2**63 - 1, 2**63, -(2**63) - 1, 10**30, 1234567890123456789.0, 0.12345678901234567890123],
 )
-def test_long_numbers_arrive_as_they_are(pair, number):
+def test_long_numbers_arrive_unchanged(pair, number):
     pair.worker.send({"deep": [{"n": number}]})
     [message] = pair.driver.receive()
     [received] = message["deep"]
     assert (received["n"], type(received["n"])) == (number, type(number))
 
 
-def test_nothing_yet_differs_from_the_end(pair):
+def test_no_message_yet_differs_from_the_end(pair):
     assert pair.driver.receive() == []
     pair.raw.shutdown(socket.SHUT_WR)
     assert pair.driver.receive() is None
 
 
-def test_draining_returns_all_there_is(pair):
+def test_draining_returns_all_messages(pair):
     for number in range(50):
         pair.worker.send({"number": number})
     assert [message["number"] for message in pair.driver.drain()] == list(range(50))
@@ -98,7 +98,7 @@ def test_draining_returns_all_there_is(pair):
 @pytest.mark.parametrize(
     "line", [b"x" * (MAX_FRAME_BYTES + 1), b"x" * (MAX_FRAME_BYTES + 1) + b"\n"]
 )
-def test_a_frame_that_is_too_long_is_refused_before_it_is_all_there(pair, line):
+def test_a_frame_that_is_too_long_is_refused_before_it_is_complete(pair, line):
     sender = threading.Thread(target=send_in_vain, args=[pair.raw, line])
     sender.start()
     pair.driver.socket.setblocking(True)
@@ -163,12 +163,12 @@ def delivered(sent):
     return pickle.loads(pickled(sent))  # noqa: S301  (our own)
 
 
-def test_an_assignment_is_pickled_plainly_where_that_suffices():
+def test_an_assignment_is_pickled_without_cloudpickle_if_possible():
     assert delivered(assignment(lr=0.1)) == assignment(lr=0.1)
     assert b"cloudpickle" not in pickled(assignment(lr=0.1))
 
 
-def test_what_other_processes_cannot_import_is_pickled_by_value():
+def test_objects_that_other_processes_cannot_import_are_pickled_by_value():
     assert delivered(assignment(f=lambda x: x + 1)).config["f"](1) == 2
 
 

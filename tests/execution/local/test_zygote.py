@@ -113,7 +113,7 @@ def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(start_exec
     assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
 
 
-def test_an_executor_whose_zygote_cannot_live_gives_up(start_executor, monkeypatch):
+def test_an_executor_whose_zygote_dies_repeatedly_gives_up(start_executor, monkeypatch):
     monkeypatch.setattr("tuner.execution.local.launcher.command", lambda *_: ["false"])
     harness = start_executor(lambda config: None)
     with pytest.raises(TunerError, match="died 3 times in a row"):
@@ -178,7 +178,7 @@ def serve(control, pool):
         os.close(liveness_writer)
 
 
-def test_a_process_that_the_system_refuses_is_asked_for_again(ends, monkeypatch):
+def test_a_start_that_the_system_refuses_is_retried(ends, monkeypatch):
     monkeypatch.setattr(zygote, "_RETRY_S", 0.01)
     driver, control, standby_end, theirs = ends
     send_request(driver, Start(17, theirs.fileno()))
@@ -186,7 +186,7 @@ def test_a_process_that_the_system_refuses_is_asked_for_again(ends, monkeypatch)
     assert "resource temporarily unavailable" in json.loads(driver.makefile().readline())["text"]
 
 
-def test_a_kill_withdraws_a_request_that_has_not_been_met(ends):
+def test_a_kill_withdraws_a_pending_start(ends):
     driver, control, standby_end, theirs = ends
     for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
         send_request(driver, request)

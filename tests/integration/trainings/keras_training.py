@@ -1,4 +1,4 @@
-"""Two epochs and more of a small network in Keras on PyTorch, with a learning rate that a callback changes."""
+"""A small network in Keras on PyTorch, whose learning rate a callback changes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Four epochs of a small network in Lightning, by either of its names, with a schedule of the learning rate."""
+"""Four epochs of a small network in Lightning, in either namespace, with a schedule."""
 
 import json
 import warnings

@@ -23,7 +23,7 @@ class Witness(TrainerCallback):
 
 def data():
     words = torch.randint(0, 16, (32, 8), generator=torch.Generator().manual_seed(0))
-    return [{"input_ids": line, "labels": int(line.float().mean() > 8)} for line in words]  # fmt: skip
+    return [{"input_ids": line, "labels": int(line.float().mean() > 8)} for line in words]
 
 
 def loss_of(checkpoint):
