@@ -22,6 +22,7 @@ from .secrets import redact
 MAX_MESSAGE_LENGTH = 1_000
 MAX_TRACEBACK_LENGTH = 16_000
 
+# A line of `traceback.format_exception`.
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _ENGINE = str(Path(__file__).parent)
 _SOURCE = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def describe(error: BaseException) -> Failure:
         _encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind is not object
     )
     trace = _encodable(_traceback(error))
-    place = place_in(trace, _PACKAGES)
+    place = place_in(trace, _PACKAGES)  # before shortening, which may remove the user's frame
     return Failure(
         _encodable(type(error).__name__),
         _encodable(_one_line(redact(text))),
@@ -104,6 +105,7 @@ def _traceback(error: BaseException) -> str:
 
 def _shortened(text: str) -> str:
     if len(text) > MAX_TRACEBACK_LENGTH:
+        # The first frames say how the failing line was reached, the last ones what failed.
         half = MAX_TRACEBACK_LENGTH // 2
         text = (
             f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
@@ -120,4 +122,5 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _encodable(text: str) -> str:
+    # Lone surrogates, e.g. from a file name that is not UTF-8, could not be written to any file.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -245,7 +245,7 @@ class _Channel:
 
 
 def _with_own_config(assignment: Assignment) -> Assignment:
-    """Copy the configuration, if possible: training code must not change the driver's."""
+    # Training code must not change the driver's copy. Objects that cannot be copied are shared.
     with contextlib.suppress(Exception):
         return dataclasses.replace(assignment, config=copy.deepcopy(dict(assignment.config)))
     return assignment

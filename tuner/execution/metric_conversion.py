@@ -49,7 +49,7 @@ MAX_REPR_LENGTH = 200
 MAX_DEPTH = 32
 
 RESERVED = AUTO_FILLED - SUPPLIED_BY_USER - {TRAINING_ITERATION}
-_MAX_INT = 2**63
+_MAX_INT = 2**63  # beyond 64 bits, most readers of JSON, tables and TensorBoard files fail
 _SIZE_WORTH_MEASURING = MAX_SIZE_BYTES // 16  # JSON escapes blow a string up by at most 12
 
 
@@ -137,7 +137,7 @@ class Converter:
                     "rename one of them"
                 )
             origins[name] = key
-            self._size += len(name) + 6
+            self._size += len(name) + 6  # with quotes, colon, comma and spaces
             converted[name] = self._value(value, path + name, depth + 1)
         return converted
 
@@ -254,6 +254,7 @@ def _is_plain(metrics: Any) -> bool:
             or DELIMITER in key
         ):
             return False
+        # By exact type: subclasses such as numpy.float64 have to be converted.
         kind = type(value)
         if (
             kind is not float
@@ -278,6 +279,7 @@ def _check_supplied(name: str, value: Any) -> None:
 
 
 def _refuse_ambiguous(converted: dict[str, Any]) -> None:
+    # Files have one column for {"a": {"b": 1}} and {"a/b": 1}.
     seen: dict[str, tuple[str, ...]] = {}
     for parts in _leaf_paths(converted, ()):
         joined = DELIMITER.join(parts)
@@ -324,7 +326,7 @@ def _from_array(value: Any) -> Any:
     if not isinstance(value, numpy.ndarray):
         if not hasattr(type(value), "__array__"):
             return value
-        value = numpy.asarray(value)
+        value = numpy.asarray(value)  # of JAX, TensorFlow, pandas
     return _from_shaped(value, value.size)
 
 

@@ -171,6 +171,7 @@ THREAD_VARIABLES = (
 """Environment variables from which numerical libraries, when loaded, take a number of threads."""
 
 _CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+# Asking CUDA would initialize it, after which a process cannot be forked.
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -291,6 +292,7 @@ def device_in_use() -> str | None:
 def _num_cpus() -> int:
     import joblib  # noqa: PLC0415  (slow to import)
 
+    # os.cpu_count does not know the limits of control groups.
     return int(joblib.cpu_count())
 
 

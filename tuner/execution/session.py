@@ -229,26 +229,21 @@ def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) ->
 
 
 def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | None:
+    reusable: Trainable | None = None
+    failure: Failure | None = None
     with attached(attempt):
         attempt.start()
-        left: list[Trainable] = []
-        failure = _failure_of(run, left)
-        attempt.finish(failure, stays=bool(left))
-    return left[0] if left else None
-
-
-def _failure_of(run: Callable[[], Trainable | None], left: list[Trainable]) -> Failure | None:
-    """Return the failure of the attempt, if any; append a reusable trainable to `left`."""
-    try:
-        if trainable := run():
-            left.append(trainable)
-    except StopTraining:
-        return None
-    except SystemExit as leaving:
-        return None if leaving.code is None or leaving.code == 0 else describe(leaving)
-    except BaseException as error:  # noqa: BLE001  (training code may raise anything)
-        return describe(error)
-    return None
+        try:
+            reusable = run()
+        except StopTraining:
+            pass  # how a trial stops; the outcome follows from the answer
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                failure = describe(error)
+        except BaseException as error:  # noqa: BLE001  (training code may raise anything)
+            failure = describe(error)
+        attempt.finish(failure, stays=reusable is not None)
+    return reusable
 
 
 def _run_function(function: Any, attempt: Attempt) -> None:
@@ -270,7 +265,8 @@ def _run_function(function: Any, attempt: Attempt) -> None:
 
 
 def _drain(generator: Generator[Any, Any, Any], attempt: Attempt) -> Any:
-    """Report each value that a generator yields; return what it returns."""
+    """Report each value that a generator yields; return its return value."""
+    # Closed if `report` raises, so that the generator's ``finally`` clauses run.
     with contextlib.closing(generator):
         while True:
             try:
@@ -301,6 +297,7 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
         attempt.submit(
             result, functools.partial(write_checkpoint, trainable), trainable.take_replaced()
         )
+    # Whether `reset_config` works shows only when it is called; most classes do not have it at all.
     if (
         attempt.may_stay
         and not is_done

@@ -90,6 +90,7 @@ class Trainable(ABC):
             self._autofill.restore(
                 assignment.iteration, assignment.time_total_s, assignment.counters
             )
+        # A copy, so that `setup` cannot change what the trial was given.
         self.setup(copy.deepcopy(self.config), **self.given_parameters)
         if self.iteration:
             # A value that setup has assigned does not hold if a checkpoint is loaded next.
@@ -535,6 +536,7 @@ def _shown(function: Callable[..., Any]) -> str:
 
 
 def _takes_config_by_name(function: Callable[..., Any]) -> bool:
+    # Then it may stand anywhere, e.g. behind arguments that functools.partial has bound.
     signature = _signature(function)
     config = signature.parameters.get("config") if signature else None
     return config is not None and config.kind in (config.POSITIONAL_OR_KEYWORD, config.KEYWORD_ONLY)

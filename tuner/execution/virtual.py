@@ -205,6 +205,7 @@ class VirtualExecutor(ABC):
                 worker.begin()
             took_s = worker.duration_s()
             has_more = worker.advance(took_s)
+        # Not BaseException: Ctrl-C is for the driver, which runs in the same thread.
         except (Exception, SystemExit) as error:  # noqa: BLE001  (curves are the user's code)
             worker.failure, has_more = describe(error), True
         if has_more:
@@ -228,6 +229,7 @@ class VirtualExecutor(ABC):
         if worker is None or not worker.is_waiting:
             return
         worker.is_waiting = False
+        # At once: the time to save is part of the recorded times, or of `leave_s` before an exit.
         if command.save:
             self._events.append(CheckpointSaved(command.trial_id, command.attempt, worker.save()))
         if command.reply is ReportReply.CONTINUE:

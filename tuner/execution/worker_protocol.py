@@ -162,6 +162,7 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
     if not _count(metrics, TRAINING_ITERATION):
         raise _malformed(TRAINING_ITERATION, "at least 1", 0)
     checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
+    # Only for a warning, so that a malformed list is no reason to fail the trial.
     replaced = (
         tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
     )
@@ -210,7 +211,7 @@ def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _count(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
-    if type(value) is int and value >= 0:
+    if type(value) is int and value >= 0:  # a bool is an instance of int, too
         return value
     raise _malformed(name, "an integer of at least 0", value)
 

@@ -67,7 +67,7 @@ class Rounds:
 
     def report_again(self, model: Any) -> bool:
         """Report the latest round with the model; returns whether that could be saved."""
-        if not hasattr(model, "save_model"):
+        if not hasattr(model, "save_model"):  # a cross-validation of XGBoost
             report(self._latest)
             return False
         report_saved(self._latest, lambda directory: self._save(model, directory))

@@ -61,6 +61,7 @@ def _column(results: Sequence[Result], name: str) -> npt.NDArray[np.float64]:
 
 def _masked(results: Sequence[Result], name: str) -> np.ma.MaskedArray[Any, Any]:
     column = np.empty(len(results), dtype=object)
+    # Not np.array(...), which would turn lists of equal length into a table.
     column[:] = [result.config.get(name) for result in results]
     return np.ma.MaskedArray(column, mask=[name not in result.config for result in results])
 
@@ -89,5 +90,6 @@ def _ranks(num_splits: npt.NDArray[Any], means: npt.NDArray[np.float64]) -> npt.
         for folds, mean in zip(num_splits, means, strict=True)
     ]
     best_first = sorted(keys)
+    # Reversed, so that equals get the rank of the first of them.
     first = {key: rank for rank, key in reversed(list(enumerate(best_first, 1)))}
     return np.array([first[key] for key in keys], dtype=np.int32)

@@ -81,6 +81,7 @@ class Folds:
                 scoring=self.scoring,
                 params=dict(self.fit_params),
                 return_train_score=self.return_train_score,
+                # With one fold, scikit-learn raises in any case, since all fits have failed.
                 error_score="raise",
             )
             return {name: float(values[0]) for name, values in measured.items()}

@@ -232,6 +232,7 @@ def resume(model: Any, filename: str = MODEL) -> int:
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:  # load_weights skips variables not yet built
         optimizer.build(model.trainable_variables)
+    # Before loading, which replaces the configured rate by the checkpoint's.
     now, then = _rate_of(optimizer), progress["learning_rate"]
     model.load_weights(file_in(directory, filename))
     if now is not None:

@@ -87,6 +87,7 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
         experiment_id = _experiment_of(
             client, name, artifact_location, may_make=create_experiment_if_not_exists
         )
+    # "0" is MLflow's default experiment.
     experiment_id = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID") or "0"
     mlflow.set_experiment(experiment_id=experiment_id)
     _begin(
@@ -124,7 +125,7 @@ def _experiment_of(client: Any, name: str, artifact_location: str | None, *, may
 def _begin(
     mlflow: Any, client: Any, experiment_id: str, run_name: str | None, tags: dict[str, str]
 ) -> None:
-    if mlflow.active_run():
+    if mlflow.active_run():  # of a trial before this one in the same process
         mlflow.end_run()
     trial = current_trial_run()
     if trial is None:

@@ -241,6 +241,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                     metric=f"mean_test_{ranked}",
                     mode="max",
                     num_samples=self.n_iter,
+                    # Both keep a state, and `fit` must not change the estimator's parameters.
                     search_alg=copy.deepcopy(self.search_alg),
                     scheduler=copy.deepcopy(self.scheduler),
                     max_concurrent_trials=None if self.n_jobs in (None, -1) else self.n_jobs,
@@ -253,6 +254,8 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                 run_config=RunConfig(
                     name=self._experiment_name(data),
                     storage_path=directory,
+                    # Each configuration that cannot be fitted scores `error_score`, however many
+                    # there are.
                     failure_config=FailureConfig(
                         fail_fast=self.error_score == "raise", max_common_failures=None
                     ),

@@ -119,6 +119,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
         """Report with the checkpoint that the trainer has saved."""
         if not self._save_checkpoints:
             return
+        # Copied, because the trainer deletes its own by ``save_total_limit``.
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
         settings = {"learning_rate": args.learning_rate}
         self._report(

@@ -43,6 +43,7 @@ def current_trial_run() -> TrialRun | None:
     if attempt is None:
         return None
     assignment = attempt.assignment
+    # Not in the assignment: only trackers need the id, and it is in the experiment's directory.
     path = Path(assignment.trial_dir).parent
     declaration = strict_json.loads(read_file(path / DECLARATION, SMALL_BYTES))
     return TrialRun(assignment.trial_id, assignment.experiment_name, str(declaration["id"]), path)

@@ -109,13 +109,14 @@ class TuneReportCheckpointCallback(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
         """Report the round; see XGBoost's ``TrainingCallback``."""
+        # The boosters of a cross-validation have no number of rounds, and cannot be resumed.
         num_rounds = (
             model.num_boosted_rounds() if hasattr(model, "num_boosted_rounds") else epoch + 1
         )
         self._is_saved = self._rounds.report(
             _latest(evals_log, keep_pairs=self._has_pairs), model, num_rounds
         )
-        return False
+        return False  # True would stop the training
 
     def after_training(self, model: Any) -> Any:
         """Save the model if it is to be saved at the end and has not been."""

@@ -60,7 +60,7 @@ class Settings:
         self._check_together()
 
     def _check(self) -> None:
-        """Refuse a field that is invalid whatever the others are."""
+        """Refuse a field that is invalid by itself."""
 
     def _check_together(self) -> None:
         """Refuse fields that contradict each other."""
@@ -186,6 +186,7 @@ NOT_WORTH_A_RETRY: Final = (
 """Errors that usually come from a bug, so that a retry would fail again."""
 AUTO: Final = "auto"
 """Leaves a choice to the engine: of scheduler or searcher to `tuner.spec.default_algorithms`."""
+# At least two characters before the colon: "C:/data" is a path.
 _URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MIN_COMMON_FAILURES: Final = 5
 
@@ -276,6 +277,7 @@ class FailureConfig(Settings):
 
     def _check_policies(self) -> None:
         for name in ("retry_on", "no_retry_on"):
+            # Not by assignment, which would check again, without end.
             object.__setattr__(self, name, _exception_names(name, getattr(self, name)))
         if both := set(self.retry_on or ()) & set(self.no_retry_on or ()):
             raise ValueError(
@@ -482,7 +484,7 @@ def _check_storage_path(path: str) -> None:
         )
     if "\0" in path:
         raise ValueError(f"storage_path must not contain a null character, got {path!r}")
-    if path.startswith("~"):
+    if path.startswith("~"):  # fails if the user is unknown or has no home
         try:
             absolute_path(path)
         except StorageError as cause:

@@ -290,7 +290,7 @@ def git_state(place: str) -> Mapping[str, Any] | None:
         A dictionary of ``commit``, None before the first one, and ``dirty``; None without a
         repository, or if git cannot be run.
     """
-    # Cached: what the process runs was loaded at its start, whatever is committed later.
+    # Cached: what the process runs was loaded at its start, so later commits do not count.
     path = Path(place)
     folder = path if path.is_dir() else path.parent
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):

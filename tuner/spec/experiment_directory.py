@@ -127,6 +127,7 @@ def remove_unused(spec: ExperimentSpec, directory: Path) -> None:
     What is not empty is kept.
     """
     root = storage_root(spec.run)
+    # rmdir refuses a directory with anything in it, which ends the loop.
     try:
         directory.rmdir()
         for above in directory.parents if root in directory.parents else ():
@@ -240,6 +241,7 @@ def _write(beginning: Mapping[str, Any], spec: ExperimentSpec, directory: Path) 
     path = directory / layout.DECLARATION
     data = (strict_json.dumps(strict_json.signed(declaration)) + "\n").encode()
     try:
+        # An equal file is kept, so that a restore that changes nothing needs no flush to the disk.
         if not has_content(path, data):
             atomic.write_bytes(path, data)
     except OSError as cause:

@@ -278,7 +278,7 @@ def make_spec(
         experiment_id=secrets.token_hex(8),
         remark=choice.remark,
     )
-    spec.checkpoint.policy(is_class=is_class_trainable(trainable))
+    spec.checkpoint.policy(is_class=is_class_trainable(trainable))  # raises if it does not apply
     _check_unused(spec)
     knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)

@@ -78,6 +78,7 @@ def last_lines(path: Path, start: int, num_lines: int = 20) -> str:
     """
     try:
         with open_file(path) as file:
+            # From near the end: a trial may have written gigabytes.
             file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
@@ -118,6 +119,8 @@ class OomKillCounter:
 
         None if the kernel does not say.
         """
+        # The kernel counts the processes without naming them. So each worker that died of SIGKILL
+        # takes one of the count, in the order in which they are reaped.
         count = self._count()
         if count is None or self._num_claimed is None:
             return None

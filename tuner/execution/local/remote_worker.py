@@ -14,6 +14,7 @@ from tuner.storage import strict_json
 from .exit_diagnosis import ExitInfo, diagnose_exit, last_lines, size
 from .worker_connection import Bootstrap, DriverEnd
 
+# Encoded once: there are few different answers, and one for each report of each trial.
 _ANSWERS: Final = {
     (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n"
     for verdict in ReportReply
@@ -28,6 +29,7 @@ _STAY: Final = {
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
 """Length of the quoted standard error of a killed worker, which ends with its stack."""
+# Training code can write to the connection, so there has to be a limit to what the driver keeps.
 _MAX_PACKAGES: Final = 1_000
 _MAX_VERSION_LENGTH: Final = 100
 
@@ -84,7 +86,7 @@ class RemoteWorker:
         self.attempt = command.attempt
         self.exit_message: WorkerExited | None = None
         self.is_reusable = self.is_unfit = self.is_exit_delivered = False
-        self._stderr_start = size(self._stderr)
+        self._stderr_start = size(self._stderr)  # earlier attempts wrote to the same file
         self._protocol_failure: Failure | None = None
         self._kill_reason: str | None = None
         self._is_waiting = False
@@ -130,6 +132,8 @@ class RemoteWorker:
         Args:
             exit_info: What the zygote observed; None if the zygote died.
         """
+        # The most specific source first: a process that has sent its exit message, violated the
+        # protocol or was to be killed may end with any exit code.
         if self.exit_message:
             return self.exit_message
         if self._protocol_failure:
@@ -165,7 +169,7 @@ class RemoteWorker:
             self._check(event)
             if not isinstance(event, WorkerExited):
                 events.append(event)
-            elif self._kill_reason is None:
+            elif self._kill_reason is None:  # else the attempt counts as killed
                 self.exit_message = event
                 self.is_reusable = message.get("stays") is True
                 self.late_imports = [
@@ -217,6 +221,7 @@ class ReusableWorkers:
         None if there is no such worker, or if it was started with other resources.
         """
         worker = self._by_trial.get(command.trial_id)
+        # Libraries have read the environment variables for threads and GPUs by now.
         if worker is None or (command.resources, command.gpu_ids) != (
             worker.command.resources,
             worker.command.gpu_ids,

@@ -13,11 +13,11 @@ from typing import Final, final
 from tuner.core.commands import KillWorker, StartWorker
 
 _SHORTAGES: Final = (
-    errno.EMFILE,
-    errno.ENFILE,
+    errno.EMFILE,  # descriptors of the process
+    errno.ENFILE,  # descriptors of the system
     errno.ENOMEM,
-    errno.ENOBUFS,
-    errno.EAGAIN,
+    errno.ENOBUFS,  # memory for sockets
+    errno.EAGAIN,  # processes
     errno.ENOSPC,
     errno.EDQUOT,
 )

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _REQUEST = struct.Struct("!cQ")
+# A plain number: combining members of the enumeration runs Python code, which copies pages.
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-"""A plain number: combining members of the enumeration runs Python code."""
 _START, _KILL, _TERMINATE, _PRELOAD = b"s", b"k", b"t", b"p"
 
 
@@ -91,6 +91,7 @@ def receive_request(control: socket.socket) -> Request | None:
         BlockingIOError: If there is none.
         OSError: If a descriptor was sent and this process can hold no more of them.
     """
+    # One request at a time: a longer read could take two descriptors, and there is room for one.
     try:
         data, descriptor = receive_with_descriptor(control, _REQUEST.size, socket.MSG_DONTWAIT)
     except ConnectionError:
@@ -102,6 +103,7 @@ def receive_request(control: socket.socket) -> Request | None:
         return Preload(number)
     if operation != _START:
         return Kill(number, is_graceful=operation == _TERMINATE)
+    # The kernel drops a descriptor for which the process has no number left.
     if descriptor is None:
         raise OSError(errno.EMFILE, "no descriptor is left for another worker's connection")
     return Start(number, descriptor)
