@@ -19,7 +19,7 @@ class Fates(Scheduler):
     """Does to each trial what its configuration says.
 
     ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at
-    its third, goes on from the first checkpoint of ``"go"`` with ten times its learning rate.
+    its third, continues from the first checkpoint of ``"go"`` with ten times its learning rate.
     """
 
     def __init__(self):

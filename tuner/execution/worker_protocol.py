@@ -72,7 +72,7 @@ class Assignment:
         checkpoint_dir: Directory to continue from, None for the beginning.
         iteration: ``training_iteration`` at that checkpoint, else 0.
         time_total_s: Training time in seconds up to that checkpoint, else 0.
-        counters: ``timesteps_total`` and ``episodes_total`` at that checkpoint, as far as counted.
+        counters: ``timesteps_total`` and ``episodes_total`` at that checkpoint, if counted.
         next_checkpoint: Index of the first checkpoint of this attempt.
         seed: Seed of the trial's random numbers, the same in every attempt.
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.

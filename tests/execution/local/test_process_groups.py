@@ -75,9 +75,9 @@ def zygote_of(children):
 def test_no_process_outlives_a_killed_driver(family, still_alive):
     driver, pids, children = family
     zygote = zygote_of(children)
-    everybody = pids | {child.pid for child in zygote.children(recursive=True)} | {zygote.pid}
+    all_pids = pids | {child.pid for child in zygote.children(recursive=True)} | {zygote.pid}
     driver.send_signal(signal.SIGKILL)
-    assert still_alive(everybody, within_s=2) == []
+    assert still_alive(all_pids, within_s=2) == []
 
 
 def test_no_process_outlives_driver_and_zygote_killed_together(family, still_alive):
