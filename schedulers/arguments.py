@@ -26,6 +26,33 @@ def plain_number(name: str, value: Any) -> Number:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def checked_time(name: str, value: Any) -> Number:
+    """Return a length of training as a number.
+
+    Raises:
+        TypeError: If it is no number.
+        ValueError: If it is negative or not finite.
+    """
+    number = plain_number(name, value)
+    if not 0 <= number < math.inf:
+        raise ValueError(
+            f"{name} must be at least 0 and finite, got {number}; it is counted in time_attr units"
+        )
+    return number
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an argument that must be a whole number.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    # bool is a subclass of int, but True for a number of trials is a mistake.
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    return value
+
+
 def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) -> None:
     """Check the range of `max_t`, `grace_period` and `reduction_factor`.
 
@@ -52,7 +79,7 @@ def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
     """Check `time_attr`, `metric` and `mode`.
 
     Raises:
-        ValueError: If one of them is none.
+        ValueError: If one of them is empty, not text, or no mode.
     """
     check_entry("time_attr", time_attr, "'training_iteration' always is")
     if metric is not None and (not isinstance(metric, str) or not metric):
@@ -84,14 +111,13 @@ def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
         TypeError: If it is no whole number.
         ValueError: If it is less than 1.
     """
-    if not isinstance(brackets, int) or isinstance(brackets, bool):
-        raise TypeError(f"brackets must be a whole number, got {brackets!r}")
-    if brackets < 1:
+    number = whole_number("brackets", brackets)
+    if number < 1:
         raise ValueError(
-            f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest "
+            f"brackets must be at least 1, got {number}; 1 compares all trials from the lowest "
             "level on"
         )
-    return min(brackets, len(levels))
+    return min(number, len(levels))
 
 
 def check_count(name: str, value: Any, remedy: str) -> None:
@@ -101,7 +127,5 @@ def check_count(name: str, value: Any, remedy: str) -> None:
         TypeError: If it is no whole number.
         ValueError: If it is negative.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < 0:
+    if whole_number(name, value) < 0:
         raise ValueError(f"{name} must be at least 0, got {value}; {remedy}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Number = int | float
-"""What a reason may count with."""
+"""Type of times, levels and values that JSON can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,15 @@ class Reason:
     rule: str
     numbers: Mapping[str, Number | str] = field(default_factory=dict)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return rule and numbers, as JSON values."""
+        return {"rule": self.rule, "numbers": dict(self.numbers)}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> Reason:
+        """Return the reason that `state_dict` was returned from."""
+        return Reason(state["rule"], dict(state["numbers"]))
+
     def __str__(self) -> str:
         """Return the reason as one line, e.g. ``asha.rung (value=0.31, cutoff=0.25, rung=9)``.
 
@@ -39,7 +48,8 @@ class Reason:
 
 
 def _shown(name: str, value: Number | str) -> str:
-    if name == "cutoff" and str(value) == "nan":  # too few trials have reached the rung
+    # NaN, which JSON holds by name, where too few trials have reached the rung.
+    if name == "cutoff" and str(value) == "nan":
         return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 

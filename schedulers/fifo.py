@@ -22,6 +22,7 @@ class FIFOScheduler(Scheduler):
     CONTINUE, PAUSE, STOP, NOOP = "CONTINUE", "PAUSE", "STOP", "NOOP"
     """What a subclass with Ray Tune's signatures returns; see `TrialScheduler`."""
 
+    # Without it the signature would be that of `Declared.__new__`, which takes any arguments.
     def __init__(self) -> None:
         super().__init__()
 

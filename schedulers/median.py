@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar, final
 
-from .arguments import check_names, plain_number
+from .arguments import check_names, checked_time, whole_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
 from .metric import MetricReader, MetricScheduler, require_mode, strict
 from .scheduler import TrialView
@@ -21,7 +21,7 @@ _OVER = ("TERMINATED", "ERROR")
 
 @dataclass(slots=True)
 class RunningAverages:
-    """What a trial has reported, as costs: smaller is better, and infinity is what is not a number.
+    """Results of a trial as costs: smaller is better; what is not a number is infinite.
 
     Attributes:
         times: When it reported from the grace period on, ascending.
@@ -36,7 +36,7 @@ class RunningAverages:
     last: float = -math.inf
 
     def add(self, time: float, cost: float, *, counts: bool) -> None:
-        """Append a result; include it in the average if it counts."""
+        """Record a result; include it in the average if it counts."""
         self.best = min(self.best, cost)
         self.last = time
         if counts:
@@ -49,7 +49,7 @@ class RunningAverages:
         average, num_results = self.averages[-1], len(self.averages) + 1
         if math.isinf(average) or math.isinf(cost):
             return math.inf
-        # As two quotients, since a difference may be too large.
+        # As two quotients: the difference of two costs near the largest float would overflow.
         return average + (cost / num_results - average / num_results)
 
     def average_at(self, time: float) -> float | None:
@@ -58,7 +58,7 @@ class RunningAverages:
         return self.averages[index - 1] if index else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the curve as JSON values."""
+        """Return the averages as JSON values."""
         averages = [strict(average) for average in self.averages]
         return {
             "times": list(self.times),
@@ -68,8 +68,8 @@ class RunningAverages:
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> RunningAverages:
-        """Return the curve that `state_dict` was returned from."""
+    def from_state(cls, state: Mapping[str, Any]) -> RunningAverages:
+        """Return the averages that `state_dict` was returned from."""
         averages = array("d", map(float, state["averages"]))
         return cls(array("d", state["times"]), averages, float(state["best"]), float(state["last"]))
 
@@ -155,20 +155,16 @@ class MedianStoppingRule(MetricScheduler):
         hard_stop: bool = True,
     ) -> None:
         check_names(time_attr, metric, mode)
-        if not isinstance(min_samples_required, int) or isinstance(min_samples_required, bool):
-            raise TypeError(
-                f"min_samples_required must be a whole number, got {min_samples_required!r}"
-            )
-        if min_samples_required < 1:
+        if whole_number("min_samples_required", min_samples_required) < 1:
             raise ValueError(
-                f"min_samples_required must be at least 1, got {min_samples_required}; a median "
-                "needs something to stand on"
+                f"min_samples_required must be at least 1, got {min_samples_required}; there is no "
+                "median of no trials"
             )
         self.metric = metric
         self.mode = mode
         self._time_attr = time_attr
-        self._grace_period = _checked_time("grace_period", grace_period)
-        slice_end = _checked_time("min_time_slice", min_time_slice)
+        self._grace_period = checked_time("grace_period", grace_period)
+        slice_end = checked_time("min_time_slice", min_time_slice)
         self._earliest = self._grace_period if hard_stop else max(self._grace_period, slice_end)
         self._min_samples_required = min_samples_required
         self._hard_stop = hard_stop
@@ -185,7 +181,7 @@ class MedianStoppingRule(MetricScheduler):
         reason = self._reasons.get(trial_id)
         if reason is not None and self._hard_stop:
             return (Stop(trial_id, reason),)
-        # A trial that is to pause reports until it has a checkpoint.
+        # A trial that pauses reports until it has a checkpoint, and those results count.
         is_new = self._record(trial_id, result)
         if reason is None and is_new:
             reason = self._judge(trial_id)
@@ -196,11 +192,11 @@ class MedianStoppingRule(MetricScheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Forget the verdict; the trial's curve stays for the others to be compared with."""
+        """Forget the reason; the trial's averages stay for the others to be compared with."""
         return self._handle_end(trial.trial_id)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Forget the verdict; the trial's curve stays for the others to be compared with."""
+        """Forget the reason; the trial's averages stay for the others to be compared with."""
         return self._handle_end(trial.trial_id)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
@@ -212,6 +208,7 @@ class MedianStoppingRule(MetricScheduler):
 
     def _resume(self, trial_id: str) -> Decision:
         paused = self._reasons.pop(trial_id, None)
+        # Not judged again: the median would pause it at once, and no other trial needs its slot.
         self._resumed.add(trial_id)
         return Resume(trial_id, Reason("median.resume", paused.numbers if paused else {}))
 
@@ -221,6 +218,7 @@ class MedianStoppingRule(MetricScheduler):
         if time is None or cost is None or math.isinf(time):
             return False
         curve = self._curves.setdefault(trial_id, RunningAverages())
+        # A trial that has crashed repeats results from its checkpoint on.
         if time <= curve.last:
             return False
         curve.add(time, cost, counts=time >= self._grace_period)
@@ -239,6 +237,8 @@ class MedianStoppingRule(MetricScheduler):
         curve = self._curves[trial_id]
         if trial_id in self._resumed or curve.last < self._earliest:
             return None
+        # Others that have not come this far count with their last average: trials that run side by
+        # side would otherwise hardly ever be judged.
         averages = [
             other.average_at(curve.last) for name, other in self._curves.items() if name != trial_id
         ]
@@ -246,6 +246,8 @@ class MedianStoppingRule(MetricScheduler):
         if len(known) < self._min_samples_required:
             return None
         middle = median(known)
+        # Google Vizier, section 3.2.2: stop if the best result so far is worse than the median of
+        # the running averages. A trial without any number is worse than an infinite median, too.
         if math.isfinite(curve.best) and curve.best <= middle:
             return None
         numbers = {
@@ -275,10 +277,7 @@ class MedianStoppingRule(MetricScheduler):
         return {
             "settings": self._settings(),
             "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
-            "verdicts": {
-                name: {"rule": why.rule, "numbers": dict(why.numbers)}
-                for name, why in self._reasons.items()
-            },
+            "verdicts": {name: why.state_dict() for name, why in self._reasons.items()},
             "resumed": sorted(self._resumed),
             "num_stopped": self._num_stopped,
             "num_paused": self._num_paused,
@@ -294,11 +293,10 @@ class MedianStoppingRule(MetricScheduler):
         """
         self._check_settings(state)
         self._curves = {
-            trial_id: RunningAverages.of(saved) for trial_id, saved in state["curves"].items()
+            trial_id: RunningAverages.from_state(saved)
+            for trial_id, saved in state["curves"].items()
         }
-        self._reasons = {
-            name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
-        }
+        self._reasons = {name: Reason.from_state(why) for name, why in state["verdicts"].items()}
         self._resumed = set(state["resumed"])
         self._num_stopped = state["num_stopped"]
         self._num_paused = state["num_paused"]
@@ -318,18 +316,6 @@ class MedianStoppingRule(MetricScheduler):
         counts = (
             f"{self._num_stopped} stopped, {self._num_paused} paused, {len(self._curves)} curves"
         )
-        return "; ".join(
-            [
-                f"{type(self).__name__}: {counts}",
-                *([str(self._metrics)] if self._metrics.missing else []),
-            ]
-        )
-
-
-def _checked_time(name: str, value: Any) -> Number:
-    number = plain_number(name, value)
-    if not 0 <= number < math.inf:
-        raise ValueError(
-            f"{name} must be at least 0 and finite, got {number}; it is counted in time_attr units"
-        )
-    return number
+        parts = [f"{type(self).__name__}: {counts}"]
+        parts += [str(self._metrics)] if self._metrics.missing else []
+        return "; ".join(parts)

@@ -44,7 +44,7 @@ class MetricScheduler(Scheduler):
         """Refuse the state of a scheduler with other settings, whose values would not compare.
 
         Raises:
-            ValueError: If it is from one.
+            ValueError: If the settings differ.
         """
         if state["settings"] != self._settings():
             raise ValueError(
@@ -57,7 +57,7 @@ def require_mode(scheduler: Scheduler) -> str:
     """Return a scheduler's mode; refuse to work without metric and mode.
 
     Args:
-        scheduler: Whose metric and mode are looked at.
+        scheduler: The scheduler.
 
     Returns:
         ``"min"`` or ``"max"``.
@@ -65,18 +65,30 @@ def require_mode(scheduler: Scheduler) -> str:
     Raises:
         ValueError: If the metric or the mode is not known.
     """
-    name = type(scheduler).__name__
-    if not scheduler.metric:
+    return checked_mode(scheduler.metric, scheduler.mode, type(scheduler).__name__)
+
+
+def checked_mode(metric: str | None, mode: str | None, owner: str) -> str:
+    """Return the mode, if both metric and mode are known.
+
+    Args:
+        metric: Name of the metric.
+        mode: ``"min"`` or ``"max"``.
+        owner: Name of the class that needs them, for the message.
+
+    Raises:
+        ValueError: If the metric or the mode is not known.
+    """
+    if not metric:
         raise ValueError(
-            f"metric must be the name of a metric, got {scheduler.metric!r}; give it to TuneConfig "
-            f"or to {name}"
+            f"metric must be the name of a metric, got {metric!r}; give it to TuneConfig or to "
+            f"{owner}"
         )
-    if scheduler.mode not in MODES:
+    if mode not in MODES:
         raise ValueError(
-            f"mode must be 'min' or 'max', got {scheduler.mode!r}; give it to TuneConfig or to "
-            f"{name}"
+            f"mode must be 'min' or 'max', got {mode!r}; give it to TuneConfig or to {owner}"
         )
-    return str(scheduler.mode)
+    return mode
 
 
 @final
@@ -84,17 +96,17 @@ class MetricReader:
     """Reads numbers out of results, and remembers which entries were missing or no number.
 
     Attributes:
-        missing: Names of the entries that were asked for in vain, at any time.
+        missing: Names of the entries that any result has lacked.
 
     Example:
-        >>> readings = MetricReader()
+        >>> reader = MetricReader()
         >>> (
-        ...     readings.number({"loss": 1}, "loss"),
-        ...     readings.number({"loss": None}, "loss"),
-        ...     readings.number({}, "loss"),
+        ...     reader.number({"loss": 1}, "loss"),
+        ...     reader.number({"loss": None}, "loss"),
+        ...     reader.number({}, "loss"),
         ... )
         (1.0, nan, None)
-        >>> readings.missing
+        >>> reader.missing
         {'loss'}
     """
 
@@ -103,6 +115,7 @@ class MetricReader:
 
     def number(self, result: Mapping[str, Any], name: str) -> float | None:
         """Return the entry as a float, NaN for None; record it as missing if it is no number."""
+        # Not None for a missing entry: a metric that is None has been reported, and counts as NaN.
         value = as_float(result.get(name, ""))
         if value is None:
             self.missing.add(name)
@@ -137,7 +150,7 @@ def as_float(value: Any) -> float | None:
     """
     if value is None:
         return math.nan
-    # The last alone takes ten times as long to find out.
+    # Real alone would do, but is an abstract class: it takes ten times as long to check.
     if not isinstance(value, (float, int, Real)):
         return None
     try:

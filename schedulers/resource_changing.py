@@ -6,15 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, ClassVar, Final, Protocol, final
+from typing import Any, ClassVar, Final, final
 
 from searchers.recorded_arguments import Declared
 
-from .arguments import check_names
+from .arguments import check_names, whole_number
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
 from .fifo import FIFOScheduler
-from .metric import MetricReader, as_float, strict
-from .scheduler import MODES, ExperimentView, Scheduler, TrialView
+from .metric import MetricReader, as_float, checked_mode, strict
+from .scheduler import ExperimentView, Scheduler, TrialView
 from .trial_scheduler import adapted
 
 Resources = Mapping[str, float]
@@ -25,28 +25,6 @@ ROUNDING = 1e-6
 
 OVER = ("TERMINATED", "ERROR")
 """Statuses of trials that have ended."""
-
-
-class ResourceView(Protocol):
-    """What an allocation function may ask of the `ResourceChangingScheduler` calling it."""
-
-    @property
-    def metric(self) -> str | None:
-        """The experiment's metric."""
-
-    @property
-    def mode(self) -> str | None:
-        """``"min"`` or ``"max"``."""
-
-    @property
-    def num_live(self) -> int:
-        """Number of trials that have not ended."""
-
-    def original_request(self, trial: TrialView) -> Resources:
-        """Return the trial's original resource request."""
-
-    def available_to(self, trial: TrialView) -> Resources:
-        """Return the most that the trial can occupy now, including what it has."""
 
 
 AllocationFunction = Callable[[ExperimentView, TrialView, Mapping[str, Any], Any], Resources | None]
@@ -81,8 +59,7 @@ class ResourceAllocation(Declared, ABC):
             None if increase_by is None else _checked_amounts("increase_by", increase_by)
         )
         self._reserved = _checked_amounts("reserve_resources", reserve_resources or {})
-        if not isinstance(increase_by_times, int) or isinstance(increase_by_times, bool):
-            raise TypeError(f"increase_by_times must be a whole number, got {increase_by_times!r}")
+        whole_number("increase_by_times", increase_by_times)
         if increase_by_times != -1 and increase_by_times < 1:
             raise ValueError(
                 "increase_by_times must be at least 1, or -1 for any number, got "
@@ -101,11 +78,11 @@ class ResourceAllocation(Declared, ABC):
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: ResourceView,
+        scheduler: ResourceChangingScheduler,
     ) -> Resources | None:
         """Return what the trial is to occupy from now on; None to leave it as it is."""
 
-    def check_ready(self, scheduler: ResourceView) -> None:
+    def check_ready(self, scheduler: ResourceChangingScheduler) -> None:
         """Check that nothing is missing; called once metric and mode are known."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,7 +92,9 @@ class ResourceAllocation(Declared, ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
 
-    def _within_reach(self, trial: TrialView, scheduler: ResourceView) -> dict[str, float]:
+    def _within_reach(
+        self, trial: TrialView, scheduler: ResourceChangingScheduler
+    ) -> dict[str, float]:
         """Return the most that the trial can occupy now."""
         return {
             name: amount - self._reserved.get(name, 0.0)
@@ -131,27 +110,24 @@ class ResourceAllocation(Declared, ABC):
                 for name, amount in step.items()
             ]
             num_steps = max(0, math.floor(min(*room, self._max_steps) + ROUNDING))
+            # Several GPUs are given whole: 0.75 and one step of 0.75 would be 1.5.
             while num_steps and not _is_whole_or_share(
                 request.get("gpu", 0.0) + num_steps * step.get("gpu", 0.0)
             ):
                 num_steps -= 1
-            grown |= (
-                {name: request.get(name, 0.0) + num_steps * amount for name, amount in step.items()}
-                if num_steps
-                else {}
-            )
+            if num_steps:
+                grown |= {
+                    name: request.get(name, 0.0) + num_steps * amount
+                    for name, amount in step.items()
+                }
         return grown
 
     def _steps(self, request: Resources) -> list[dict[str, float]]:
-        if self._increase_by is not None:
-            return [{name: amount for name, amount in self._increase_by.items() if amount}]
-        if self._add_bundles:
-            return (
-                [step]
-                if (step := {name: amount for name, amount in request.items() if amount})
-                else []
-            )
-        return [{name: 1.0} for name in ("cpu", "gpu") if request.get(name)]
+        if self._increase_by is None and not self._add_bundles:
+            return [{name: 1.0} for name in ("cpu", "gpu") if request.get(name)]
+        whole = request if self._increase_by is None else self._increase_by
+        step = {name: amount for name, amount in whole.items() if amount}
+        return [step] if step else []
 
 
 @final
@@ -185,9 +161,9 @@ class DistributeResources(ResourceAllocation):
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: ResourceView,
+        scheduler: ResourceChangingScheduler,
     ) -> Resources | None:
-        """Return the trial's request, raised up to its even share as far as that is free."""
+        """Return the trial's request, raised up to that part of its even share that is free."""
         even = max(1, scheduler.num_live)
         shares = {
             name: (amount - self._reserved.get(name, 0.0)) / even
@@ -243,36 +219,30 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         self._mode = mode
         self._values: dict[str, float] = {}
 
-    def check_ready(self, scheduler: ResourceView) -> None:
+    def check_ready(self, scheduler: ResourceChangingScheduler) -> None:
         """Check that metric and mode are known if they are needed.
 
         Raises:
             ValueError: If neither this function nor the experiment names a metric and a mode.
         """
-        name = type(self).__name__
-        if not (self._metric or scheduler.metric):
-            raise ValueError(
-                f"metric must be the name of a metric, got None; give it to TuneConfig or to {name}"
-            )
-        if (self._mode or scheduler.mode) not in MODES:
-            raise ValueError(
-                f"mode must be 'min' or 'max', got {self._mode or scheduler.mode!r}; give it to "
-                f"TuneConfig or to {name}"
-            )
+        checked_mode(
+            self._metric or scheduler.metric, self._mode or scheduler.mode, type(self).__name__
+        )
 
     def __call__(
         self,
         experiment: ExperimentView,
         trial: TrialView,
         result: Mapping[str, Any],
-        scheduler: ResourceView,
+        scheduler: ResourceChangingScheduler,
     ) -> Resources | None:
         """Return the trial's request, raised by all that is free if it is the best."""
         value = MetricReader().finite(result, str(self._metric or scheduler.metric))
         if value is not None:
             self._values[trial.trial_id] = value
-        self._forget_those_over(experiment)
+        self._forget_ended(experiment)
         within_reach = self._within_reach(trial, scheduler)
+        # More than there is for it now, as after a second trial has started.
         has_too_much = any(
             amount > within_reach.get(name, 0.0) + ROUNDING
             for name, amount in trial.resources.items()
@@ -284,7 +254,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
             else None
         )
 
-    def _forget_those_over(self, experiment: ExperimentView) -> None:
+    def _forget_ended(self, experiment: ExperimentView) -> None:
         for trial_id in list(self._values):
             if trial_id not in experiment.trials or experiment.trials[trial_id].status in OVER:
                 del self._values[trial_id]
@@ -360,7 +330,7 @@ def _checked_amounts(name: str, amounts: Any) -> dict[str, float]:
             raise ValueError(
                 f"{name}[{resource!r}] must be a finite number of at least 0, got {amount!r}"
             )
-    # Ray Tune writes CPU and GPU, where a trial's request has cpu and gpu.
+    # Ray Tune's users write CPU and GPU, where a trial's request has cpu and gpu.
     return {
         resource.lower() if resource in ("CPU", "GPU") else resource: float(amount)
         for resource, amount in amounts.items()
@@ -375,8 +345,8 @@ _HOLDING = ("PENDING", "RUNNING")
 class ResourceChangingScheduler(Scheduler):
     """Wraps another scheduler, and gives free resources to the trials that it continues.
 
-    After each result of a trial the allocation function says what the trial is to occupy from now
-    on. If that differs from what it has, it is saved and started again with the new resources,
+    After each result of a trial the allocation function returns what the trial is to occupy from
+    now on. If that differs from what it has, it is saved and started again with the new resources,
     which the training code can ask for and must be able to use. Nothing is changed for a trial that
     the other scheduler stops, pauses or gives another's checkpoint at this result, nor for one that
     has no checkpoint and cannot be saved when it is asked to.
@@ -391,8 +361,8 @@ class ResourceChangingScheduler(Scheduler):
             (as `ExperimentView`), the trial, its flattened result and this scheduler, which can be
             asked for `original_request`, `available_to` and `num_live`; returns all that the trial
             is to occupy, e.g. ``{"cpu": 3.0}``, or None for no change. None to change nothing. A
-            function of your own should depend only on its arguments; one that keeps state across a
-            restore must be a `ResourceAllocation`.
+            function should depend only on its arguments; one that keeps state across a restore must
+            be a `ResourceAllocation`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -433,11 +403,15 @@ class ResourceChangingScheduler(Scheduler):
             )
         self._base = base_scheduler or FIFOScheduler()
         self._allocate = resources_allocation_function
+        # By trial: what it asked for; what it gets as soon as that is free.
         self._requests: dict[str, dict[str, float]] = {}
-        self._live: dict[str, None] = {}
         self._promised: dict[str, dict[str, float]] = {}
-        self._unclaimed: dict[str, tuple[float, int]] = {}
-        self._is_claimed = False
+        # Trials that have not ended, in order: summing up what all trials hold takes long where
+        # thousands have ended.
+        self._live: dict[str, None] = {}
+        # By trial: since when it has seen room for another trial, and how many trials there were.
+        self._room_since: dict[str, tuple[float, int]] = {}
+        self._is_reserved = False
         self._has_complained = False
         self._num_resized = 0
 
@@ -448,7 +422,7 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def metric(self) -> str | None:
-        """What the other scheduler optimises."""
+        """Metric of the base scheduler."""
         return self._base.metric
 
     @metric.setter
@@ -457,7 +431,7 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def mode(self) -> str | None:
-        """The direction in which the other scheduler optimises."""
+        """Mode of the base scheduler."""
         return self._base.mode
 
     @mode.setter
@@ -466,12 +440,12 @@ class ResourceChangingScheduler(Scheduler):
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode of each objective of the other scheduler."""
+        """Metric and mode of each objective of the base scheduler."""
         return self._base.objectives
 
     @property
     def experiment(self) -> ExperimentView:
-        """What both can see of the experiment."""
+        """View of the experiment, the same for both schedulers."""
         return self._base.experiment
 
     @experiment.setter
@@ -498,10 +472,11 @@ class ResourceChangingScheduler(Scheduler):
         self._base.remarks = remarks
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Hand the experiment's metric, mode and seed to the other scheduler.
+        """Pass the experiment's metric, mode and seed to the base scheduler.
 
         Raises:
-            ValueError: If one of those who need a metric and a mode has none.
+            ValueError: If the base scheduler or the allocation function needs a metric and a mode
+                and has none.
         """
         is_accepted = self._base.set_search_properties(metric, mode, **spec)
         if is_accepted and isinstance(self._allocate, ResourceAllocation):
@@ -509,7 +484,7 @@ class ResourceChangingScheduler(Scheduler):
         return is_accepted
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the search space as the other scheduler completes it."""
+        """Return the search space as the base scheduler completes it."""
         return self._base.completed_space(space)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
@@ -521,16 +496,17 @@ class ResourceChangingScheduler(Scheduler):
         """Let the base scheduler judge the result; if the trial continues, consider a resize."""
         decisions = self._base.on_trial_result(trial, result)
         self._record_resources(trial)
+        # A trial that reports has been resized, or the engine has refused to.
         self._promised.pop(trial.trial_id, None)
         if (
             self._allocate is None
-            or _is_taken_off(trial.trial_id, decisions)
+            or _is_interrupted(trial.trial_id, decisions)
             or not self._can_move(trial, result)
         ):
             return decisions
-        self._is_claimed = self._may_be_claimed(trial, result)
+        self._is_reserved = self._must_reserve(trial, result)
         wanted = self._allocate(self.experiment, trial, result, self)
-        if wanted is None or not self._is_to_be_followed(trial, wanted):
+        if wanted is None or not self._is_valid_change(trial, wanted):
             return decisions
         return [
             *decisions,
@@ -546,7 +522,9 @@ class ResourceChangingScheduler(Scheduler):
         return self._base.on_trial_complete(trial, result)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Forget the trial except its request, which a restore needs; tell the base scheduler."""
+        """Forget the trial but for its request; pass its end to the base scheduler."""
+        # A restore may bring a failed trial back, with the resources that it had last: its original
+        # request is then known from here only.
         self._forget(trial.trial_id)
         return self._base.on_trial_error(trial)
 
@@ -557,7 +535,10 @@ class ResourceChangingScheduler(Scheduler):
     @property
     def num_live(self) -> int:
         """How many trials there are that are not over, paused ones included."""
-        return sum(self._status(trial_id) not in OVER for trial_id in self._live)
+        trials = self.experiment.trials
+        return sum(
+            trial_id not in trials or trials[trial_id].status not in OVER for trial_id in self._live
+        )
 
     def original_request(self, trial: TrialView) -> Resources:
         """Return what a trial asked for when it was added.
@@ -579,7 +560,7 @@ class ResourceChangingScheduler(Scheduler):
             trial: A trial of the experiment.
         """
         free = self._left_by_others(trial)
-        if not self._is_claimed:
+        if not self._is_reserved:
             return free
         return {name: min(amount, trial.resources.get(name, 0.0)) for name, amount in free.items()}
 
@@ -599,14 +580,14 @@ class ResourceChangingScheduler(Scheduler):
         if trial.status not in _HOLDING:
             return promised
         # Until a trial has been resized, it holds its old resources, and its new ones must not be
-        # given away.
+        # given away: of each, the larger amount.
         return {
             name: max(trial.resources.get(name, 0.0), promised.get(name, 0.0))
             for name in {**trial.resources, **promised}
         }
 
-    def _may_be_claimed(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
-        """Return whether what is free may be needed by a trial that is yet to come."""
+    def _must_reserve(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
+        """Return whether free resources must be left to a trial that is yet to come."""
         experiment, request = self.experiment, self.original_request(trial)
         num_trials = len(experiment.trials)
         is_last = experiment.no_more_trials or num_trials >= (
@@ -619,15 +600,17 @@ class ResourceChangingScheduler(Scheduler):
         if is_last or any(
             amount > free.get(name, 0.0) + ROUNDING for name, amount in request.items()
         ):
-            self._unclaimed.pop(trial.trial_id, None)
+            self._room_since.pop(trial.trial_id, None)
             return False
+        # A searcher may take a while to suggest a trial. If none has come from one result to the
+        # next, none is expected; repeated results, whose time does not grow, do not count.
         time = as_float(result.get("training_iteration"))
         if time is None:
             return True
-        since, num_before = self._unclaimed.get(trial.trial_id, (time, -1))
+        since, num_before = self._room_since.get(trial.trial_id, (time, -1))
         if num_before != num_trials:
             since = time
-            self._unclaimed[trial.trial_id] = (time, num_trials)
+            self._room_since[trial.trial_id] = (time, num_trials)
         return not time > since
 
     def _can_move(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
@@ -641,8 +624,8 @@ class ResourceChangingScheduler(Scheduler):
             "training_iteration"
         )
 
-    def _is_to_be_followed(self, trial: TrialView, wanted: Resources) -> bool:
-        """Return whether a request is valid and a change; tell the user if it is invalid."""
+    def _is_valid_change(self, trial: TrialView, wanted: Resources) -> bool:
+        """Return whether a request is valid and a change; warn the user once if it is invalid."""
         complaint = malformed(wanted)
         if not complaint and _is_same(wanted, trial.resources):
             return False
@@ -651,24 +634,22 @@ class ResourceChangingScheduler(Scheduler):
         )
         if complaint and not self._has_complained:
             self._has_complained = True
-            told = (
+            remark = (
                 f"resources_allocation_function wanted {wanted} for trial {trial.trial_id}, which "
                 f"is ignored: {complaint}"
             )
-            self.remarks = [*self.remarks, told]
+            self.remarks = [*self.remarks, remark]
         return not complaint
 
     def _excess(self, trial: TrialView, wanted: Resources) -> str:
         """Return why the request is too large; empty if it is not."""
-        left = self._left_by_others(trial)
-        for name, amount in self.original_request(trial).items():
+        left, request = self._left_by_others(trial), self.original_request(trial)
+        for name, amount in request.items():
             if wanted.get(name, 0.0) < amount - ROUNDING:
                 return f"{name} must be at least {amount}, which the trial asked for"
         for name, amount in wanted.items():
-            if (
-                amount
-                > max(left.get(name, 0.0), self.original_request(trial).get(name, 0.0)) + ROUNDING
-            ):
+            # Its request is always allowed, even if others have taken it: the trial waits for it.
+            if amount > max(left.get(name, 0.0), request.get(name, 0.0)) + ROUNDING:
                 return (
                     f"{name} must be at most {max(left.get(name, 0.0), 0.0)}, which is what other "
                     "trials leave"
@@ -699,28 +680,26 @@ class ResourceChangingScheduler(Scheduler):
     def _forget(self, trial_id: str) -> None:
         self._live.pop(trial_id, None)
         self._promised.pop(trial_id, None)
-        self._unclaimed.pop(trial_id, None)
-
-    def _status(self, trial_id: str) -> str:
-        trial = self.experiment.trials.get(trial_id)
-        return "" if trial is None else trial.status
+        self._room_since.pop(trial_id, None)
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the other scheduler does."""
+        """Whether the base scheduler keeps its state."""
         return self._base.keeps_state
 
     def state_dict(self) -> dict[str, Any]:
         """Return both schedulers' state and that of the allocation function, as JSON values."""
         return {
             "base": self._base.state_dict(),
-            "allocation": self._allocate.state_dict()
-            if isinstance(self._allocate, ResourceAllocation)
-            else {},
+            "allocation": (
+                self._allocate.state_dict()
+                if isinstance(self._allocate, ResourceAllocation)
+                else {}
+            ),
             "requests": {trial_id: dict(request) for trial_id, request in self._requests.items()},
             "live": list(self._live),
             "promised": {trial_id: dict(promised) for trial_id, promised in self._promised.items()},
-            "unclaimed": {trial_id: list(seen) for trial_id, seen in self._unclaimed.items()},
+            "unclaimed": {trial_id: list(seen) for trial_id, seen in self._room_since.items()},
             "has_complained": self._has_complained,
             "num_resized": self._num_resized,
         }
@@ -737,7 +716,7 @@ class ResourceChangingScheduler(Scheduler):
         self._promised = {
             trial_id: dict(promised) for trial_id, promised in state["promised"].items()
         }
-        self._unclaimed = {
+        self._room_since = {
             trial_id: (seen[0], seen[1]) for trial_id, seen in state["unclaimed"].items()
         }
         self._has_complained = state["has_complained"]
@@ -748,7 +727,7 @@ class ResourceChangingScheduler(Scheduler):
         return f"{type(self).__name__}: {self._num_resized} resized; {self._base.debug_string()}"
 
 
-def _is_taken_off(trial_id: str, decisions: Sequence[Decision]) -> bool:
+def _is_interrupted(trial_id: str, decisions: Sequence[Decision]) -> bool:
     """Return whether a trial does not simply continue."""
     return any(
         decision.trial_id == trial_id and isinstance(decision, Stop | Pause | Exploit | Resize)

@@ -99,11 +99,10 @@ class Scheduler(Declared, ABC):
     Attributes:
         metric: Flattened name of the metric; None while it is unknown.
         mode: ``"min"`` or ``"max"``: its direction.
-        experiment: View of the experiment; the engine
-            sets it before the first trial is added.
+        experiment: View of the experiment; the engine sets it before the first trial is added.
         changes_trials: Whether trials may continue with another configuration, or other resources,
             than they began with; a what-if replay of recorded results is then impossible.
-        first_comparison: Name of the argument that says at which ``time_attr`` trials are compared
+        first_comparison: Name of the argument that sets at which ``time_attr`` trials are compared
             for the first time; if no trial gets there, the user is warned at the end. None for a
             scheduler without such an argument.
         remarks: Sentences for the user. The engine shows each once and clears the list; assign
@@ -132,8 +131,7 @@ class Scheduler(Declared, ABC):
             **spec: ``seed`` (int), from which all of its random numbers must be drawn.
 
         Returns:
-            False if the scheduler already has another
-            metric or mode; the same one is accepted.
+            False if the scheduler already has another metric or mode; the same one is accepted.
         """
         if (metric and self.metric not in (None, metric)) or (
             mode and self.mode not in (None, mode)
@@ -251,9 +249,9 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
         'AsyncHyperBandScheduler: 0 stopped'
 
     Departures:
-        Ray Tune drops arguments it does not know without a word.
+        Ray Tune silently ignores arguments that it does not know.
     """
-    # Only the one that is named is imported.
+    # Imported by name, so that one scheduler does not load all others.
     kind: type[Scheduler] = getattr(
         importlib.import_module(__package__), found_by_name(name, _CLASSES)
     )

@@ -16,7 +16,7 @@ from .scheduler import Scheduler, TrialView
 _RESULT: Final = "on_trial_result"
 _CHOOSE: Final = "choose_trial_to_run"
 _HAS_RUN: Final = "_tuner_has_run"
-"""Attribute that marks a scheduler as used, since its state need not tell."""
+"""Attribute that marks a scheduler as used, which its own attributes need not show."""
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_trial_add": ("tune_controller", "trial"),
     _RESULT: ("tune_controller", "trial", "result"),
@@ -72,23 +72,23 @@ class TrialScheduler:
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Learn of a new trial."""
+        """Handle a new trial."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Judge a flattened result; return `CONTINUE`, `PAUSE`, `STOP` or `NOOP`."""
         return self.CONTINUE
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        """Learn that a running trial has ended or was stopped."""
+        """Handle a running trial that has ended or was stopped."""
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Handle a trial that has failed for good."""
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
-        """Learn that a paused trial was stopped."""
+        """Handle a paused trial that was stopped."""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return a paused trial that is to continue, or None."""
+        """Return a paused trial to continue, or None."""
         return None
 
     def debug_string(self) -> str:
@@ -100,8 +100,8 @@ def adapted(scheduler: Any) -> Any:
     """Return a scheduler for the engine; one with Ray Tune's signatures gets an adapter.
 
     Raises:
-        TypeError: If it is a class, or one with Ray Tune's signatures that needs more than there is
-            here.
+        TypeError: If it is a class, or one with Ray Tune's signatures that needs unsupported
+            features of the controller or of trials.
     """
     if isinstance(scheduler, type) and callable(getattr(scheduler, _RESULT, None)):
         name = scheduler.__name__
@@ -138,13 +138,13 @@ class TrialSchedulerAdapter(Scheduler):
     """Adapts a scheduler with Ray Tune's signatures; see `TrialScheduler`.
 
     Args:
-        scheduler: It.
+        scheduler: The scheduler.
 
     Attributes:
-        adapted: The same.
+        adapted: The scheduler.
 
     Raises:
-        TypeError: If it needs what there is not here; names method and attribute.
+        TypeError: If it uses unsupported features; names method and attribute.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -162,7 +162,7 @@ class TrialSchedulerAdapter(Scheduler):
         )
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Hand over metric and mode, unless it has the same ones already."""
+        """Pass on metric and mode, unless the scheduler has the same ones already."""
         metric = None if metric == self.metric else metric
         mode = None if mode == self.mode else mode
         taken = (
@@ -183,22 +183,24 @@ class TrialSchedulerAdapter(Scheduler):
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Pass on a new trial."""
-        with contextlib.suppress(AttributeError):  # one with __slots__
+        # A class with __slots__ takes no mark; its reuse is then not noticed.
+        with contextlib.suppress(AttributeError):
             setattr(self.adapted, _HAS_RUN, True)
         return self._notify("on_trial_add", self._trial(trial))
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Pass on a result, and return what was decided as decisions.
+        """Pass on a result, and return the scheduler's answer as decisions.
 
         Raises:
-            ValueError: If it returns none of Ray Tune's four words.
+            ValueError: If it answers none of `CONTINUE`, `PAUSE`, `STOP` and `NOOP`.
         """
         shown, flat = self._trial(trial), dict(result)
         self._paused.discard(trial.trial_id)
-        word = self.adapted.on_trial_result(_Controller(self), shown, flat)
+        answer = self.adapted.on_trial_result(_Controller(self), shown, flat)
+        # Set after the call: during it, `last_result` is the one before, as in Ray Tune.
         shown.last_result = flat
-        reason = self._reason(str(word).lower(), flat)
-        match word:
+        reason = self._reason(str(answer).lower(), flat)
+        match answer:
             case TrialScheduler.STOP:
                 self._decisions.append(Stop(trial.trial_id, reason))
             case TrialScheduler.PAUSE:
@@ -208,14 +210,14 @@ class TrialSchedulerAdapter(Scheduler):
             case _:
                 raise ValueError(
                     f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got "
-                    f"{word!r}"
+                    f"{answer!r}"
                 )
         return self._take_decisions()
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Pass on that a trial is over; of a paused one as its removal."""
+        """Pass on that a trial has ended; a paused one as its removal, as Ray Tune does."""
         shown = self._trial(trial)
         if trial.trial_id in self._paused or result is None:
             self._paused.discard(trial.trial_id)
@@ -228,17 +230,17 @@ class TrialSchedulerAdapter(Scheduler):
         return self._notify("on_trial_error", self._trial(trial))
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Resume the paused trials that it chooses, or the first, once no new trials come."""
+        """Resume the paused trials that it chooses, or the first ones, once no new trials come."""
         if not self.experiment.no_more_trials:
             return ()
         paused = {
             trial.trial_id: self._trial(trial) for trial in trials if trial.status == "PAUSED"
         }
-        is_own = (
+        is_overridden = (
             _CHOOSE in self._methods
             and getattr(type(self.adapted), _CHOOSE) is not TrialScheduler.choose_trial_to_run
         )
-        if not is_own:
+        if not is_overridden:
             return [self._resume(trial_id) for trial_id in list(paused)[:num_free_slots]]
         resumed: list[_Trial] = []
         while len(resumed) < num_free_slots:
@@ -247,7 +249,8 @@ class TrialSchedulerAdapter(Scheduler):
                 break
             del paused[chosen.trial_id]
             self._decisions.append(self._resume(chosen.trial_id))
-            chosen.is_chosen = True  # the next choice must be another one
+            # Shown as RUNNING, so that the next choice is another one.
+            chosen.is_chosen = True
             resumed.append(chosen)
         for trial in resumed:
             trial.is_chosen = False
@@ -282,10 +285,10 @@ class TrialSchedulerAdapter(Scheduler):
         self._paused.discard(trial_id)
         return Resume(trial_id, self._reason("resume", {}))
 
-    def _reason(self, word: str, result: Mapping[str, Any]) -> Reason:
+    def _reason(self, verb: str, result: Mapping[str, Any]) -> Reason:
         iteration = result.get("training_iteration")
         return Reason(
-            f"{self._name}.{word}",
+            f"{self._name}.{verb}",
             {"training_iteration": iteration} if isinstance(iteration, int) else {},
         )
 
@@ -295,12 +298,13 @@ class TrialSchedulerAdapter(Scheduler):
         shown.view = view
         return shown
 
-    def ask_to(self, word: str, trial_id: str) -> None:
-        """Record a decision made by a call to the controller."""
-        if word == "pause":
-            self._pause(trial_id, self._reason(word, {}))
-        else:
-            self._decisions.append(Stop(trial_id, self._reason(word, {})))
+    def pause(self, trial_id: str) -> None:
+        """Record a pause decided by a call to the controller."""
+        self._pause(trial_id, self._reason("pause", {}))
+
+    def stop(self, trial_id: str) -> None:
+        """Record a stop decided by a call to the controller."""
+        self._decisions.append(Stop(trial_id, self._reason("stop", {})))
 
     def shown_trials(self) -> list[_Trial]:
         """Return all trials, in the order in which they were added."""
@@ -309,7 +313,7 @@ class TrialSchedulerAdapter(Scheduler):
 
 @final
 class _Trial:
-    """A trial as Ray Tune shows it."""
+    """A trial with the attributes that Ray Tune's trials have."""
 
     PENDING, RUNNING, PAUSED, TERMINATED, ERROR = (
         "PENDING",
@@ -348,7 +352,7 @@ class _Trial:
 
 @final
 class _Controller:
-    """What a scheduler may ask of the engine, as Ray Tune names it."""
+    """The controller that is passed to the scheduler, with Ray Tune's method names."""
 
     def __init__(self, adapter: TrialSchedulerAdapter) -> None:
         self._adapter = adapter
@@ -365,10 +369,10 @@ class _Controller:
         )
 
     def stop_trial(self, trial: _Trial) -> None:
-        self._adapter.ask_to("stop", trial.trial_id)
+        self._adapter.stop(trial.trial_id)
 
     def pause_trial(self, trial: _Trial, should_checkpoint: bool = True) -> None:
-        self._adapter.ask_to("pause", trial.trial_id)
+        self._adapter.pause(trial.trial_id)
 
 
 _SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
@@ -404,7 +408,8 @@ def _own(scheduler: Any, *names: str) -> str | None:
     found = next(
         (value for name in names if isinstance(value := getattr(scheduler, name, None), str)), None
     )
-    return None if found == "_metric" else found  # Ray Tune's name for none
+    # "_metric" is Ray Tune's default for a scheduler that was given no metric.
+    return None if found == "_metric" else found
 
 
 def _unsupported(kind: type) -> Iterator[str]:
@@ -417,6 +422,7 @@ def _unsupported(kind: type) -> Iterator[str]:
             f"{kind.__name__} derives from {ours.__name__}, whose on_trial_result takes (trial, "
             "result) and no tune_controller"
         )
+    # Of each class its own methods: an inherited one may be checked by another rule.
     for base in kind.__mro__:
         if (
             base in (object, Scheduler, TrialScheduler)
@@ -458,14 +464,14 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
             case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if (
                 roles.get(variable) in _SUPPORTED
             ):
-                there = _SUPPORTED[roles[variable]]
+                supported = _SUPPORTED[roles[variable]]
                 if not isinstance(node.ctx, ast.Load):
                     yield (
                         f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the "
                         "engine does"
                     )
-                elif attribute not in there:
-                    names = ", ".join(sorted(there, key=str.lower))
+                elif attribute not in supported:
+                    names = ", ".join(sorted(supported, key=str.lower))
                     yield (
                         f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} "
                         f"has only {names} here"

@@ -32,9 +32,9 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     continues to the next one, highest level first; if there is none, a new trial starts (see
     `promotion_rule` for ties and NaN). So a first decision can be revised when more trials have
     reported, and a bad trial does not continue only because it was early; but trials have to save
-    and load. A paused trial that can never be among the best of its level, whatever the trials to
-    come will report, is stopped at once, so that its checkpoint can be deleted; this needs a known
-    number of trials. The best trial of a level always keeps its checkpoint.
+    and load. A paused trial that can never be among the best of its level, however bad the results
+    of later trials are, is stopped at once, so that its checkpoint can be deleted; this needs a
+    known number of trials. The best trial of a level always keeps its checkpoint.
 
     **How a promotion ends.** When no new trial comes, none runs and none may be promoted, all
     paused trials are stopped. If no trial has reached `max_t` by then, nor ended by itself above
@@ -85,8 +85,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
         num_threshold_candidates: How many of the first trials are known to be good, e.g. from
-            earlier tasks (RUSH). At each level, their best value is a threshold:
-            any other trial that is worse is not continued.
+            earlier tasks (RUSH). At each level, their best value is a threshold: any other trial
+            that is worse is not continued.
         cost_attr: Which entry of a result tells what the trial has cost so far, e.g.
             ``"time_total_s"``; only with ``type="promotion"``. Then of each level as many of the
             best may be promoted as have cost together at most ``1 / reduction_factor`` of what all
@@ -190,7 +190,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         )
         self._known_good = RushThresholds(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
-        # While the type is undecided, trials are only recorded, which the promotion rule does.
+        # While the type is undecided, trials only join: the promotion rule has to know them from
+        # then on, and the stopping rule, which may replace it, does not.
         self._current = self._make_rule(self._chosen or "promotion")
 
     @property
@@ -209,6 +210,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
+        # Below `lowest` the report has no value, and the rule records nothing.
         lowest = (
             self.levels[bracket]
             if trial.trial_id in self._scouts
@@ -245,9 +247,10 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: recorded values
-                would not compare.
+            ValueError: If it comes from a scheduler with other arguments: recorded values would not
+                compare.
         """
+        # The rule is chosen before the base class loads the recorded values into it.
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
@@ -270,11 +273,10 @@ ASHAScheduler = AsyncHyperBandScheduler
 
 _PROMOTES = (
     "ASHA pauses trials at its levels and promotes the best of them later, since trials save "
-    "checkpoints; "
-    "ASHAScheduler(type='stopping') stops them instead, and never waits."
+    "checkpoints; ASHAScheduler(type='stopping') stops them instead, and never waits."
 )
 _STOPS = (
-    "ASHA stops trials at its levels for good, since they save no checkpoints to go on from; "
+    "ASHA stops trials at its levels for good, since they save no checkpoints to continue from; "
     "with checkpoints it pauses them and promotes the best later."
 )
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from schedulers.arguments import check_names, check_ranges, checked_brackets, plain_number
-from schedulers.decisions import Decision, Number, Reason, Stop
+from schedulers.decisions import Decision, Number, Reason, Resume, Stop
 from schedulers.metric import MetricReader, MetricScheduler
 from schedulers.scheduler import ExperimentView, TrialView
 
@@ -39,19 +39,18 @@ class RungPlan:
 
 @dataclass(frozen=True, slots=True)
 class RungReport:
-    """A result as a rule for rungs sees it.
+    """A result, reduced to what a rung rule needs.
 
     Attributes:
         trial_id: The trial that reported.
         bracket: The trial's bracket.
         time: How long it has trained.
-        value: Its metric, NaN if that is not
-            a finite number; None if the result lacks it.
+        value: Its metric, NaN if that is not a finite number; None if the result lacks it.
         cost: What it has cost so far; 0 where cost does not count.
-        values: Several metrics, negated where more is better; None
-            if there is one metric, or one is missing.
-        lowest: The level at which it is compared for
-            the first time; it is not recorded at those below.
+        values: Several metrics, negated where more is better; None if there is one metric, or one
+            is missing.
+        lowest: The level at which it is compared for the first time; it is not recorded at those
+            below.
     """
 
     trial_id: str
@@ -64,27 +63,46 @@ class RungReport:
 
 
 class RungRule(ABC):
-    """Decides about trials that reach a rung, and keeps the recorded values."""
+    """Decides about trials that reach a rung, and keeps the recorded values.
+
+    Args:
+        plan: Levels and brackets.
+    """
+
+    def __init__(self, plan: RungPlan) -> None:
+        self._plan = plan
 
     @abstractmethod
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Record a report and decide about its trial, and perhaps about others."""
 
-    @abstractmethod
     def on_idle(
         self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
     ) -> Sequence[Decision]:
-        """Decide about paused trials; see `Scheduler.on_idle`."""
+        """Decide about paused trials; see `Scheduler.on_idle`.
+
+        A rule that pauses none resumes them, however they were paused.
+        """
+        return [
+            Resume(trial.trial_id, self._reason("goes_on")) for trial in trials[:num_free_slots]
+        ]
 
     @abstractmethod
     def join(self, trial_id: str, bracket: int) -> None:
         """Add a running trial: a new one, or one that was over and is run again."""
 
-    @abstractmethod
     def leave(
         self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
     ) -> Sequence[Decision]:
-        """Handle a trial's end; `is_trained`: it ended by itself, after some results."""
+        """Handle a trial's end; its recorded values stay, and others are compared with them.
+
+        Args:
+            trial_id: The trial.
+            bracket: Its bracket.
+            experiment: The experiment.
+            is_trained: Whether it ended by itself, after some results.
+        """
+        return ()
 
     @abstractmethod
     def summaries(self) -> Sequence[Iterable[object]]:
@@ -97,6 +115,20 @@ class RungRule(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
+
+    def _reason(self, name: str, numbers: Mapping[str, Number | str] | None = None) -> Reason:
+        return Reason(f"{self._plan.prefix}.{name}", numbers or {})
+
+    def _complete(
+        self, report: RungReport, numbers: Mapping[str, Number | str]
+    ) -> Sequence[Decision]:
+        """Stop a trial at the last level, unless such trials train on."""
+        if not self._plan.stops_last_trials:
+            return ()
+        reason = Reason(
+            full_training(self._plan.prefix), {**numbers, "max_t": self._plan.levels[-1]}
+        )
+        return (Stop(report.trial_id, reason, is_complete=True),)
 
 
 class HalvingScheduler(MetricScheduler):
@@ -145,6 +177,8 @@ class HalvingScheduler(MetricScheduler):
         self._time_attr = time_attr
         self._reduction_factor = reduction_factor
         self._bracket_sizes = bracket_sizes(self.levels, self._num_brackets)
+        # Of trials that have not ended yet: if a worker dies before it stops, or the driver does,
+        # the trial repeats results, and has to get the same answer.
         self._stop_reasons: dict[str, Reason] = {}
         self._num_stopped = 0
         self._metrics = MetricReader()
@@ -162,9 +196,8 @@ class HalvingScheduler(MetricScheduler):
         levels = ", ".join(f"{level:g}" for level in self.levels)
         return (
             f"{type(self).__name__}(brackets={brackets}) makes {self._num_brackets} brackets, as "
-            "each begins one level later than the one "
-            f"before and the levels are {levels}; a smaller grace_period or reduction_factor makes "
-            "more"
+            f"each begins one level later than the one before and the levels are {levels}; a "
+            "smaller grace_period or reduction_factor makes more"
         )
 
     def _get_mode(self) -> str:
@@ -185,6 +218,7 @@ class HalvingScheduler(MetricScheduler):
         if time is None:
             return ()
         report = self._report(trial, time, result)
+        # Again, since a trial that had failed may have been brought back by a restore.
         self._rule.join(report.trial_id, report.bracket)
         return self._record_stops(self._rule.judge(report, self.experiment))
 
@@ -228,6 +262,8 @@ class HalvingScheduler(MetricScheduler):
         """Return the trial's bracket, which depends on seed and trial id alone."""
         if len(self._bracket_sizes) == 1:
             return 0
+        # Not a common stream of draws, in which a trial's bracket would depend on all before it:
+        # neither the order of arrival nor a restore may change it.
         rng = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
         return rng.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
 
@@ -237,10 +273,7 @@ class HalvingScheduler(MetricScheduler):
             "settings": self._settings(),
             "seed": self._seed,
             **self._rule.state_dict(),
-            "verdicts": {
-                name: {"rule": why.rule, "numbers": dict(why.numbers)}
-                for name, why in self._stop_reasons.items()
-            },
+            "verdicts": {name: why.state_dict() for name, why in self._stop_reasons.items()},
             "num_stopped": self._num_stopped,
             "without_number": sorted(self._metrics.missing),
         }
@@ -256,7 +289,7 @@ class HalvingScheduler(MetricScheduler):
         self._seed = state["seed"]
         self._rule.load_state_dict(state)
         self._stop_reasons = {
-            name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()
+            name: Reason.from_state(why) for name, why in state["verdicts"].items()
         }
         self._num_stopped = state["num_stopped"]
         self._metrics = MetricReader(state["without_number"])

@@ -22,7 +22,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, final, overload
 
-from schedulers.arguments import check_names, plain_number
+from schedulers.arguments import check_names, check_ranges, plain_number
 from schedulers.decisions import Decision, Number, Pause, Reason, Resume, Stop
 from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
 from schedulers.scheduler import TrialView
@@ -123,16 +123,7 @@ class HyperBandScheduler(MetricScheduler):
     ) -> None:
         max_t = plain_number("max_t", max_t)
         reduction_factor = plain_number("reduction_factor", reduction_factor)
-        if not 1 <= max_t < math.inf:
-            raise ValueError(
-                f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr "
-                "units"
-            )
-        if not 1 < reduction_factor < math.inf:
-            raise ValueError(
-                f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one "
-                "trial in so many goes on"
-            )
+        check_ranges(max_t, 1, reduction_factor)
         check_names(time_attr, metric, mode)
         self.band = Band(max_t, reduction_factor)
         self.metric = metric
@@ -142,7 +133,7 @@ class HyperBandScheduler(MetricScheduler):
         self._reduction_factor = reduction_factor
         self._stop_last_trials = stop_last_trials
         self._brackets: list[Bracket] = []
-        self._home: dict[str, Bracket] = {}
+        self._bracket_by_trial: dict[str, Bracket] = {}
         self._metrics = MetricReader()
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
@@ -155,7 +146,7 @@ class HyperBandScheduler(MetricScheduler):
         trial_id = trial.trial_id
         bracket = self._bracket_of(trial_id)
         member = bracket.members[trial_id]
-        if member.standing is MemberStatus.STOPPED:
+        if member.status is MemberStatus.STOPPED:
             return self._stop(member)
         time = self._metrics.amount(result, self._time_attr)
         if time is None:
@@ -163,9 +154,12 @@ class HyperBandScheduler(MetricScheduler):
         if time >= self._max_t:
             return self._complete(bracket, member, time, result)
         # One that had failed may have been brought back by a restore.
-        bracket.stand(trial_id, MemberStatus.IN)
+        bracket.set_status(trial_id, MemberStatus.IN)
         was_waiting = bracket.is_waiting(trial_id)
-        self._record(bracket, trial_id, time, result)
+        value = self._metrics.finite(result, str(self.metric))
+        if value is not None:
+            bracket.record(trial_id, time, value)
+        # Judged before it is paused: if it completes the rung and survives, it need not wait.
         decisions = (
             self._judge(bracket, reporter=trial_id)
             if bracket.is_waiting(trial_id) and not was_waiting
@@ -196,71 +190,66 @@ class HyperBandScheduler(MetricScheduler):
         decided = {decision.trial_id for decision in decisions}
         for trial in trials:
             if trial.status not in _OVER and trial.trial_id not in decided:
-                decisions += self._remind(trial.trial_id)
+                decisions += self._repeat_decision(trial.trial_id)
         return decisions
 
-    def _remind(self, trial_id: str) -> Sequence[Decision]:
+    def _repeat_decision(self, trial_id: str) -> Sequence[Decision]:
         """Repeat the decision about a paused trial, which was lost or came during the pause."""
-        bracket = self._home.get(trial_id)
+        bracket = self._bracket_by_trial.get(trial_id)
         if bracket is None:
             return (Resume(trial_id, Reason("hyperband.resume")),)
         member = bracket.members[trial_id]
-        if member.standing is MemberStatus.STOPPED:
+        if member.status is MemberStatus.STOPPED:
             return self._stop(member)
         return () if bracket.is_waiting(trial_id) else (self._resume(member),)
 
     def _bracket_of(self, trial_id: str) -> Bracket:
-        if trial_id not in self._home:
+        if trial_id not in self._bracket_by_trial:
+            # Trials that have left a bracket are not replaced: its size counts all that joined.
             if not self._brackets or self._brackets[-1].is_full:
-                self._open()
+                self._open_bracket()
             self._brackets[-1].join(trial_id)
-            self._home[trial_id] = self._brackets[-1]
-        return self._home[trial_id]
+            self._bracket_by_trial[trial_id] = self._brackets[-1]
+        return self._bracket_by_trial[trial_id]
 
-    def _open(self) -> Bracket:
+    def _open_bracket(self) -> Bracket:
         number = len(self._brackets)
         plan = self.band[number % len(self.band)]
         self._brackets.append(Bracket(number, plan, self._reduction_factor, require_mode(self)))
         return self._brackets[-1]
 
-    def _record(
-        self, bracket: Bracket, trial_id: str, time: float, result: Mapping[str, Any]
-    ) -> None:
-        value = self._metrics.finite(result, str(self.metric))
-        if value is not None:
-            bracket.record(trial_id, time, value)
-
     def _complete(
         self, bracket: Bracket, member: BracketMember, time: float, result: Mapping[str, Any]
     ) -> Sequence[Decision]:
-        bracket.stand(member.trial_id, MemberStatus.ENDED)
+        # It leaves the bracket, which may be what the others have waited for.
+        bracket.set_status(member.trial_id, MemberStatus.ENDED)
         decisions = self._judge(bracket)
         if not self._stop_last_trials:
             return decisions
         value = self._metrics.finite(result, str(self.metric))
-        told = {} if value is None else {"value": strict(value)}
         numbers = {
             "bracket": bracket.number,
             "s": bracket.plan.s,
-            **told,
+            **({} if value is None else {"value": strict(value)}),
             "time": strict(time),
             "max_t": self._max_t,
         }
         return [Stop(member.trial_id, Reason(_FULL, numbers), is_complete=True), *decisions]
 
-    def _handle_end(self, trial_id: str, standing: MemberStatus) -> Sequence[Decision]:
-        bracket = self._home.get(trial_id)
+    def _handle_end(self, trial_id: str, status: MemberStatus) -> Sequence[Decision]:
+        bracket = self._bracket_by_trial.get(trial_id)
         if bracket is None:
             return ()
-        if bracket.members[trial_id].standing is MemberStatus.IN:
-            bracket.stand(trial_id, standing)
+        if bracket.members[trial_id].status is MemberStatus.IN:
+            bracket.set_status(trial_id, status)
         return self._judge(bracket)
 
     def _judge(self, bracket: Bracket, reporter: str | None = None) -> list[Decision]:
         decisions: list[Decision] = []
         for member in bracket.judge(is_closed=self.experiment.no_more_trials):
-            if member.standing is MemberStatus.STOPPED:
+            if member.status is MemberStatus.STOPPED:
                 decisions += self._stop(member)
+            # The trial that reports is running; it continues without a decision.
             elif member.trial_id != reporter and not bracket.is_waiting(member.trial_id):
                 decisions.append(self._resume(member))
         return decisions
@@ -270,7 +259,7 @@ class HyperBandScheduler(MetricScheduler):
         for member in bracket.climbing:
             trial = self.experiment.trials.get(member.trial_id)
             if trial is not None and trial.status in _OVER:
-                bracket.stand(member.trial_id, MemberStatus.FAILED)
+                bracket.set_status(member.trial_id, MemberStatus.FAILED)
 
     @staticmethod
     def _stop(member: BracketMember) -> list[Decision]:
@@ -311,8 +300,8 @@ class HyperBandScheduler(MetricScheduler):
         self._check_settings(state)
         self._brackets = []
         for saved in state["brackets"]:
-            self._open().load_state_dict(saved)
-        self._home = {
+            self._open_bracket().load_state_dict(saved)
+        self._bracket_by_trial = {
             trial_id: bracket for bracket in self._brackets for trial_id in bracket.members
         }
         self._metrics = MetricReader(state["without_number"])
@@ -329,7 +318,7 @@ class HyperBandScheduler(MetricScheduler):
     def debug_string(self) -> str:
         """Return the number of stopped trials, the progress of brackets, and missing entries."""
         num_stopped = sum(
-            member.standing is MemberStatus.STOPPED
+            member.status is MemberStatus.STOPPED
             for bracket in self._brackets
             for member in bracket.members.values()
         )
@@ -345,7 +334,7 @@ HyperBandForBOHB = HyperBandScheduler
 
 @dataclass(frozen=True, slots=True)
 class BracketPlan:
-    """What a bracket is to do.
+    """Size and levels of a bracket.
 
     Attributes:
         s: Number of its halvings, as in the paper.
@@ -395,7 +384,10 @@ class Band(Sequence[BracketPlan]):
     """
 
     def __init__(self, max_t: Number, reduction_factor: Number) -> None:
+        # Brackets are made when they are asked for: with a factor near 1 there are tens of
+        # thousands, with as many levels each.
         self._powers = _powers(reduction_factor, max_t)
+        # Algorithm 1, lines 4 and 6: r_i = R * eta**(i - s), the same for all brackets.
         self._levels = tuple(_quotient(max_t, power) for power in reversed(self._powers))
 
     def __len__(self) -> int:
@@ -411,6 +403,8 @@ class Band(Sequence[BracketPlan]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         s = range(len(self) - 1, -1, -1)[index]
+        # Algorithm 1, line 3: n = ceil((s_max + 1) / (s + 1) * eta**s), in fractions, since a
+        # rounding error above a whole number would add a trial.
         num_trials = math.ceil(Fraction(len(self), s + 1) * Fraction(self._powers[s]))
         return BracketPlan(s, num_trials, self._levels[len(self) - 1 - s :])
 
@@ -446,7 +440,7 @@ class MemberStatus(StrEnum):
     STOPPED = "stopped"
     """It was not good enough at some rung."""
     ENDED = "ended"
-    """It has come to its end without that."""
+    """It has ended otherwise: by itself, at the highest level, or stopped by the user."""
     FAILED = "failed"
 
 
@@ -456,22 +450,22 @@ class BracketMember:
 
     Attributes:
         trial_id: Its name.
-        values: What it had reached at each level, from the lowest on, as far as it has come; NaN
-            for what is not a number.
+        values: Its value at each level that it has reached, from the lowest on; NaN for what is not
+            a number.
         rung: At how many rungs it has been among the best.
-        standing: How it stands.
-        reason: What was decided about it last.
+        status: Its status in the bracket.
+        reason: Why the last decision about it was made; None before the first.
     """
 
     trial_id: str
     values: list[float] = field(default_factory=list)
     rung: int = 0
-    standing: MemberStatus = MemberStatus.IN
+    status: MemberStatus = MemberStatus.IN
     reason: Reason | None = None
 
     def was_judged_at(self, rung: int) -> bool:
         """Return whether it has been compared there."""
-        return self.rung > rung or (self.rung == rung and self.standing is MemberStatus.STOPPED)
+        return self.rung > rung or (self.rung == rung and self.status is MemberStatus.STOPPED)
 
 
 @final
@@ -486,7 +480,7 @@ class Bracket:
 
     Args:
         number: Which bracket it is, from 0.
-        plan: What it is to do.
+        plan: Its size and levels.
         reduction_factor: One trial in this many continues.
         mode: ``"min"`` or ``"max"``: whether smaller or larger values are better.
 
@@ -498,7 +492,7 @@ class Bracket:
         >>> for name, loss in [("a", 0.5), ("b", 0.3), ("c", 0.4)]:
         ...     bracket.join(name)
         ...     bracket.record(name, time=1, value=loss)
-        >>> [(member.trial_id, str(member.standing)) for member in bracket.judge(is_closed=False)]
+        >>> [(member.trial_id, str(member.status)) for member in bracket.judge(is_closed=False)]
         [('b', 'in'), ('c', 'stopped'), ('a', 'stopped')]
     """
 
@@ -506,13 +500,14 @@ class Bracket:
         self.number = number
         self.plan = plan
         self.members: dict[str, BracketMember] = {}
+        # Those of `members` that are in the bracket and have a rung ahead.
         self._climbing: dict[str, BracketMember] = {}
         self._reduction_factor = reduction_factor
         self._mode = mode
 
     @property
     def is_full(self) -> bool:
-        """Whether as many trials have joined as it is planned for."""
+        """Whether as many trials have joined as the plan has."""
         return len(self.members) >= self.plan.num_trials
 
     @property
@@ -520,21 +515,16 @@ class Bracket:
         """Whether no trial is left to be compared in it."""
         return self.is_full and not self._climbing
 
-    @property
-    def num_rungs(self) -> int:
-        """How many of its levels trials are compared at: all but the last."""
-        return self.plan.s
-
     def join(self, trial_id: str) -> None:
         """Add a trial."""
         self.members[trial_id] = BracketMember(trial_id)
-        self.stand(trial_id, MemberStatus.IN)
+        self.set_status(trial_id, MemberStatus.IN)
 
-    def stand(self, trial_id: str, standing: MemberStatus) -> None:
+    def set_status(self, trial_id: str, status: MemberStatus) -> None:
         """Set a trial's status: it leaves the bracket, or returns to its rung."""
         member = self.members[trial_id]
-        member.standing = standing
-        if standing is MemberStatus.IN and member.rung < self.num_rungs:
+        member.status = status
+        if status is MemberStatus.IN and member.rung < self.plan.s:
             self._climbing[trial_id] = member
         else:
             self._climbing.pop(trial_id, None)
@@ -542,21 +532,22 @@ class Bracket:
     def record(self, trial_id: str, time: float, value: float) -> None:
         """Record a value at every level up to `time` at which the trial has none yet."""
         values = self.members[trial_id].values
-        while len(values) < self.num_rungs and self.plan.levels[len(values)] <= time:
+        # At all levels but the last, a full training, where no trial is compared.
+        while len(values) < self.plan.s and self.plan.levels[len(values)] <= time:
             values.append(value)
 
     def is_waiting(self, trial_id: str) -> bool:
         """Return whether the trial has reached its next rung and was not judged there yet."""
         member = self.members[trial_id]
-        return member.standing is MemberStatus.IN and member.rung < len(member.values)
+        return member.status is MemberStatus.IN and member.rung < len(member.values)
 
     def level_of(self, trial_id: str) -> Number:
-        """Return the level that the trial is to be trained up to, or waits at."""
+        """Return the level up to which the trial trains, or at which it waits."""
         return self.plan.levels[self.members[trial_id].rung]
 
     @property
     def climbing(self) -> Sequence[BracketMember]:
-        """Those that are in the bracket and have a rung ahead."""
+        """The trials that are in the bracket and have a rung ahead."""
         return tuple(self._climbing.values())
 
     def num_waiting(self, rung: int) -> int:
@@ -572,6 +563,8 @@ class Bracket:
         Returns:
             Those that were judged, each once, with its last reason; the best first.
         """
+        # Repeated, since survivors with values of higher levels, which they have reported at once,
+        # may complete the next rung.
         judged: dict[str, BracketMember] = {}
         while (self.is_full or is_closed) and (waiting := self._complete()):
             judged |= {member.trial_id: member for member in self._judge(waiting)}
@@ -590,9 +583,10 @@ class Bracket:
             member
             for member in self.members.values()
             if member.trial_id in names
-            or (member.standing is not MemberStatus.FAILED and member.was_judged_at(rung))
+            or (member.status is not MemberStatus.FAILED and member.was_judged_at(rung))
         ]
-        compared.sort(key=lambda member: self._worth(member.values[rung]))
+        # The sort is stable: equal values keep the order in which the trials joined.
+        compared.sort(key=lambda member: self._sort_key(member.values[rung]))
         places = num_places(len(compared), self._reduction_factor)
         cutoff = compared[places - 1].values[rung]
         ranked = [
@@ -601,7 +595,7 @@ class Bracket:
             if member.trial_id in names
         ]
         # If all trials that continued earlier have failed, another has to take their place.
-        is_deserted = not any(member.rung > rung for member in compared)
+        has_no_survivor = not any(member.rung > rung for member in compared)
         is_undefined = rung == 0 and math.isnan(compared[0].values[rung])
         for place, (rank, member) in enumerate(ranked):
             numbers = {
@@ -614,22 +608,22 @@ class Bracket:
             self._decide(
                 member,
                 numbers,
-                goes_on=is_eligible and (rank <= places or (is_deserted and place == 0)),
+                survives=is_eligible and (rank <= places or (has_no_survivor and place == 0)),
             )
         return [member for _, member in ranked]
 
     def _decide(
-        self, member: BracketMember, numbers: Mapping[str, Number | str], *, goes_on: bool
+        self, member: BracketMember, numbers: Mapping[str, Number | str], *, survives: bool
     ) -> None:
         where = {"bracket": self.number, "s": self.plan.s, "level": self.plan.levels[member.rung]}
         member.reason = Reason(
             "hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers}
         )
-        member.rung += goes_on
-        self.stand(member.trial_id, MemberStatus.IN if goes_on else MemberStatus.STOPPED)
+        member.rung += survives
+        self.set_status(member.trial_id, MemberStatus.IN if survives else MemberStatus.STOPPED)
 
-    def _worth(self, value: float) -> tuple[bool, float]:
-        """Return what orders values, the best first."""
+    def _sort_key(self, value: float) -> tuple[bool, float]:
+        """Return a key that sorts values from best to worst, NaN last."""
         return (
             (True, 0.0) if math.isnan(value) else (False, value if self._mode == "min" else -value)
         )
@@ -655,9 +649,8 @@ class Bracket:
                 "trial_id": member.trial_id,
                 "values": [strict(value) for value in member.values],
                 "rung": member.rung,
-                "standing": str(member.standing),
-                "verdict": member.reason
-                and {"rule": member.reason.rule, "numbers": dict(member.reason.numbers)},
+                "standing": str(member.status),
+                "verdict": member.reason and member.reason.state_dict(),
             }
             for member in self.members.values()
         ]
@@ -666,14 +659,14 @@ class Bracket:
         """Restore the state that `state_dict` returned from a bracket with the same plan."""
         self.members = {saved["trial_id"]: _member(saved) for saved in state}
         for member in self.members.values():
-            self.stand(member.trial_id, member.standing)
+            self.set_status(member.trial_id, member.status)
 
 
 def _member(saved: Mapping[str, Any]) -> BracketMember:
-    reason = saved["verdict"] and Reason(
-        saved["verdict"]["rule"], dict(saved["verdict"]["numbers"])
-    )
-    values = [float(value) for value in saved["values"]]
     return BracketMember(
-        saved["trial_id"], values, saved["rung"], MemberStatus(saved["standing"]), reason
+        trial_id=saved["trial_id"],
+        values=[float(value) for value in saved["values"]],
+        rung=saved["rung"],
+        status=MemberStatus(saved["standing"]),
+        reason=saved["verdict"] and Reason.from_state(saved["verdict"]),
     )

@@ -6,17 +6,17 @@ Trials on a rung are sorted into Pareto fronts, and within a front by how well t
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from schedulers.arguments import check_entry
-from schedulers.decisions import Decision, Number, Reason, Resume, Stop
+from schedulers.decisions import Decision, Number, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import MODES, ExperimentView, TrialView
 
-from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule, full_training
+from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
+from .rungs import RungSystem
 
 
 @final
@@ -32,10 +32,10 @@ class MOASHAScheduler(HalvingScheduler):
     farthest from those before, so that the survivors spread over the trade-offs. Each trial is
     judged once at each level, and never waits.
 
-    A trial with a metric that is None, NaN or infinite ranks behind all others, whatever its other
-    metrics are, and continues only if it is alone at its first level. A result without one of the
-    metrics decides nothing before `max_t`; `debug_string` shows which was missing. Rare and
-    repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
+    A trial with a metric that is None, NaN or infinite ranks behind all others, even if its other
+    metrics are good, and continues only if it is alone at its first level. A result without one of
+    the metrics decides nothing before `max_t`; `debug_string` shows which was missing. Rare and
+    repeated reports are handled as by ``ASHAScheduler(type="stopping")``.
 
     Args:
         metrics: What to compare, at least two flattened names; or these with the mode of each, e.g.
@@ -140,7 +140,7 @@ class _ParetoStopping(RungRule):
     """Stops a trial at a rung unless it is among the best there in all metrics together."""
 
     def __init__(self, plan: RungPlan, objectives: Mapping[str, str]) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._objectives = objectives
         self._brackets = tuple(
             ParetoRungs(plan.levels[start:], plan.reduction_factor)
@@ -149,12 +149,6 @@ class _ParetoStopping(RungRule):
 
     def join(self, trial_id: str, bracket: int) -> None:
         """Do nothing: a trial counts from its first level on."""
-
-    def leave(
-        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
-    ) -> Sequence[Decision]:
-        """Do nothing: values of trials that have ended are still compared with."""
-        return ()
 
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial if too many trials of its level are better, or at the last level."""
@@ -165,25 +159,12 @@ class _ParetoStopping(RungRule):
             if level is None or report.values is None
             else rungs.record(report.trial_id, level, report.values)
         )
-        max_t = self._plan.levels[-1]
-        if report.time >= max_t:
-            reason = Reason(
-                full_training(self._plan.prefix),
-                {**self._numbers_of(report, standing), "max_t": max_t},
-            )
-            return (
-                (Stop(report.trial_id, reason, is_complete=True),)
-                if self._plan.stops_last_trials
-                else ()
-            )
+        numbers = self._numbers_of(report, standing)
+        if report.time >= self._plan.levels[-1]:
+            return self._complete(report, numbers)
         if standing is None or standing.survives:
             return ()
-        return (
-            Stop(
-                report.trial_id,
-                Reason(f"{self._plan.prefix}.rung", self._numbers_of(report, standing)),
-            ),
-        )
+        return (Stop(report.trial_id, self._reason("rung", numbers)),)
 
     def _numbers_of(
         self, report: RungReport, standing: FrontStanding | None
@@ -195,7 +176,7 @@ class _ParetoStopping(RungRule):
         if standing is None:
             return of_report
         signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
-        values = standing.values or (float("nan"),) * len(signs)
+        values = standing.values or (math.nan,) * len(signs)
         return {
             "rung": standing.level,
             **{
@@ -209,15 +190,6 @@ class _ParetoStopping(RungRule):
             "num_kept": standing.num_kept,
             **of_report,
         }
-
-    def on_idle(
-        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
-    ) -> Sequence[Decision]:
-        """Resume paused trials, however they were paused: this rule pauses none."""
-        return [
-            Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
-            for trial in trials[:num_free_slots]
-        ]
 
     def summaries(self) -> Sequence[ParetoRungs]:
         """Return the rungs of each bracket."""
@@ -256,7 +228,7 @@ def _paired(metrics: Any, modes: Any) -> dict[str, str]:
 def _check_pairs(names: Sequence[Any], chosen: Sequence[Any], modes: Any) -> None:
     for name in names:
         check_entry("each of metrics", name, "e.g. 'accuracy'")
-    if len(names) != len(set(names)) or len(names) < 2:  # noqa: PLR2004  (one metric is what ASHA is for)
+    if len(names) != len(set(names)) or len(names) < 2:  # noqa: PLR2004
         raise ValueError(
             f"metrics must be at least two different names, got {list(names)}; for one metric "
             "there is ASHAScheduler"
@@ -425,6 +397,7 @@ class _Rung:
         return {"points": points, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        # Fronts do not depend on the order of arrival, so they are sorted anew.
         for point in state["points"]:
             self.add(tuple(point))
         self.num_invalid = int(state["num_invalid"])
@@ -456,8 +429,8 @@ class FrontSummary:
 
 
 @final
-class ParetoRungs:
-    """The rungs of one bracket, for several metrics; rules are those of `rungs.Rungs`.
+class ParetoRungs(RungSystem[_Rung]):
+    """Rungs on which trials are compared by several metrics.
 
     Fronts are kept as trials come, so that recording a trial costs O(n) comparisons with those
     there, and more only for those that change their front.
@@ -475,16 +448,8 @@ class ParetoRungs:
         (2, 1, 1, False)
     """
 
-    def __init__(self, levels: Sequence[Number], reduction_factor: Number) -> None:
-        self.levels = tuple(levels)
-        self._reduction_factor = reduction_factor
-        self._rungs = tuple(_Rung() for _ in self.levels)
-        self._highest: dict[str, int] = {}
-
-    def reached(self, time: Number) -> Number | None:
-        """Return the highest level at or below `time`, None below the lowest."""
-        index = bisect_right(self.levels, time) - 1
-        return self.levels[index] if index >= 0 else None
+    def _empty_rung(self) -> _Rung:
+        return _Rung()
 
     def record(self, trial_id: str, level: Number, values: Point) -> FrontStanding | None:
         """Record a trial at a level, and every level below that it has not been at as skipped.
@@ -498,59 +463,42 @@ class ParetoRungs:
         Returns:
             How it stands among all that were recorded there so far; None where it has been at this
             level or a higher one before, and nothing is recorded.
-        """
-        index, before = self.levels.index(level), self._highest.get(trial_id, -1)
-        if index <= before:
-            return None
-        self._highest[trial_id] = index
-        for skipped in self._rungs[before + 1 : index]:
-            skipped.num_skipped += 1
-        return self._add(index, values, is_first=before < 0)
 
-    def _add(self, index: int, values: Point, *, is_first: bool) -> FrontStanding:
-        rung, level = self._rungs[index], self.levels[index]
+        Raises:
+            ValueError: If there is no such level.
+        """
+        climbed = self._climb(trial_id, level)
+        if climbed is None:
+            return None
+        before, index = climbed
+        rung, is_first = self._rungs[index], before < 0
         if not all(map(math.isfinite, values)):
             rung.num_invalid += 1
-            num_kept = self._num_kept(rung)
             return FrontStanding(
-                level,
-                (),
-                len(rung.fronts) + 1,
-                rung.num_recorded - 1,
-                rung.num_recorded,
-                num_kept,
-                1,
-                is_first,
+                level=self.levels[index],
+                values=(),
+                front=len(rung.fronts) + 1,
+                num_better=rung.num_recorded - 1,
+                num_recorded=rung.num_recorded,
+                num_kept=self._num_kept(rung),
+                position=1,
+                is_first=is_first,
             )
         front = rung.add(values)
         num_better, num_kept = sum(map(len, rung.fronts[:front])), self._num_kept(rung)
-        position = rung.position(front, num_kept - num_better)
         return FrontStanding(
-            level, values, front + 1, num_better, rung.num_recorded, num_kept, position, is_first
+            level=self.levels[index],
+            values=values,
+            front=front + 1,
+            num_better=num_better,
+            num_recorded=rung.num_recorded,
+            num_kept=num_kept,
+            position=rung.position(front, num_kept - num_better),
+            is_first=is_first,
         )
-
-    def _num_kept(self, rung: _Rung) -> int:
-        return math.ceil(rung.num_recorded / self._reduction_factor)
 
     def __iter__(self) -> Iterator[FrontSummary]:
         """Yield a summary of each rung, lowest first."""
         for level, rung in zip(self.levels, self._rungs, strict=True):
-            yield FrontSummary(
-                level,
-                rung.num_recorded,
-                rung.num_skipped,
-                len(rung.fronts[0]) if rung.fronts else 0,
-            )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything recorded, as JSON values."""
-        return {
-            "highest": dict(self._highest),
-            "rungs": [rung.state_dict() for rung in self._rungs],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned from rungs with the same levels."""
-        self._highest = dict(state["highest"])
-        for rung, saved in zip(self._rungs, state["rungs"], strict=True):
-            rung.load_state_dict(saved)
+            num_best = len(rung.fronts[0]) if rung.fronts else 0
+            yield FrontSummary(level, rung.num_recorded, rung.num_skipped, num_best)

@@ -27,8 +27,8 @@ class PASHAScheduler(HalvingScheduler):
     promoted when a slot is free, as with ``ASHAScheduler(type="promotion")``, but none above the
     *ceiling*. Each time a trial reaches the ceiling, the trials there are ranked, and compared with
     how the same trials ranked one level lower. If one has a rank that it did not have there, not
-    even within `epsilon`, the ceiling rises by a level. So training goes only as far as it takes to
-    tell good from bad.
+    even within `epsilon`, the ceiling rises by a level. So trials are trained no longer than it
+    takes to distinguish good ones from bad ones.
 
     The noise that `epsilon` stands for is measured: two trials at the ceiling whose curves have
     crossed and crossed back are as good as each other; `epsilon` is the 90th percentile of how far
@@ -110,6 +110,7 @@ class PASHAScheduler(HalvingScheduler):
         self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)
         self._curves: dict[str, dict[float, float]] = {}
+        # Trials that have ended and whose curves are needed until the ceiling rises.
         self._over: set[str] = set()
         self._at_ceiling: list[str] = []
         self._distances: list[float] = []
@@ -131,6 +132,7 @@ class PASHAScheduler(HalvingScheduler):
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         value = self._metrics.finite(result, str(self.metric))
         if value is not None and not math.isnan(value):
+            # The first value counts: results that are repeated after a crash may differ.
             self._curves.setdefault(trial.trial_id, {}).setdefault(time, value)
             self._over.discard(trial.trial_id)
         return RungReport(trial.trial_id, 0, time, value)
@@ -140,6 +142,7 @@ class PASHAScheduler(HalvingScheduler):
         decisions = super().on_trial_result(trial, result)
         ranking = self._promotion.recorded_at(self._promotion.ceiling)
         if trial.trial_id in ranking and trial.trial_id not in self._at_ceiling:
+            # Epsilon first: the ranking of the paper is soft, equal up to the noise seen so far.
             self._measure_noise(trial.trial_id)
             if not self._is_settled(list(ranking)):
                 self._raise_ceiling()
@@ -157,6 +160,7 @@ class PASHAScheduler(HalvingScheduler):
             self._epsilon = percentile(self._distances, 90)
 
     def _is_settled(self, ranking: Sequence[str]) -> bool:
+        # With a single level there is nothing to compare the ranking with.
         below = self._promotion.ceiling - 1
         return below < 0 or is_settled(self._promotion.recorded_at(below), ranking, self._epsilon)
 
@@ -164,6 +168,8 @@ class PASHAScheduler(HalvingScheduler):
         if self._promotion.ceiling == len(self.levels) - 1:
             return
         self._promotion.ceiling += 1
+        # Noise is measured anew at each ceiling; until a pair of curves crosses, the old epsilon
+        # holds.
         self._at_ceiling, self._distances = [], []
         for trial_id in self._over:
             self._curves.pop(trial_id, None)
@@ -196,15 +202,12 @@ class PASHAScheduler(HalvingScheduler):
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other arguments: recorded values
-                would not compare.
+            ValueError: If it comes from a scheduler with other arguments: recorded values would not
+                compare.
         """
         super().load_state_dict(state)
         self._epsilon = state["epsilon"]
-        self._curves = {
-            trial_id: {time: value for time, value in curve}  # noqa: C416
-            for trial_id, curve in state["curves"].items()
-        }
+        self._curves = {trial_id: dict(curve) for trial_id, curve in state["curves"].items()}
         self._over = set(state["over"])
         self._at_ceiling = list(state["at_ceiling"])
         self._distances = list(state["distances"])
@@ -272,6 +275,7 @@ def crossing_distance(
     differences = [
         one[time] - other[time] for time in sorted(one.keys() & other.keys()) if time <= until
     ]
+    # Equal values are no crossing; curves that touch and part again have not changed places.
     signs = [math.copysign(1, difference) for difference in differences if difference]
     num_crossings = sum(before != after for before, after in pairwise(signs))
     return abs(differences[-1]) if num_crossings > 1 else None

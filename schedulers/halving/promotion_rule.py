@@ -17,18 +17,18 @@ Four choices that change results are made here:
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from schedulers.decisions import Decision, Number, Pause, Reason, Resume, Stop
+from schedulers.decisions import Decision, Number, Pause, Resume, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
-from .halving_scheduler import RungPlan, RungReport, RungRule, full_training
-from .rungs import RungSummary, RushThresholds
+from .halving_scheduler import RungPlan, RungReport, RungRule
+from .rungs import RungSummary, RungSystem, RushThresholds
 
 _UNDERWAY = ("PENDING", "RUNNING")
 
@@ -40,7 +40,7 @@ class PromotionRule(RungRule):
     Args:
         plan: Levels and brackets.
         get_mode: Returns ``"min"`` or ``"max"``, not before the first trial.
-        known_good: Trials that set a bar for the others.
+        known_good: Trials that set a threshold for the others.
 
     Attributes:
         ceiling: Number of the level in bracket 0 above which no trial is promoted;
@@ -60,8 +60,8 @@ class PromotionRule(RungRule):
     def __init__(
         self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
     ) -> None:
+        super().__init__(plan)
         self.ceiling = len(plan.levels) - 1
-        self._plan = plan
         self._get_mode = get_mode
         self._known_good = known_good
         self._brackets: tuple[PromotionRungs, ...] = ()
@@ -111,33 +111,26 @@ class PromotionRule(RungRule):
         numbers = {**self._numbers(report.bracket, place), "time": strict(report.time)}
         if report.time >= max_t:
             self._trained_to = max_t
-            if not self._plan.stops_last_trials:
-                return ()
-            rungs.leave(report.trial_id)
-            return (
-                Stop(
-                    report.trial_id,
-                    Reason(full_training(self._plan.prefix), {**numbers, "max_t": max_t}),
-                    is_complete=True,
-                ),
-            )
+            if self._plan.stops_last_trials:
+                rungs.leave(report.trial_id)
+            return self._complete(report, numbers)
         # A trial that repeats results, after it lost more than one level, climbs back to where it
         # waits.
         if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):
             return ()
-        return (Pause(report.trial_id, Reason(f"{self._plan.prefix}.rung", numbers)),)
+        return (Pause(report.trial_id, self._reason("rung", numbers)),)
 
     def on_idle(
         self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
     ) -> Sequence[Decision]:
         """Promote the best waiting trials; if there are none and no more come, end all."""
         paused = [trial.trial_id for trial in trials]
-        # A set, since there may be thousands, and this runs for every free slot.
+        # A set, since there may be thousands, and this runs for every free slot. The others were
+        # promoted before, or paused by the user, and need no promotion.
         others = set(paused).difference(*(rungs.names_waiting for rungs in self._brackets))
         underway = [trial_id for trial_id in paused if trial_id in others] if others else []
         resumed = [
-            Resume(trial_id, Reason(f"{self._plan.prefix}.goes_on"))
-            for trial_id in underway[:num_free_slots]
+            Resume(trial_id, self._reason("goes_on")) for trial_id in underway[:num_free_slots]
         ]
         resumed += self._promotions(set(paused), num_free_slots - len(resumed))
         if (
@@ -159,9 +152,7 @@ class PromotionRule(RungRule):
 
     def _promote(self, bracket: int, place: PromotionStanding, rule: str) -> Resume:
         self._brackets[bracket].promote(place.trial_id)
-        return Resume(
-            place.trial_id, Reason(f"{self._plan.prefix}.{rule}", self._numbers(bracket, place))
-        )
+        return Resume(place.trial_id, self._reason(rule, self._numbers(bracket, place)))
 
     def _numbers(self, bracket: int, place: PromotionStanding | None) -> dict[str, Number | str]:
         numbers: dict[str, Number | str] = {"bracket": bracket}
@@ -175,6 +166,7 @@ class PromotionRule(RungRule):
         for bracket, rungs in enumerate(self._brackets):
             places = rungs.promotable(max(0, self.ceiling - bracket))
             found += [(bracket, place) for place in places if self._is_admitted(place)]
+        # The sort is stable: of one level, the first bracket and its best trial come first.
         return sorted(found, key=lambda found: -found[1].level)
 
     def _is_admitted(self, place: PromotionStanding) -> bool:
@@ -199,7 +191,7 @@ class PromotionRule(RungRule):
         if best and (is_over or len(left) == 1) and self._is_last_resort(best[1]):
             return (self._promote(*best, "last_resort"),)
         # Perhaps the search is not over but waits for a trial to end, and then continues: the one
-        # with the worst rank is stopped to make room.
+        # with the worst rank on the lowest rung is stopped to make room.
         ending = left if is_over else left[-1:]
         return [
             self._give_up(bracket, self._brackets[bracket].place(trial_id), "not_promoted")
@@ -217,10 +209,8 @@ class PromotionRule(RungRule):
         self, bracket: int, place: PromotionStanding, rule: str, **numbers: Number | str
     ) -> Stop:
         self._brackets[bracket].leave(place.trial_id)
-        return Stop(
-            place.trial_id,
-            Reason(f"{self._plan.prefix}.{rule}", {**self._numbers(bracket, place), **numbers}),
-        )
+        reason = self._reason(rule, {**self._numbers(bracket, place), **numbers})
+        return Stop(place.trial_id, reason)
 
     def _release(self, bracket: int, experiment: ExperimentView) -> list[Stop]:
         """Stop waiting trials that can never be promoted, so that checkpoints can be deleted."""
@@ -231,13 +221,14 @@ class PromotionRule(RungRule):
                 released.append(
                     self._give_up(bracket, place, "cannot_be_promoted", num_possible=num_possible)
                 )
-        for place in self._below_the_bar(rungs):
+        for place in self._below_threshold(rungs):
             threshold = strict(self._known_good.threshold(place.level))
             released.append(self._give_up(bracket, place, "known_good", threshold=threshold))
         return released
 
-    def _below_the_bar(self, rungs: PromotionRungs) -> list[PromotionStanding]:
-        if not self._known_good.sets_bars:
+    def _below_threshold(self, rungs: PromotionRungs) -> list[PromotionStanding]:
+        # This runs at each report: without thresholds it must not look at all that wait.
+        if not self._known_good.has_thresholds:
             return []
         places = [rungs.place(trial_id) for _, trial_id in rungs.waiting()]
         return [place for place in places if not self._is_admitted(place)]
@@ -247,6 +238,7 @@ class PromotionRule(RungRule):
         return self._rungs_of(0).recorded_at(index)
 
     def _rungs_of(self, bracket: int) -> PromotionRungs:
+        # Made at the first trial: the experiment's mode is not known at construction.
         if not self._brackets:
             plan, mode = self._plan, self._get_mode()
             self._brackets = tuple(
@@ -332,17 +324,23 @@ class _Entry(NamedTuple):
 class _Rung:
     """The trials of one rung, best first."""
 
-    __slots__ = ("entries", "num_skipped", "promoted", "ranking", "waiting")
+    __slots__ = ("_mode", "entries", "num_skipped", "promoted", "ranking", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
         self.entries: dict[str, _Entry] = {}
+        # Both sorted: a rank is found by bisection, and the best that wait come first.
         self.ranking: list[_Entry] = []
         self.waiting: list[_Entry] = []
         self.promoted: set[str] = set()
         self.num_skipped = 0
 
-    def add(self, trial_id: str, value: float, cost: float, mode: str) -> None:
-        key = math.inf if math.isnan(value) else value if mode == "min" else -value
+    @property
+    def num_recorded(self) -> int:
+        return len(self.entries)
+
+    def add(self, trial_id: str, value: float, cost: float) -> None:
+        key = math.inf if math.isnan(value) else value if self._mode == "min" else -value
         entry = self.entries[trial_id] = _Entry(key, len(self.entries), trial_id, value, cost)
         insort(self.ranking, entry)
 
@@ -354,6 +352,7 @@ class _Rung:
 
     def num_affordable(self, reduction_factor: Number) -> int:
         """Return how many of the best fit into ``1 / reduction_factor`` of the total cost."""
+        # fsum rounds once: costs such as 0.1 must not add up to less than their total.
         budget, spent = math.fsum(entry.cost for entry in self.ranking) / reduction_factor, 0.0
         for number, entry in enumerate(self.ranking):
             spent += entry.cost
@@ -372,20 +371,19 @@ class _Rung:
             "num_skipped": self.num_skipped,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], mode: str) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for trial_id, value, cost in state["recorded"]:
-            self.add(trial_id, float(value), float(cost), mode)
+            self.add(trial_id, float(value), float(cost))
         self.promoted = set(state["promoted"])
         self.num_skipped = int(state["num_skipped"])
 
 
 @final
-class PromotionRungs:
-    """The rungs of one bracket, and the trials that climb them.
+class PromotionRungs(RungSystem[_Rung]):
+    """Rungs at which trials wait until they are promoted.
 
-    A trial joins the bracket, is recorded at most once per level and never below a level at which
-    it has been, waits there until it is promoted, and leaves when it is over. What it has recorded
-    stays. Finding a rank costs O(log n) comparisons.
+    A trial joins the bracket, waits at each level that it reaches until it is promoted, and leaves
+    when it is over. What it has recorded stays. Finding a rank costs O(log n) comparisons.
 
     Args:
         levels: Ascending amounts of training, at least one; see `rungs.rung_levels`.
@@ -394,9 +392,6 @@ class PromotionRungs:
         is_by_cost: Whether as many of the best may be promoted as have cost together at most ``1 /
             reduction_factor`` of what all of the rung have cost, instead of ``1 /
             reduction_factor`` of their number.
-
-    Attributes:
-        levels: As given.
 
     Example:
         >>> rungs = PromotionRungs((1, 3, 9), reduction_factor=3, mode="min")
@@ -418,21 +413,16 @@ class PromotionRungs:
         *,
         is_by_cost: bool = False,
     ) -> None:
-        self.levels = tuple(levels)
-        self._reduction_factor = reduction_factor
         self._mode = mode
+        super().__init__(levels, reduction_factor)
         self._is_by_cost = is_by_cost
-        self._rungs = tuple(_Rung() for _ in self.levels)
-        self._highest: dict[str, int] = {}
         self._live: set[str] = set()
         self._waiting: set[str] = set()
         # Number of live trials by highest level reached; first, those that have reached none.
         self._num_live_at = [0] * (len(self.levels) + 1)
 
-    def reached(self, time: Number) -> Number | None:
-        """Return the highest level at or below `time`, None below the lowest."""
-        index = bisect_right(self.levels, time) - 1
-        return self.levels[index] if index >= 0 else None
+    def _empty_rung(self) -> _Rung:
+        return _Rung(self._mode)
 
     def join(self, trial_id: str) -> None:
         """Add a running trial: a new one, or one that had ended and is run again."""
@@ -469,17 +459,19 @@ class PromotionRungs:
 
         Returns:
             False where it has been at this level or a higher one before, and nothing is recorded.
+
+        Raises:
+            ValueError: If there is no such level.
         """
-        index, before = self.levels.index(level), self._highest.get(trial_id, -1)
-        if index <= before:
+        climbed = self._climb(trial_id, level, lowest)
+        if climbed is None:
             return False
+        before, index = climbed
+        # It waits below if it was to pause there, but has trained on until it could be saved.
         self._no_longer_wait(trial_id, before)
-        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
-            skipped.num_skipped += 1
         self._num_live_at[before + 1] -= 1
         self._num_live_at[index + 1] += 1
-        self._highest[trial_id] = index
-        self._rungs[index].add(trial_id, value, cost, self._mode)
+        self._rungs[index].add(trial_id, value, cost)
         self._wait(trial_id, index)
         return True
 
@@ -536,7 +528,7 @@ class PromotionRungs:
             yield from ((level, entry.trial_id) for entry in rung.waiting)
 
     def hopeless(self, num_future: int) -> Iterator[tuple[PromotionStanding, int]]:
-        """Yield the waiting trials that can never be promoted, whatever others report.
+        """Yield the waiting trials that can never be promoted, however bad later results are.
 
         The best of a rung is never among them; if cost decides, there are none.
 
@@ -549,8 +541,11 @@ class PromotionRungs:
         if self._is_by_cost:
             return
         for index, rung in enumerate(self._rungs):
+            # All that are there, all live ones below, and all that are yet to be suggested.
             num_possible = len(rung.entries) + sum(self._num_live_at[: index + 1]) + num_future
             room = max(1, math.floor(num_possible / self._reduction_factor))
+            # A rank never gets better, so that a trial without a chance never gets one; and if one
+            # has a chance, so have all that are better.
             for entry in reversed(rung.waiting):
                 if rung.rank(entry) <= room:
                     break
@@ -601,6 +596,7 @@ class PromotionRungs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded, as JSON values."""
+        # The highest level of each trial follows from the rungs.
         return {
             "live": sorted(self._live),
             "waiting": sorted(self._waiting),
@@ -610,7 +606,7 @@ class PromotionRungs:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned from rungs with the same levels."""
         for index, (rung, saved) in enumerate(zip(self._rungs, state["rungs"], strict=True)):
-            rung.load_state_dict(saved, self._mode)
+            rung.load_state_dict(saved)
             self._highest.update(dict.fromkeys(rung.entries, index))
         self._live = set(state["live"])
         for trial_id in self._live:

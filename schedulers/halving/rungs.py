@@ -21,13 +21,15 @@ Four choices that change results are made here:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
 from schedulers.decisions import Number
+from schedulers.metric import strict
 
 
 def rung_levels(
@@ -74,6 +76,8 @@ def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...
         (81, 34, 15, 8, 5)
     """
     num_levels, max_t = len(levels), levels[-1]
+    # Algorithm 1 of the HyperBand paper, line 3: n = ceil((s_max + 1) / (s + 1) * eta**s), where
+    # s + 1 is the number of rungs and eta**s is max_t over the lowest level.
     return tuple(
         math.ceil(num_levels / (num_levels - b) * (max_t / levels[b])) for b in range(num_brackets)
     )
@@ -107,8 +111,100 @@ class RungStanding:
         return self.rank <= self.num_kept and (self.is_first or not math.isnan(self.value))
 
 
+class RungLike(Protocol):
+    """What `RungSystem` needs of a rung."""
+
+    num_skipped: int
+
+    @property
+    def num_recorded(self) -> int:
+        """How many trials were recorded on it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded, as JSON values."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+
+
+RungT = TypeVar("RungT", bound=RungLike)
+
+
+class RungSystem(ABC, Generic[RungT]):
+    """The rungs of one bracket, and the highest one that each trial has reached.
+
+    A trial climbs: it is recorded at most once per level and never below a level at which it has
+    been. So results that are repeated or arrive out of order after a crash change nothing, and a
+    trial that reports rarely cannot put a late value on a low rung, where it would be compared with
+    younger trials; the rungs that it jumped over count it as skipped for good.
+
+    Args:
+        levels: Ascending amounts of training, at least one; see `rung_levels`.
+        reduction_factor: One trial in this many survives a rung.
+
+    Attributes:
+        levels: As given.
+    """
+
+    def __init__(self, levels: Sequence[Number], reduction_factor: Number) -> None:
+        self.levels = tuple(levels)
+        self._reduction_factor = reduction_factor
+        self._rungs = tuple(self._empty_rung() for _ in self.levels)
+        self._highest: dict[str, int] = {}
+
+    @abstractmethod
+    def _empty_rung(self) -> RungT:
+        """Return a new rung."""
+
+    def reached(self, time: Number) -> Number | None:
+        """Return the highest level at or below `time`, None below the lowest."""
+        index = bisect_right(self.levels, time) - 1
+        return self.levels[index] if index >= 0 else None
+
+    def _climb(self, trial_id: str, level: Number, lowest: Number = 0) -> tuple[int, int] | None:
+        """Move a trial up to a level, and count it as skipped on the rungs that it jumped over.
+
+        Returns:
+            Index of the highest level that it had reached before, -1 for none, and of the new one;
+            None if it has been at this level or a higher one.
+
+        Raises:
+            ValueError: If there is no such level.
+        """
+        index = bisect_left(self.levels, level)
+        if index == len(self.levels) or self.levels[index] != level:
+            raise ValueError(
+                f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one "
+                "to record at"
+            )
+        before = self._highest.get(trial_id, -1)
+        if index <= before:
+            return None
+        self._highest[trial_id] = index
+        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
+            skipped.num_skipped += 1
+        return before, index
+
+    def _num_kept(self, rung: RungT) -> int:
+        # Rounded up: at least one survives, and a short rung is lenient.
+        return math.ceil(rung.num_recorded / self._reduction_factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything recorded, as JSON values."""
+        return {
+            "highest": dict(self._highest),
+            "rungs": [rung.state_dict() for rung in self._rungs],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned from rungs with the same levels."""
+        self._highest = dict(state["highest"])
+        for rung, saved in zip(self._rungs, state["rungs"], strict=True):
+            rung.load_state_dict(saved)
+
+
 class _Rung:
-    """The values of one rung in ascending order, whatever the direction of optimisation."""
+    """The values of one rung in ascending order, for both directions of optimisation."""
 
     __slots__ = ("num_invalid", "num_skipped", "values")
 
@@ -122,6 +218,7 @@ class _Rung:
         return len(self.values) + self.num_invalid
 
     def add(self, value: float) -> None:
+        # NaN compares False with everything and would break the order: such values are counted.
         if math.isnan(value):
             self.num_invalid += 1
         else:
@@ -140,11 +237,11 @@ class _Rung:
         return self.values[rank - 1] if mode == "min" else self.values[-rank]
 
     def state_dict(self) -> dict[str, Any]:
-        # JSON knows no infinity; float() reads it back from its name.
-        values = [value if math.isfinite(value) else str(value) for value in self.values]
+        values = [strict(value) for value in self.values]
         return {"values": values, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        # float() also reads the infinities, which `strict` has written by name.
         self.values = array("d", map(float, state["values"]))
         self.num_invalid = int(state["num_invalid"])
         self.num_skipped = int(state["num_skipped"])
@@ -176,13 +273,10 @@ class RungSummary:
 
 
 @final
-class Rungs:
-    """The rungs of one bracket; recording costs O(log n) comparisons and eight bytes.
+class Rungs(RungSystem[_Rung]):
+    """Rungs on which trials are compared by one metric.
 
-    A trial climbs: it is recorded at most once per level and never below a level at which it has
-    been. So results that are repeated or arrive out of order after a crash change nothing, and a
-    trial that reports rarely cannot put a late value on a low rung, where it would be compared with
-    younger trials; the rungs that it jumped over count it as skipped for good.
+    Recording a trial costs O(log n) comparisons and eight bytes.
 
     Args:
         levels: Ascending amounts of training, at least one; see `rung_levels`.
@@ -199,16 +293,11 @@ class Rungs:
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
-        self.levels = tuple(levels)
-        self._reduction_factor = reduction_factor
+        super().__init__(levels, reduction_factor)
         self._mode = mode
-        self._rungs = tuple(_Rung() for _ in self.levels)
-        self._highest: dict[str, int] = {}
 
-    def reached(self, time: Number) -> Number | None:
-        """Return the highest level at or below `time`, None below the lowest."""
-        index = bisect_right(self.levels, time) - 1
-        return self.levels[index] if index >= 0 else None
+    def _empty_rung(self) -> _Rung:
+        return _Rung()
 
     def record(
         self, trial_id: str, level: Number, value: float, lowest: Number = 0
@@ -228,27 +317,13 @@ class Rungs:
         Raises:
             ValueError: If there is no such level.
         """
-        index = self._index(level)
-        before = self._highest.get(trial_id, -1)
-        if index <= before:
+        climbed = self._climb(trial_id, level, lowest)
+        if climbed is None:
             return None
-        self._highest[trial_id] = index
-        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
-            skipped.num_skipped += 1
-        self._rungs[index].add(value)
-        return self._standing(index, value, is_first=before < 0)
-
-    def _index(self, level: Number) -> int:
-        index = bisect_left(self.levels, level)
-        if index == len(self.levels) or self.levels[index] != level:
-            raise ValueError(
-                f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one "
-                "to record at"
-            )
-        return index
-
-    def _standing(self, index: int, value: float, *, is_first: bool) -> RungStanding:
+        before, index = climbed
         rung = self._rungs[index]
+        # Recorded before it is ranked: a trial is compared with its own value, too.
+        rung.add(value)
         num_kept = self._num_kept(rung)
         return RungStanding(
             level=self.levels[index],
@@ -257,11 +332,8 @@ class Rungs:
             num_recorded=rung.num_recorded,
             num_kept=num_kept,
             cutoff=rung.at_rank(num_kept, self._mode),
-            is_first=is_first,
+            is_first=before < 0,
         )
-
-    def _num_kept(self, rung: _Rung) -> int:
-        return math.ceil(rung.num_recorded / self._reduction_factor)
 
     def __iter__(self) -> Iterator[RungSummary]:
         """Yield a summary of each rung, lowest first."""
@@ -269,26 +341,13 @@ class Rungs:
             cutoff = rung.at_rank(self._num_kept(rung), self._mode)
             yield RungSummary(level, rung.num_recorded, rung.num_skipped, cutoff)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything recorded, as JSON values."""
-        return {
-            "highest": dict(self._highest),
-            "rungs": [rung.state_dict() for rung in self._rungs],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned from rungs with the same levels."""
-        self._highest = dict(state["highest"])
-        for rung, saved in zip(self._rungs, state["rungs"], strict=True):
-            rung.load_state_dict(saved)
-
 
 @final
 class RushThresholds:
     """The first trials of an experiment and the best values they had at each level.
 
     Args:
-        num_trials: How many of the first trials are known to be good; 0 sets no bar.
+        num_trials: How many of the first trials are known to be good; 0 sets no thresholds.
 
     Example:
         >>> known_good = RushThresholds(1)
@@ -307,8 +366,8 @@ class RushThresholds:
 
     Departures:
         In Syne Tune, known trials are those with small numbers; here they are the first that were
-        added, whatever their names. There, a known trial sets the threshold only while it continues
-        itself, here always: its value can be reached according to earlier tasks.
+        added. There, a known trial sets the threshold only while it continues itself, here always:
+        its value can be reached according to earlier tasks.
     """
 
     def __init__(self, num_trials: int) -> None:
@@ -328,8 +387,8 @@ class RushThresholds:
             self._thresholds[level] = best(self._thresholds.get(level, value), value)
 
     @property
-    def sets_bars(self) -> bool:
-        """Whether there is a bar at any level."""
+    def has_thresholds(self) -> bool:
+        """Whether there is a threshold at any level."""
         return bool(self._thresholds)
 
     def threshold(self, level: Number) -> float:
@@ -338,19 +397,20 @@ class RushThresholds:
 
     def admits(self, trial_id: str, level: Number, value: float, mode: str) -> bool:
         """Return whether a trial may continue: a known one, or one that reaches the threshold."""
-        bar = self._thresholds.get(level)
-        if bar is None or trial_id in self._names:
+        threshold = self._thresholds.get(level)
+        if threshold is None or trial_id in self._names:
             return True
-        return value <= bar if mode == "min" else value >= bar
+        # NaN compares False: a trial without a number is not admitted.
+        return value <= threshold if mode == "min" else value >= threshold
 
     def state_dict(self) -> dict[str, Any]:
-        """Return names and bars, as JSON values."""
+        """Return names and thresholds, as JSON values."""
         return {
             "names": list(self._names),
-            "thresholds": [[level, bar] for level, bar in self._thresholds.items()],
+            "thresholds": [list(pair) for pair in self._thresholds.items()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._names = list(state["names"])
-        self._thresholds = {level: bar for level, bar in state["thresholds"]}  # noqa: C416  (pairs come back as lists)
+        self._thresholds = dict(state["thresholds"])

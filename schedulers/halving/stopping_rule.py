@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from schedulers.decisions import Decision, Number, Reason, Resume, Stop
+from schedulers.decisions import Decision, Number, Stop
 from schedulers.metric import strict
-from schedulers.scheduler import ExperimentView, TrialView
+from schedulers.scheduler import ExperimentView
 
-from .halving_scheduler import RungPlan, RungReport, RungRule, full_training
+from .halving_scheduler import RungPlan, RungReport, RungRule
 from .rungs import Rungs, RungStanding, RushThresholds
 
 
@@ -20,7 +20,7 @@ class StoppingRule(RungRule):
     Args:
         plan: Levels and brackets.
         get_mode: Returns ``"min"`` or ``"max"``, not before the first report.
-        known_good: Trials that set a bar for the others.
+        known_good: Trials that set a threshold for the others.
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
@@ -37,7 +37,7 @@ class StoppingRule(RungRule):
     def __init__(
         self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
     ) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._get_mode = get_mode
         self._known_good = known_good
         self._brackets: tuple[Rungs, ...] = ()
@@ -46,52 +46,23 @@ class StoppingRule(RungRule):
         """Count the trial among the known good ones, if it is one."""
         self._known_good.join(trial_id)
 
-    def leave(
-        self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool
-    ) -> Sequence[Decision]:
-        """Do nothing: values of trials that have ended are still compared with."""
-        return ()
-
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial if it is not good enough, or has reached the last level."""
+        # At the last level, too, where no trial is judged: reason and `debug_string` show its rank.
         standing = self._record(report)
-        max_t = self._plan.levels[-1]
-        if report.time >= max_t:
-            reason = Reason(
-                full_training(self._plan.prefix), {**_numbers_of(report, standing), "max_t": max_t}
-            )
-            return (
-                (Stop(report.trial_id, reason, is_complete=True),)
-                if self._plan.stops_last_trials
-                else ()
-            )
+        numbers = _numbers_of(report, standing)
+        if report.time >= self._plan.levels[-1]:
+            return self._complete(report, numbers)
         if standing is None:
             return ()
         if not standing.survives:
-            return (
-                Stop(
-                    report.trial_id,
-                    Reason(f"{self._plan.prefix}.rung", _numbers_of(report, standing)),
-                ),
-            )
+            return (Stop(report.trial_id, self._reason("rung", numbers)),)
         if not self._known_good.admits(
             report.trial_id, standing.level, standing.value, self._get_mode()
         ):
-            numbers = {
-                **_numbers_of(report, standing),
-                "threshold": self._known_good.threshold(standing.level),
-            }
-            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.known_good", numbers)),)
+            numbers["threshold"] = self._known_good.threshold(standing.level)
+            return (Stop(report.trial_id, self._reason("known_good", numbers)),)
         return ()
-
-    def on_idle(
-        self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView
-    ) -> Sequence[Decision]:
-        """Resume paused trials, however they were paused: this rule pauses none."""
-        return [
-            Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on"))
-            for trial in trials[:num_free_slots]
-        ]
 
     def _record(self, report: RungReport) -> RungStanding | None:
         rungs = self._rungs_of(report.bracket)
@@ -104,6 +75,7 @@ class StoppingRule(RungRule):
         return standing
 
     def _rungs_of(self, bracket: int) -> Rungs:
+        # Made at the first report: the experiment's mode is not known at construction.
         if not self._brackets:
             mode = self._get_mode()
             plan = self._plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, final
@@ -23,7 +24,7 @@ from searchers.space import (
 )
 
 CustomExplore = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""A function of the user's that has the last word about a new configuration."""
+"""A user's function that may change each new configuration."""
 
 _Tree = dict[str, Any]
 """Mutations with lists turned into ordered categories; leaves are domains and functions."""
@@ -55,9 +56,9 @@ class Explorer:
         mutations: How each hyperparameter may mutate, nested as in the configuration. Other
             hyperparameters are never changed.
         resample_probability: How likely a value is drawn afresh, from 0 to 1.
-        factors: Up and down: one of them, each equally likely, says how far a value moves.
-        custom_explore_fn: Called with the new configuration, in dictionaries and lists of its own,
-            and returns the one to take.
+        factors: Up and down: one of them, each equally likely, determines how far a value moves.
+        custom_explore_fn: Called with a deep copy of the new configuration, and returns the one to
+            take.
 
     Raises:
         TypeError: If a mutation has an unsupported type.
@@ -73,7 +74,7 @@ class Explorer:
         (3, 5, True)
 
     Departures:
-        Ray Tune multiplies whatever is in a domain by 1.2 or 0.8, ``choice([16, 32])`` included,
+        Ray Tune multiplies all values by 1.2 or 0.8, those of ``choice([16, 32])`` included,
         beyond the ends of the domain, never away from 0, and by the same tiny step on a logarithmic
         scale; and a neighbour beyond the end of a list is the value itself.
     """
@@ -91,12 +92,13 @@ class Explorer:
         self._custom_explore_fn = checked_explore(custom_explore_fn)
 
     def __call__(self, config: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
-        """Return a variation of a configuration, which itself stays as it is.
+        """Return a variation of a configuration, which itself is not changed.
 
         Raises:
             TypeError: If `custom_explore_fn` returns anything but a dictionary.
         """
         new = self._mutated(self._tree, config, rng)
+        # Dependent values last, and from one to the next: they may read each other.
         for path, dependent in _dependents(self._tree, ()):
             value = dependent.call(ConfigView(new))
             new = replaced(new, {path: value.sample(rng) if isinstance(value, Domain) else value})
@@ -107,10 +109,9 @@ class Explorer:
 
         Example:
             >>> from searchers.space import uniform
-            >>> Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}}).completed_space(
-            ...     {"lr": 0.5, "model": {"width": 8}}
-            ... )
-            {'lr': 0.5, 'model': {'width': 8, 'depth': Categorical(categories=(1, 2), is_ordered=True)}}
+            >>> explorer = Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}})
+            >>> explorer.completed_space({"lr": 0.5, "model": {"width": 8}})
+            {'lr': 0.5, 'model': {'width': 8, 'depth': Categorical(categories=(1, 2), ...)}}
         """
         return with_missing(space, self._tree)
 
@@ -121,10 +122,8 @@ class Explorer:
                 new[key] = self._mutated(gene, new.get(key), rng)
             elif not isinstance(gene, SampleFrom):
                 # Drawn in any case, so that one hyperparameter's draws do not change the others'.
-                is_fresh, factor = (
-                    bool(rng.random() < self._resample_probability),
-                    self._factors[int(rng.integers(len(self._factors)))],
-                )
+                is_fresh = bool(rng.random() < self._resample_probability)
+                factor = self._factors[int(rng.integers(len(self._factors)))]
                 new[key] = (
                     _fresh(gene, rng)
                     if is_fresh or key not in new
@@ -141,7 +140,7 @@ def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) 
     """
     if custom_explore_fn is None:
         return config
-    # It may write into what it is given; the donor still trains with the original.
+    # A copy, since it may be modified in place, and the donor still trains with the original.
     new = custom_explore_fn(copied(config))
     if not isinstance(new, Mapping):
         raise TypeError(
@@ -189,7 +188,7 @@ def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
 
 
 def _sampled_by(function: Callable[[], Any]) -> SampleFrom:
-    # A function of its own without parameters: with optional ones, `SampleFrom` would pass the
+    # A wrapper without parameters: if the function has optional ones, `SampleFrom` would pass the
     # configuration as the first of them.
     def drawn() -> Any:
         return function()
@@ -204,6 +203,7 @@ def named_generator(name: str) -> Generator:
         >>> named_generator("0/t00001/3").random() == named_generator("0/t00001/3").random()
         True
     """
+    # Not `hash`, which differs from process to process; and all of the name counts.
     return Generator(PCG64(SeedSequence(int.from_bytes(name.encode(), "big"))))
 
 
@@ -218,12 +218,8 @@ def _moved(gene: Any, value: Any, factor: float, rng: Generator) -> Any:
         return gene.sample(rng)
     try:
         return gene.perturb(gene.clip(value), rng, factor=factor)
-    # A value of a kind that the domain has no place for.
-    except (
-        OverflowError,
-        TypeError,
-        ValueError,
-    ):
+    except (OverflowError, TypeError, ValueError):
+        # The value is of a type that the domain does not have.
         return gene.sample(rng)
 
 
@@ -232,9 +228,11 @@ def _scaled(function: Callable[[], Any], value: Any, factor: float) -> Any:
         return function()
     if isinstance(value, Integral):
         moved = round(int(value) * factor)
+        # Rounding must not keep a small integer where it is: by 1 at least.
         return moved if moved != value or factor == 1 else int(value) + (1 if factor > 1 else -1)
     scaled = float(value) * factor
-    return function() if scaled == value or scaled != scaled else scaled  # noqa: PLR0124  (NaN alone differs from itself)
+    # 0, an infinity and NaN stay what they are under multiplication.
+    return function() if scaled == value or math.isnan(scaled) else scaled
 
 
 def _parsed(mutations: Any, path: Path) -> _Tree:
@@ -259,14 +257,13 @@ def _gene(spec: Any, path: Path) -> Any:
     if isinstance(spec, Conditional):
         raise ValueError(  # noqa: TRY004  (its type is known, it just cannot vary)
             f"hyperparam_mutations must have no conditional space, got {spec!r} for "
-            f"{flat_name(path)!r}; name what is always there"
+            f"{flat_name(path)!r}; name hyperparameters that every trial has"
         )
     if isinstance(spec, Domain | SampleFrom) or callable(spec):
         return spec
     raise TypeError(
         "hyperparam_mutations must hold lists, domains such as uniform(0, 1), functions and "
-        f"dictionaries, got {spec!r} "
-        f"for {flat_name(path)!r}; leave out what is not to change"
+        f"dictionaries, got {spec!r} for {flat_name(path)!r}; leave out what must not change"
     )
 
 
@@ -289,12 +286,14 @@ def _probability(value: Any) -> float:
 
 
 def _checked_factors(factors: Any) -> tuple[float, ...]:
-    if isinstance(factors, str) or not isinstance(factors, Sequence) or len(factors) != 2:  # noqa: PLR2004  (up and down)
+    # One factor moves up, the other down.
+    is_list = isinstance(factors, Sequence) and not isinstance(factors, str)
+    if not is_list or len(factors) != 2:  # noqa: PLR2004
         raise ValueError(
             f"perturbation_factors must be two numbers, got {factors!r}; the default is (1.2, 0.8)"
         )
     checked = tuple(float(plain_number("perturbation_factors", factor)) for factor in factors)
-    if not all(0 < factor < float("inf") for factor in checked):
+    if not all(0 < factor < math.inf for factor in checked):
         raise ValueError(
             f"perturbation_factors must be more than 0 and finite, got {factors!r}; the default is "
             "(1.2, 0.8)"
@@ -303,7 +302,7 @@ def _checked_factors(factors: Any) -> tuple[float, ...]:
 
 
 def checked_explore(function: Any) -> CustomExplore | None:
-    """Return a function of the user's, or None.
+    """Return the argument if it is a function or None.
 
     Raises:
         TypeError: If it is neither.

@@ -14,8 +14,8 @@ Four choices that change results are made here:
   turn, at its own step.
 * **Inherited scores do not count.** A clone whose own results lie after the step would only repeat
   its donor's score there, and is left out.
-* **Diverged members are worst.** A member whose latest score is not a number ranks last whatever it
-  scored before, and never donates.
+* **Diverged members are worst.** A member whose latest score is not a number ranks last, even if
+  earlier scores were good, and never donates.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from random import Random
 from typing import Any, final
 
 MAX_POINTS = 128
-"""How long a curve gets; then every other point of its older half is dropped."""
+"""Largest number of points of a curve; then every other point of its older half is dropped."""
 _MAX_LAG = 2
+"""How many intervals a member may be behind another one and still be compared with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class ScoreCurve:
         if self.points and point.time <= self.time:
             return False
         self.points.append(point)
+        # The older half is thinned out to bound memory: comparisons look at recent times.
         if len(self.points) > MAX_POINTS:
             half = MAX_POINTS // 2
             self.points[:half] = self.points[:half:2]
@@ -139,15 +141,14 @@ class Member:
         trial_id: The trial.
         number: How many joined before it.
         curve: What its weights have reached.
-        turn_time: Time of its last turn, or of
-            its cloning after that; its interval begins here.
+        turn_time: Time of its last turn, or of its cloning after that; its interval begins here.
         stride: Actual length of its last interval, which ends with a result.
         num_turns: How many turns it has had.
         cloned_at: Time of the checkpoint from which it was cloned; minus infinity if it never was.
-        abandoned_at: Time up to which the weights that it gave up for that had been trained.
-        last_abandoned_checkpoint: Index of the last of its checkpoints with weights that it gave
-            up; -1 for none.
-        paused_at: Time at which it was told to pause, None while it is to train.
+        abandoned_at: Time up to which the weights that were replaced then had been trained.
+        last_abandoned_checkpoint: Index of the last of its checkpoints with such weights; -1 for
+            none.
+        paused_at: Time at which it was to pause; None while it trains.
         is_waiting: Whether it is paused for the others of its generation.
         awaited_donor: The donor that has to save before the member can continue as a clone; None if
             there is none.
@@ -175,10 +176,10 @@ class Member:
 
     @property
     def is_further(self) -> bool:
-        """Whether it has been trained for longer than what it gave up when it was cloned.
+        """Whether it has been trained for longer than the weights that it had before cloning.
 
-        Only then may it be cloned over again: with
-        rare checkpoints, members would otherwise take over each other's forever.
+        Only then may it become a clone again: with rare checkpoints, members would otherwise take
+        over each other's forever.
         """
         return self.time > self.abandoned_at
 
@@ -195,13 +196,13 @@ class Member:
         return True
 
     def begin_turn(self) -> None:
-        """Note that an interval is over."""
+        """End an interval and begin the next."""
         self.stride = self.time - self.turn_time
         self.turn_time = self.time
         self.num_turns += 1
 
-    def go_on(self) -> None:
-        """Note that it is to train."""
+    def resume(self) -> None:
+        """Train again after a pause."""
         self.paused_at, self.is_waiting = None, False
 
     def become_clone(
@@ -210,11 +211,11 @@ class Member:
         """Become a clone of a donor.
 
         Args:
-            donor: Whose.
+            donor: The member whose weights it takes over.
             iteration: ``training_iteration`` of the donor's checkpoint, None for one that has yet
                 to be saved.
-            own_checkpoint: Index of its own latest checkpoint, whose weights it gives up; None
-                without one.
+            own_checkpoint: Index of its own latest checkpoint, with the weights that are replaced;
+                None without one.
             is_awaited: Whether the donor has yet to save.
         """
         if is_awaited:
@@ -222,20 +223,22 @@ class Member:
                 (self.curve, self.turn_time, self.cloned_at, self.last_abandoned_checkpoint),
                 donor.trial_id,
             )
+        # Before the curve is replaced, from which its time is read.
         self.abandoned_at = self.time
         self.curve = donor.curve.until(iteration)
         self.cloned_at = self.turn_time = self.time
         self.last_abandoned_checkpoint = -1 if own_checkpoint is None else own_checkpoint
 
-    def stay_itself(self) -> None:
+    def undo_clone(self) -> None:
         """Undo `become_clone`, since the donor has ended without a checkpoint."""
         if self.former is not None:
             self.curve, self.turn_time, self.cloned_at, self.last_abandoned_checkpoint = self.former
         self.awaited_donor = self.former = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the complete state, as JSON values."""
         former = None if self.former is None else _former_state(*self.former)
+        # The keys are older than the attributes' names: snapshots on disk have them.
         return {
             "trial_id": self.trial_id,
             "curve": self.curve.state_dict(),
@@ -317,7 +320,7 @@ class Comparison:
     def quantile_size(self, fraction: float) -> int:
         """Return the size of the best and worst `fraction`, rounded up, at most half of all."""
         num = len(self.members)
-        # 0.1 * 30 is a little more than 3 in binary.
+        # Rounded up, but 0.1 * 30 is a little more than 3 in binary.
         return min(math.ceil(fraction * num - 1e-9), num // 2)
 
 
@@ -344,7 +347,9 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
     taking_part = [
         other for other in (member, *others) if other.has_own_results and other.time >= earliest
     ]
+    # The last to report would look best if everyone's latest score counted.
     step = min((other.time for other in taking_part), default=-math.inf)
+    # At the step itself, or before, a clone has only its donor's scores.
     compared = [other for other in taking_part if other.cloned_at < step]
     if member not in compared:
         return None
@@ -352,6 +357,7 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
     standing = []
     for other in compared:
         score = other.curve.at(step) if math.isfinite(other.curve.score) else math.nan
+        # Drawn by name, not in order: a tie must not favour the oldest, nor change at a restore.
         tie = Random(f"{key}/{other.trial_id}").random()  # noqa: S311  (not a secret)
         standing.append(
             ((math.isnan(score), 0.0 if math.isnan(score) else sign * score, tie), other, score)

@@ -21,7 +21,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
 
     Trial number `i` belongs to sub-population ``i % len(frequencies)``. In each of its turns, or
     every tenth one where its frequency is 10, a member is ranked within its sub-population, at
-    equal resource (see `population`):
+    equal resource (see `members`):
 
     * in the **last quarter** it becomes a clone of the member at the same place in the first
       quarter, with varied hyperparameters;
@@ -52,8 +52,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
             to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale.
         custom_explore_fn: Takes the varied configuration and returns the one to continue with.
-        log_config: Whether the engine logs which member clones which.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+        log_config: Whether the engine logs which member becomes a clone of which.
+        require_attrs: Whether to warn the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether the members of a sub-population wait for each other where it evolves, and are
             compared all together; sub-populations never wait for each other.
@@ -125,8 +125,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
         if num_members < least:
             self._add_remark(
                 f"sub-populations at the frequencies {self.frequencies} need {least} members, "
-                f"{_QUARTERS} each, to be ranked in quarters, "
-                f"got {num_members}; set num_samples to {least} or more, or give fewer frequencies"
+                f"{_QUARTERS} each, to be ranked in quarters, got {num_members}; set num_samples "
+                f"to {least} or more, or give fewer frequencies"
             )
 
     def _sub_population(self, member: Member) -> int:
@@ -135,9 +135,9 @@ class MFPopulationBasedTraining(PopulationScheduler):
     def _group(self, member: Member) -> str:
         return f"sub-population {self._sub_population(member)}"
 
-    def _has_evolution(self, member: Member) -> bool:
+    def _may_become_clone(self, member: Member) -> bool:
         is_due = member.num_turns % self.frequencies[self._sub_population(member)] == 0
-        return is_due and super()._has_evolution(member)
+        return is_due and super()._may_become_clone(member)
 
     def _plan(self, member: Member, event: str) -> ClonePlan | None:
         own, key = self._sub_population(member), f"{self._seed}/{event}"
@@ -147,6 +147,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
             return None
         num, share = len(comparison.members), max(1, len(comparison.members) // _QUARTERS)
         rank = comparison.rank(member)
+        # Last quarter: exploit within the sub-population. Third quarter: migration. The better half
+        # continues as it is.
         if rank > num - share:
             return self._internal(member, comparison, rank - (num - share), event)
         if 2 * share < rank <= 3 * share:
@@ -179,6 +181,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
             return None
         donor = comparison.members[place - 1]
         theirs = self._sub_population(donor)
+        # Weights may come from anywhere, but hyperparameters not from a faster sub-population: they
+        # may be good only at first.
         model = donor if self.frequencies[theirs] > self.frequencies[own] else best
         numbers = {
             **comparison_numbers(comparison, member, donor),

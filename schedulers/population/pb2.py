@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from importlib.util import find_spec
 from operator import getitem
@@ -27,6 +27,7 @@ from .population_scheduler import LIVE, PopulationScheduler
 MAX_ROWS = 1000
 """How many of the latest intervals the model is fitted to."""
 _MIN_ROWS = 3
+"""How many intervals are needed to fit the model; before, hyperparameters are random."""
 
 
 @final
@@ -38,8 +39,7 @@ class PB2(PopulationScheduler):
     improvement, given the time and score at which it begins and what the other members are trying.
     The first few clones get random hyperparameters. PB2 is made for small populations.
 
-    For pauses, donors and
-    missing values see `PopulationScheduler`.
+    For pauses, donors and missing values see `PopulationScheduler`.
 
     Args:
         time_attr: Entry of a result that tells how long the trial has trained; must grow, and
@@ -55,8 +55,8 @@ class PB2(PopulationScheduler):
             there for a whole number.
         quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0,
             for none, to 0.5.
-        log_config: Whether the engine logs which member clones which.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+        log_config: Whether the engine logs which member becomes a clone of which.
+        require_attrs: Whether to warn the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
         custom_explore_fn: Takes the new configuration and returns the one to continue with.
@@ -68,7 +68,7 @@ class PB2(PopulationScheduler):
 
     Example:
         >>> PB2("training_iteration", "reward", "max", 5, {"lr": [1e-4, 1e-1]}).debug_string()
-        'PB2: 0 members, 0 clones, 0 told to wait; 0 intervals learnt from'
+        'PB2: 0 members, 0 clones, 0 waiting; 0 intervals recorded'
 
     Reference:
         Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with
@@ -77,7 +77,7 @@ class PB2(PopulationScheduler):
     Departures:
         From the paper, as from Ray Tune: the acquisition function is searched with 1000 random
         points and 300 around the best of them, all at once, rather than by gradient steps from a
-        few. From Ray Tune: everything that `PopulationBasedTraining` says but for exploring.
+        few. From Ray Tune: as `PopulationBasedTraining`, except for `Explorer`.
     """
 
     prefix: ClassVar[str] = "pb2"
@@ -124,9 +124,10 @@ class PB2(PopulationScheduler):
         )
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
-        """Record the interval that is over."""
+        """Record the interval that has ended."""
         self._assigned.pop(member.trial_id, None)
         units = self._units(trial.config)
+        # The first interval begins at the first score: there is none at time 0.
         begin = max(begin, member.curve.points[0].time)
         before, after = member.curve.at(begin), member.curve.score
         if (
@@ -135,6 +136,7 @@ class PB2(PopulationScheduler):
             or not (math.isfinite(before) and math.isfinite(after))
         ):
             return
+        # Per interval, since members that report rarely have longer ones.
         gain = (after - before) / (member.time - begin) * self._interval
         self._rows.append([begin / self._interval, before, *units])
         self._gains.append(gain if self.mode == "max" else -gain)
@@ -145,7 +147,8 @@ class PB2(PopulationScheduler):
         if len(self._rows) < _MIN_ROWS:
             units = [float(unit) for unit in rng.random(len(self._bounds))]
         else:
-            from .time_varying_gp import propose  # noqa: PLC0415  (scikit-learn takes a second to load)
+            # Here, not at the top: scikit-learn takes a second to load.
+            from .time_varying_gp import propose  # noqa: PLC0415
 
             now = [donor.time / self._interval, donor.curve.score]
             units = propose(self._rows, self._gains, now, list(self._busy(target)), rng)
@@ -154,10 +157,11 @@ class PB2(PopulationScheduler):
             config,
             {
                 path: bound.value(unit, _at(config, path))
-                for (path, bound), unit in zip(self._items(), units, strict=True)
+                for (path, bound), unit in zip(self._bounds.items(), units, strict=True)
             },
         )
         new = customised(new, self._custom_explore_fn)
+        # Until the trial has this configuration, others must know what it is about to try.
         self._assigned[target.trial_id] = self._units(new) or units
         return new
 
@@ -176,9 +180,6 @@ class PB2(PopulationScheduler):
             score = member.curve.at(member.turn_time)
             if units is not None and math.isfinite(score):
                 yield [member.turn_time / self._interval, score, *units]
-
-    def _items(self) -> Sequence[tuple[Path, _Bound]]:
-        return tuple(self._bounds.items())
 
     def _units(self, config: Mapping[str, Any]) -> list[float] | None:
         """Return the hyperparameters scaled to their bounds; None if one is no number."""
@@ -218,7 +219,7 @@ class PB2(PopulationScheduler):
 
     def debug_string(self) -> str:
         """Return the base class's line and the number of recorded intervals."""
-        return f"{super().debug_string()}; {len(self._rows)} intervals learnt from"
+        return f"{super().debug_string()}; {len(self._rows)} intervals recorded"
 
 
 @final
@@ -237,7 +238,7 @@ class _Bound:
         return self.floats.to_unit(value)
 
     def value(self, unit: float, current: Any) -> Any:
-        """Return the value at a place between 0 and 1, of the kind that the current one is of."""
+        """Return the value at a position from 0 to 1, whole if bounds and current value are."""
         value = self.floats.from_unit(unit)
         is_whole = current is None or (isinstance(current, int) and not isinstance(current, bool))
         return self._integers.clip(value) if self._integers and is_whole else value
@@ -249,7 +250,7 @@ def _bounds(spec: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, _Bound]
         if isinstance(bound, Mapping):
             yield from _bounds(bound, here)
             continue
-        is_pair = isinstance(bound, list | tuple) and len(bound) == 2  # noqa: PLR2004  (low and high)
+        is_pair = isinstance(bound, list | tuple) and len(bound) == 2  # noqa: PLR2004
         if not is_pair or not all(
             isinstance(end, int | float) and not isinstance(end, bool) for end in bound
         ):
@@ -261,7 +262,7 @@ def _bounds(spec: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, _Bound]
         if not (low < high and math.isfinite(high - low)):
             raise ValueError(
                 f"hyperparam_bounds must be finite, the lower one first, got {bound!r} for "
-                f"{flat_name(here)!r}; turn them round"
+                f"{flat_name(here)!r}; give [low, high]"
             )
         yield here, _Bound(low, high)
 

@@ -21,7 +21,7 @@ class PopulationBasedTraining(PopulationScheduler):
     its hyperparameters (`Explorer`). So hyperparameters change while the weights are trained: the
     result is a schedule rather than one configuration.
 
-    Members are compared at equal resource (see `population`), equal scores in an order drawn from
+    Members are compared at equal resource (see `members`), equal scores in an order drawn from
     the seed. For pauses, donors and missing values see `PopulationScheduler`.
 
     Args:
@@ -44,8 +44,8 @@ class PopulationBasedTraining(PopulationScheduler):
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale. Numbers
             without a domain are multiplied.
         custom_explore_fn: Takes the varied configuration and returns the one to continue with.
-        log_config: Whether the engine logs which member clones which.
-        require_attrs: Whether to tell the user about results without `time_attr` or the metric;
+        log_config: Whether the engine logs which member becomes a clone of which.
+        require_attrs: Whether to warn the user about results without `time_attr` or the metric;
             nothing is decided on those.
         synch: Whether members wait for each other at each interval, and are compared all together.
 
@@ -60,7 +60,7 @@ class PopulationBasedTraining(PopulationScheduler):
         ...     "training_iteration", "loss", "min", 5, hyperparam_mutations=mutations
         ... )
         >>> scheduler.debug_string()
-        'PopulationBasedTraining: 0 members, 0 clones, 0 told to wait'
+        'PopulationBasedTraining: 0 members, 0 clones, 0 waiting'
 
     Reference:
         Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning,
@@ -71,11 +71,10 @@ class PopulationBasedTraining(PopulationScheduler):
         From the paper, as Ray Tune: a new clone is judged again only by results of its own. From
         Ray Tune: scores are taken at one step for all, where Ray takes everyone's latest, so that
         the last to report looks best; ties are drawn, rather than going to the oldest;
-        hyperparameters never leave their domains (`Explorer` tells all about that); trials that
-        have ended stay donors; those that fail keep no other waiting; a donor without a checkpoint
-        is told to save; members pause only where not all fit in at once; a result without the
-        metric is passed over rather than fatal, whatever `require_attrs`; all random numbers come
-        from the seed.
+        hyperparameters never leave their domains (see `Explorer`); trials that have ended stay
+        donors; those that fail keep no other waiting; a donor without a checkpoint is asked to
+        save; members pause only where not all fit in at once; a result without the metric is
+        ignored rather than fatal, even with `require_attrs`; all random numbers come from the seed.
     """
 
     prefix: ClassVar[str] = "pbt"
@@ -110,8 +109,8 @@ class PopulationBasedTraining(PopulationScheduler):
         if not hyperparam_mutations and custom_explore_fn is None:
             raise ValueError(
                 f"hyperparam_mutations must name a hyperparameter, got {hyperparam_mutations!r}; "
-                "say how it may change, e.g. "
-                "{'lr': loguniform(1e-4, 1e-1)}, or give custom_explore_fn"
+                "say how it may change, e.g. {'lr': loguniform(1e-4, 1e-1)}, or give "
+                "custom_explore_fn"
             )
         self._explorer = Explorer(
             hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from schedulers.arguments import check_names, plain_number
+from schedulers.arguments import check_names, checked_time, plain_number
 from schedulers.decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
 from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
 from schedulers.scheduler import ExperimentView, TrialView
@@ -25,10 +25,10 @@ _ALONE = "a population of one has no donor; set num_samples to the size of the p
 
 @dataclass(frozen=True, slots=True)
 class ClonePlan:
-    """A decision that one member clones another one's weights, with new hyperparameters.
+    """A decision that one member becomes a clone of another one, with new hyperparameters.
 
     Attributes:
-        target: The member that gives up its weights.
+        target: The member whose weights are replaced.
         donor: The member whose weights are copied.
         config: The hyperparameters with which the target continues.
         rule: Last part of the reason's name.
@@ -58,19 +58,19 @@ class PopulationScheduler(MetricScheduler):
     began, whichever is more. (A member that takes over later weights jumps, of course.)
 
     **Generations.** With `synch`, members pause at the turn at which they may become clones, until
-    all that are not over have come there; then clones are decided upon, all at one step, and all go
-    on. A member that ends or fails is awaited no longer.
+    all that have not ended have come there; then clones are decided upon, all at one step, and all
+    continue. Members do not wait for one that has ended or failed.
 
-    **Donors** are compared as `population` says, and need a checkpoint of the weights they have
-    now. Members that have ended well stay in the comparison as long as they have one; those that
-    failed do not. A donor that has none, but is running and saves on demand, is asked to save, and
-    waited for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A
-    donor's checkpoint may be older than what is given up for it: a clone becomes one again only
-    after it has been trained for longer than that.
+    **Donors** are compared as described in `members`, and need a checkpoint of the weights they
+    have now. Members that have ended well stay in the comparison as long as they have one; those
+    that failed do not. A donor that has none, but is running and saves on demand, is asked to save,
+    and the clone waits for it; otherwise it is passed over, and where no trial has ever saved, a
+    remark is added to `remarks`. A donor's checkpoint may be older than the weights it replaces: a
+    clone becomes one again only after it has been trained for longer than those.
 
     **When something is missing.** A result without ``time_attr`` or the metric decides nothing;
     `debug_string` shows which was missing, and `remarks` as well with `require_attrs`. A metric
-    that is there but None, NaN or infinite, in whatever direction, counts as worst.
+    that is there but None, NaN, or plus or minus infinity counts as worst.
 
     **Repeated results**, after a crash or a restore, are not judged again; an earlier decision to
     pause is returned again.
@@ -82,14 +82,15 @@ class PopulationScheduler(MetricScheduler):
         perturbation_interval: How long members train from turn to turn, in units of `time_attr`;
             more than 0.
         burn_in_period: No member becomes a clone before this time.
-        quantile_fraction: Which part of the population clones and is cloned, from 0 to 0.5.
-        log_config: Whether the engine logs which member clones which.
-        require_attrs: Whether to tell the user about results in which something is missing.
+        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0
+            to 0.5.
+        log_config: Whether the engine logs which member becomes a clone of which.
+        require_attrs: Whether to warn the user about results in which something is missing.
         synch: Whether the population is compared in generations.
 
     Attributes:
-        needs_population: True: all trials are one population, so that no searcher may leave some of
-            them for later.
+        needs_population: True: all trials are one population, so that no searcher may postpone
+            some of them.
         log_config: As given.
 
     Raises:
@@ -118,9 +119,9 @@ class PopulationScheduler(MetricScheduler):
     ) -> None:
         check_names(time_attr, metric, mode)
         self._interval = plain_number("perturbation_interval", perturbation_interval)
-        self._burn_in = plain_number("burn_in_period", burn_in_period)
+        self._burn_in = checked_time("burn_in_period", burn_in_period)
         self._quantile_fraction = plain_number("quantile_fraction", quantile_fraction)
-        _check_ranges(self._interval, self._burn_in, self._quantile_fraction)
+        _check_ranges(self._interval, self._quantile_fraction)
         self.metric, self.mode, self.log_config = metric, mode, log_config
         self._time_attr, self._require_attrs, self._synch = time_attr, require_attrs, synch
         self._members: dict[str, Member] = {}
@@ -136,6 +137,7 @@ class PopulationScheduler(MetricScheduler):
     def _plan(self, member: Member, event: str) -> ClonePlan | None:
         """Choose a donor by truncation selection: for the worst, a random one of the best."""
         comparison = compare(member, self._peers(member), str(self.mode), f"{self._seed}/{event}")
+        # Without results of its own at the step of the comparison it has no rank yet.
         if comparison is None:
             return None
         size = comparison.quantile_size(self._quantile_fraction)
@@ -144,7 +146,10 @@ class PopulationScheduler(MetricScheduler):
         donors = [other for other in comparison.members[:size] if self._can_donate(other)]
         if not donors:
             return None
-        donor = Random(f"{self._seed}/{event}/{member.trial_id}/donor").choice(donors)  # noqa: S311  (not a secret)
+        # Named by seed, event and trial: a stream of draws would depend on the order of the turns,
+        # which differs from run to run.
+        rng = Random(f"{self._seed}/{event}/{member.trial_id}/donor")  # noqa: S311  (not a secret)
+        donor = rng.choice(donors)
         config = self._new_config(member, donor, event)
         return ClonePlan(
             member,
@@ -154,7 +159,7 @@ class PopulationScheduler(MetricScheduler):
             {**comparison_numbers(comparison, member, donor), "num_in_quantile": size},
         )
 
-    def _has_evolution(self, member: Member) -> bool:
+    def _may_become_clone(self, member: Member) -> bool:
         """Return whether a member may become a clone in the turn it has now."""
         return member.time >= self._burn_in and member.is_further
 
@@ -192,6 +197,8 @@ class PopulationScheduler(MetricScheduler):
         if point is None:
             return ()
         is_new = member.record(point)
+        # A trial that cannot be saved when asked reports on until it has a checkpoint; one that
+        # has crashed repeats results, and is paused where it was to pause.
         if member.paused_at is not None:
             return self._pause(member) if point.time >= member.paused_at else ()
         if not is_new or member.time < member.turn_time + self._interval:
@@ -204,11 +211,11 @@ class PopulationScheduler(MetricScheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Wait for the trial no longer; as long as it has a checkpoint it may be a donor."""
+        """Stop waiting for the trial; as long as it has a checkpoint it may be a donor."""
         return self._leave(trial)
 
     def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Wait for the trial no longer."""
+        """Stop waiting for the trial."""
         return self._leave(trial)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
@@ -216,38 +223,40 @@ class PopulationScheduler(MetricScheduler):
         if not self.experiment.no_more_trials:
             return ()
         paused = [self._member(trial) for trial in trials if trial.status == "PAUSED"]
-        ready = sorted((member for member in paused if not member.is_waiting), key=_seniority)
+        ready = sorted((member for member in paused if not member.is_waiting), key=_by_training)
         return [
             *self._finish(list(self._complete_generations())),
             *(self._resume(member) for member in ready[:num_free_slots]),
         ]
 
     def _take_turn(self, trial: TrialView, member: Member) -> Sequence[Decision]:
-        has_evolution = self._has_evolution(member)
+        may_become_clone = self._may_become_clone(member)
         can_pause = self._can_pause()
-        if has_evolution and not can_pause:
+        if may_become_clone and not can_pause:
             self._add_remark(_NO_CHECKPOINTS)
-            # The training code may save later; if a second turn comes first, the engine ends the
-            # experiment, which would be a random search.
+            # The training code may save later. If a second turn comes first, the engine ends the
+            # experiment at this pause, which it cannot carry out: it would be a random search.
             return (
                 ()
                 if member.num_turns == 1
                 else [Pause(member.trial_id, self._reason("no_checkpoints", member))]
             )
-        if has_evolution and self._synch and can_pause:
+        if may_become_clone and self._synch and can_pause:
             member.paused_at, member.is_waiting = member.time, True
             return self._pause(member)
         is_shared = can_pause and has_to_share(trial, self.experiment)
         plan = (
             self._plan(member, f"{member.trial_id}/{member.num_turns}")
-            if has_evolution and not self._synch
+            if may_become_clone and not self._synch
             else None
         )
+        # In a shared slot a clone stays paused, and continues when its turn for the slot comes.
         if plan is not None:
             return [*self._carry_out(plan), *(() if is_shared else [self._resume(member)])]
         if is_shared:
             member.paused_at = member.time
             return self._pause(member)
+        # From one interval before the end of the burn-in: the first clones need donors then.
         is_donor_soon = (
             self.experiment.can_save_on_demand and member.time + self._interval >= self._burn_in
         )
@@ -262,7 +271,7 @@ class PopulationScheduler(MetricScheduler):
         ]
 
     def _resume(self, member: Member) -> Resume:
-        member.go_on()
+        member.resume()
         return Resume(member.trial_id, self._reason("resume", member))
 
     def _reason(self, rule: str, member: Member) -> Reason:
@@ -274,6 +283,7 @@ class PopulationScheduler(MetricScheduler):
         return Reason(f"{self.prefix}.{rule}", numbers)
 
     def _can_pause(self) -> bool:
+        # One checkpoint shows that the training code saves; others then save, too.
         return self.experiment.can_save_on_demand or any(
             trial.has_checkpoint for trial in self.experiment.trials.values()
         )
@@ -296,6 +306,7 @@ class PopulationScheduler(MetricScheduler):
         # All are decided before one of them becomes a clone: ranks must not depend on the order.
         plans = [plan for generation in generations for plan in self._plans(generation)]
         targets = {plan.target for plan in plans}
+        # A donor that becomes a clone itself gives up the weights that it would donate.
         cloned = [
             decision
             for plan in plans
@@ -303,7 +314,7 @@ class PopulationScheduler(MetricScheduler):
             for decision in self._carry_out(plan)
         ]
         ready = sorted(
-            (member for generation in generations for member in generation), key=_seniority
+            (member for generation in generations for member in generation), key=_by_training
         )
         return [*cloned, *(self._resume(member) for member in ready)]
 
@@ -315,6 +326,8 @@ class PopulationScheduler(MetricScheduler):
 
     def _carry_out(self, plan: ClonePlan) -> Sequence[Decision]:
         target, donor = plan.target, self.experiment.trials[plan.donor.trial_id]
+        # A donor without a checkpoint of its present weights is asked to save; the exploit then
+        # names no checkpoint, and takes the next one.
         is_saved = _has_own_checkpoint(donor, plan.donor)
         view = self.experiment.trials.get(target.trial_id)
         own = None if view is None else view.checkpoint_index
@@ -327,7 +340,7 @@ class PopulationScheduler(MetricScheduler):
             numbers["checkpoint_iteration"] = donor.checkpoint_iteration
         iteration = donor.checkpoint_iteration if is_saved else None
         target.become_clone(plan.donor, iteration, own, is_awaited=not is_saved)
-        target.go_on()
+        target.resume()
         self._num_clones += 1
         index = donor.checkpoint_index if is_saved else None
         exploit = Exploit(
@@ -344,7 +357,7 @@ class PopulationScheduler(MetricScheduler):
         )
 
     def _peers(self, member: Member) -> list[Member]:
-        """Return all others with results: those that continue or ended with a checkpoint."""
+        """Return all other members that have not ended, or have ended with a checkpoint."""
         return [
             other
             for other in self._members.values()
@@ -376,12 +389,12 @@ class PopulationScheduler(MetricScheduler):
         return self._members[trial.trial_id]
 
     def _leave(self, trial: TrialView) -> Sequence[Decision]:
-        self._member(trial).go_on()
+        self._member(trial).resume()
         for member in self._members.values():
             if member.awaited_donor == trial.trial_id and not _has_own_checkpoint(
                 trial, self._member(trial)
             ):
-                member.stay_itself()
+                member.undo_clone()
         return ()
 
     def _read(self, result: Mapping[str, Any]) -> CurvePoint | None:
@@ -442,13 +455,14 @@ class PopulationScheduler(MetricScheduler):
         parts = [
             (
                 f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, "
-                f"{num_waiting} told to wait"
+                f"{num_waiting} waiting"
             )
         ]
         return "; ".join([*parts, *([str(self._metrics)] if self._metrics.missing else [])])
 
 
-def _seniority(member: Member) -> tuple[float, int]:
+def _by_training(member: Member) -> tuple[float, int]:
+    """Return a key that sorts the least trained member first, of equals the oldest."""
     return member.time, member.number
 
 
@@ -476,16 +490,11 @@ def comparison_numbers(
     }
 
 
-def _check_ranges(interval: Number, burn_in: Number, fraction: Number) -> None:
+def _check_ranges(interval: Number, fraction: Number) -> None:
     if not 0 < interval < math.inf:
         raise ValueError(
             f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted "
             "in time_attr units"
-        )
-    if not 0 <= burn_in < math.inf:
-        raise ValueError(
-            f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in "
-            "time_attr units"
         )
     if not 0 <= fraction <= 0.5:  # noqa: PLR2004  (the best and the worst half)
         raise ValueError(
@@ -501,8 +510,8 @@ LIVE = ("PENDING", "RUNNING", "PAUSED")
 def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
     """Return whether a trial waits for a slot and not all trials fit in at once.
 
-    Trials to come are taken to need what this one needs. An experiment that does not tell what
-    trials can occupy is taken to be full.
+    Trials to come are assumed to need what this one needs. An experiment whose resources are
+    unknown is assumed to be full.
 
     Args:
         trial: The trial that might make room.
@@ -523,7 +532,7 @@ def has_to_share(trial: TrialView, experiment: ExperimentView) -> bool:
         for name, amount in resources.items():
             demand[name] = demand.get(name, 0.0) + amount
     supply = experiment.resources
-    # Tenths do not add up to 1 in binary.
+    # Ten times 0.1 is not quite 1 in binary.
     return not supply or any(
         amount > supply.get(name, 0.0) + 1e-9 for name, amount in demand.items()
     )

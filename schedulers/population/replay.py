@@ -10,6 +10,10 @@ from typing import Any, ClassVar, final
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resume, Save
 from schedulers.scheduler import Scheduler, TrialView
 
+_WRONG_CONFIG = (
+    "the trial does not begin with the configuration that is replayed; set param_space to "
+    "replay.config"
+)
 _LINE = "[target, donor, target iteration, donor iteration, donor config, new config]"
 
 
@@ -64,7 +68,7 @@ class PopulationBasedTrainingReplay(Scheduler):
 
     Departures:
         From Ray Tune: a trial whose configuration is not `config` is not given another one, but a
-        remark says so; lines may be given without a file; changes that one result has passed
+        remark warns the user; lines may be given without a file; changes that one result has passed
         together are not spread over the next results.
     """
 
@@ -100,11 +104,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         if not _is_equal(trial.config, self.config):
             self.remarks = [
                 *self.remarks,
-                (
-                    "the trial does not begin with the configuration that is replayed; set "
-                    "param_space "
-                    "to replay.config"
-                ),
+                _WRONG_CONFIG,
             ]
         return ()
 
@@ -113,6 +113,7 @@ class PopulationBasedTrainingReplay(Scheduler):
         iteration = result.get("training_iteration")
         if not isinstance(iteration, int):
             return ()
+        # Changes that one result has passed together count as one: the last.
         num_due = sum(change.iteration <= iteration for change in self.changes)
         if num_due > self._num_made:
             self._num_made, self._is_pausing = num_due, not self.experiment.can_save_on_demand
@@ -126,7 +127,7 @@ class PopulationBasedTrainingReplay(Scheduler):
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None
     ) -> Sequence[Decision]:
-        """Wait for nothing more."""
+        """End the wait for a checkpoint."""
         self._is_pausing = False
         return ()
 
@@ -154,6 +155,8 @@ class PopulationBasedTrainingReplay(Scheduler):
         return self._is_pausing or has_missed
 
     def _change(self, trial: TrialView) -> Sequence[Decision]:
+        # The trial is its own donor: it continues from its own checkpoint, with other
+        # hyperparameters. Where it saves on demand, that is the one that is about to be saved.
         index = None if self.experiment.can_save_on_demand else trial.checkpoint_index
         exploit = Exploit(
             trial.trial_id,
@@ -221,8 +224,8 @@ def _lines(policy_file: Any) -> Iterable[Any]:
             f"policy_file must be a path or a list of lines, got {policy_file!r}; give the path of "
             "a pbt_policy_*.txt"
         )
-    # The only file that a scheduler ever reads, since Ray Tune gives it by name; what was read is
-    # kept, and nothing else depends on it.
+    # Schedulers read no files, but Ray Tune's argument is a path. It is read once, before the
+    # experiment begins; a restored one is given the same lines.
     with open(policy_file, encoding="utf-8") as file:  # noqa: PTH123  (schedulers know no paths)
         return [line for line in file if line.strip()]
 

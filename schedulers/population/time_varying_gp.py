@@ -31,18 +31,20 @@ Array = NDArray[np.float64]
 
 _NUM_CANDIDATES = 1000
 _REFINEMENTS = (0.1, 0.03, 0.01)
+"""Standard deviations of the points that are drawn around the best candidate, in turn."""
 _MAX_GAIN = 2.0
+"""Standardised gains are clipped here: one jump of the score must not dominate the model."""
 
 
 @final
-class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scikit-learn has no types
-    """Similarity of rows: a Gaussian of their distance, less the longer they lie apart in time.
+class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # it has no types
+    """Similarity of rows: a Gaussian of their distance that fades with the time between them.
 
     ``k(x, y) = exp(-|x - y|^2 / (2 length_scale^2)) * (1 - fading)^(|t - t'| / 2)``, where `t` is
     the first column and `x` all others.
 
     Args:
-        length_scale: Distance at which rows are hardly similar any more.
+        length_scale: Distance at which the similarity has fallen to ``exp(-1/2)``.
         fading: How much is forgotten from one interval to the next, between 0 and 0.5.
         length_scale_bounds: Between which values the length scale is fitted.
         fading_bounds: Between which values the fading is fitted.
@@ -75,7 +77,13 @@ class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scik
         """What scikit-learn fits as the fading."""
         return Hyperparameter("fading", "numeric", self.fading_bounds)
 
-    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:  # noqa: N803  (scikit-learn's names)
+    # The names of the arguments are scikit-learn's, which passes them by keyword.
+    def __call__(
+        self,
+        X: Array,  # noqa: N803
+        Y: Array | None = None,  # noqa: N803
+        eval_gradient: bool = False,
+    ) -> Any:
         """Return the similarity of rows of `X` and `Y`, and its gradient."""
         rows = np.asarray(X, dtype=float)
         others = rows if Y is None else np.asarray(Y, dtype=float)
@@ -85,7 +93,8 @@ class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scik
         if not eval_gradient:
             return similarity
         by_fading = -similarity * gaps / 2 * self.fading / (1 - self.fading)
-        # In the alphabetical order of the names, as scikit-learn lists hyperparameters.
+        # By the logarithms of the hyperparameters, in the alphabetical order of their names:
+        # scikit-learn optimises log(theta), and lists hyperparameters in that order.
         return similarity, np.dstack((by_fading, similarity * distances))
 
     def diag(self, X: Array) -> Array:  # noqa: N803
@@ -114,8 +123,8 @@ def propose(
         rows: What has been tried.
         gains: By how much the score got better for it; larger is better.
         now: ``[time, score]`` from which the next interval begins.
-        busy: Rows that are being tried at the moment: nothing is known of their gain, but less is
-            to be learnt beside them.
+        busy: Rows that are being tried at the moment: their gain is unknown, but they reduce the
+            uncertainty around them.
         rng: Random number generator.
 
     Returns:
@@ -145,6 +154,7 @@ def _proposed(
         mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True
     )
     start = _scaled(np.asarray([[*now]], dtype=float), scale)[0]
+    # Square root of the exploration factor beta_t, which grows with the logarithm of the time.
     weight = math.sqrt(max(0.0, 0.2 * math.log(0.4 * len(tried))))
 
     def bound(candidates: Array) -> Array:

@@ -344,8 +344,8 @@ def test_mutations_that_are_conditional_themselves_are_refused():
     ):
         with pytest.raises(
             ValueError,
-            match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; name what "
-            r"is always there",
+            match=r"hyperparam_mutations must have no conditional space, got .* for 'lr'; "
+            r"name hyperparameters that every trial has",
         ):
             population(lr=mutation)
 

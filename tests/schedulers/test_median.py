@@ -295,7 +295,7 @@ def test_the_rule_is_what_it_says(turns, min_samples, grace):
         (
             {"min_samples_required": 0},
             ValueError,
-            "min_samples_required must be at least 1, got 0; a median needs something to stand on",
+            "min_samples_required must be at least 1, got 0; there is no median of no trials",
         ),
         (
             {"min_samples_required": 2.0},

@@ -287,8 +287,8 @@ SCHEDULERS = _of(
     ("        self._highest[trial_id] = index\n", "", "I6"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
     (
-        "        self._rungs[index].add(value)\n",
-        "        self._rungs[index].add(value / 2)\n",
+        "        rung.add(value)\n",
+        "        rung.add(value / 2)\n",
         "I6",
     ),
 )
