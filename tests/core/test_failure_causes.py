@@ -4,11 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from schedulers.decisions import Reason
 from tests.core.conversation import BOOM, Conversation, starts, suggest
 from tuner.core.commands import AttemptFailed, StartsHeld
 from tuner.core.events import DriverRestarted, Outcome, StopRequested, WorkerStarted
 from tuner.core.experiment import Experiment
-from tuner.core.failure_causes import COMMON_FAILURE, cause_of, possible_common_failure
+from tuner.core.failure_causes import (
+    COMMON_FAILURE,
+    cause_of,
+    common_failure,
+    possible_common_failure,
+)
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.core.trial_json import failure_fields, failure_from, trial_fields, trial_from
@@ -231,6 +237,22 @@ def test_at_the_limit_nothing_is_started_while_a_trial_may_get_farther():
     )
     assert not starts(talk.say(after_s=60.0))
     assert talk.experiment.next_deadline_s() > talk.now_s  # no turn is due before its silence is
+
+
+@pytest.mark.parametrize(
+    ("cause", "shown"),
+    [
+        ("killed: memory ran out; its peak was # MiB", "killed: memory ran out"),
+        ("killed: silent for # s; set report_timeout_s", "killed: set report_timeout_s"),
+        ("killed: worker # used # GiB", "killed: worker ... used ... GiB"),
+        ("KeyError at train.py:12 in train", "KeyError at train.py:12 in train"),
+        ("lost", "lost"),
+    ],
+)
+def test_messages_about_a_common_failure_have_no_placeholders_for_numbers(cause, shown):
+    reason = Reason(COMMON_FAILURE, {"cause": cause, "num_failures": 5, "trial_id": "t00000"})
+    assert common_failure(reason).startswith(f"5 trials failed with {shown}, t00000 first, ")
+    assert possible_common_failure(reason).startswith(f"5 trials failed with {shown}, t00000 ")
 
 
 def test_the_experiment_continues_when_that_trial_reports():

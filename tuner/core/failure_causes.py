@@ -21,6 +21,9 @@ _FRAME: Final = re.compile(
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+_ANY_NUMBER: Final = "#"
+"""Stands for every number in the message of a cause, so that messages that differ only in their
+numbers are the same cause."""
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
 """Parts of the paths of library files; a failure's place is in the user's own code."""
 
@@ -62,7 +65,7 @@ def cause_of(failure: Failure) -> Cause:
     return (
         Cause(failure.kind, place)
         if place
-        else Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+        else Cause(failure.kind, _NUMBER.sub(_ANY_NUMBER, failure.message), is_exception=False)
     )
 
 
@@ -267,11 +270,7 @@ def common_failure(reason: Reason) -> str:
         >>> common_failure(Reason(COMMON_FAILURE, numbers))
         '5 trials failed with KeyError at train.py:12, t00000 first, and none has got any farther'
     """
-    numbers = reason.numbers
-    return (
-        f"{numbers['num_failures']} trials failed with {numbers['cause']}, "
-        f"{numbers['trial_id']} first, and none has got any farther"
-    )
+    return f"{_trials_that_failed(reason)}, and none has got any farther"
 
 
 def possible_common_failure(reason: Reason) -> str:
@@ -282,9 +281,28 @@ def possible_common_failure(reason: Reason) -> str:
         >>> possible_common_failure(Reason(COMMON_FAILURE, numbers)).partition("; ")[0]
         '5 trials failed with KeyError, t00000 first'
     """
-    numbers = reason.numbers
     return (
-        f"{numbers['num_failures']} trials failed with {numbers['cause']}, "
-        f"{numbers['trial_id']} first; "
+        f"{_trials_that_failed(reason)}; "
         "no other is started until one of those that run gets farther or all have ended"
     )
+
+
+def _trials_that_failed(reason: Reason) -> str:
+    numbers = reason.numbers
+    cause = _without_placeholders(str(numbers["cause"]))
+    return f"{numbers['num_failures']} trials failed with {cause}, {numbers['trial_id']} first"
+
+
+def _without_placeholders(cause: str) -> str:
+    """Return a recorded cause without the clauses of its message that have placeholders.
+
+    If every clause has one, the placeholders are shown as dots.
+
+    Example:
+        >>> _without_placeholders("killed by SIGKILL: memory ran out; its peak was # MiB")
+        'killed by SIGKILL: memory ran out'
+    """
+    # The journal has the cause with placeholders, since its format is fixed; they are removed here.
+    kind, _, message = cause.partition(": ")
+    known = [clause for clause in message.split("; ") if _ANY_NUMBER not in clause]
+    return f"{kind}: {'; '.join(known)}" if any(known) else cause.replace(_ANY_NUMBER, "...")

@@ -1,4 +1,4 @@
-"""Answers of `what_if`: a recorded experiment beside its replay under other schedulers."""
+"""Answers of `what_if`: a recorded experiment compared with its replays."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class ReplayEnding(enum.StrEnum):
     STOPPED = "stopped early"
     """The scheduler ended it before that."""
     FAILED = "failed"
-    """It failed, where it failed when it was recorded, or since it could not be paused."""
+    """It failed where the recorded trial failed, or because it could not be paused."""
     RAN_OUT = "ran out"
-    """It would have trained on, but no more was recorded of it."""
+    """It would have trained further, but its recorded curve ends here."""
 
     @property
     def word(self) -> str:
@@ -68,27 +68,27 @@ class ReplayEnding(enum.StrEnum):
 @final
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """One trial: as it was recorded, and as it was replayed.
+    """One trial, as recorded and as replayed.
 
     Attributes:
         trial_id: The trial.
         ending: How it ended in the replay.
-        reason: The scheduler's decision that ended it there, with its numbers; None where none did.
+        reason: The scheduler's decision that ended it in the replay, with its numbers; None if no
+            decision did.
         recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
-        iterations: The largest in the replay.
-        recorded_last: The metric's last recorded value, by which trials are compared; None for
-            none, or where it is not finite.
-        last: The last that it reported in the replay, likewise.
-        recorded_best: The best finite value that was recorded of it, at any iteration; None for
-            none.
-        best: The best that it reported in the replay, at any iteration; None for none.
-        recorded_worker_s: How long it has a worker, in seconds, where it runs through all that was
-            recorded of it at once.
-        worker_s: How long it had one in the replay.
+        iterations: The largest ``training_iteration`` in the replay.
+        recorded_last: The metric's last recorded value, by which trials are compared; None without
+            a value, or if it is not finite.
+        last: The last value that it reported in the replay; None as above.
+        recorded_best: The best finite value recorded at any iteration; None without one.
+        best: The best value that it reported in the replay at any iteration; None without one.
+        recorded_worker_s: How long it occupies a worker, in seconds, if it runs through its whole
+            recorded curve without a pause.
+        worker_s: How long it occupied a worker in the replay, in seconds.
         num_pauses: How often it was paused.
-        num_resumes: How often it went on after a pause; fewer times where it was stopped while it
-            was paused.
-        is_cut: Whether the recorded curve ends before the trial's own end: a scheduler stopped it,
+        num_resumes: How often it was resumed after a pause; fewer than `num_pauses` if it was
+            stopped while it was paused.
+        is_cut: Whether the recorded curve ends before the trial would have: a scheduler stopped it,
             or the experiment was interrupted.
     """
 
@@ -107,26 +107,33 @@ class TrialOutcome:
     num_resumes: int
     is_cut: bool
 
+    @property
+    def fate(self) -> ReplayEnding:
+        """Former name of `ending`, which `as_dict` and data frames still use."""
+        return self.ending
+
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values; the reason as ``rule`` and ``numbers``."""
+        """Return the outcome as JSON values; the reason as ``rule`` and ``numbers``."""
         fields = {
             name: getattr(self, name) for name in self.__slots__ if name not in ("ending", "reason")
         }
-        rule, numbers = (
-            (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
-        )
-        return {**fields, "fate": self.ending.word, "rule": rule, "numbers": numbers}
+        return {
+            **fields,
+            "fate": self.ending.word,
+            "rule": self.reason and self.reason.rule,
+            "numbers": dict(self.reason.numbers) if self.reason else {},
+        }
 
 
 def outcome_of(
     recorded: RecordedTrial, trial: Trial, replayed: ReplayedTrial, metric: str, mode: Mode
 ) -> TrialOutcome:
-    """Return what became of a trial.
+    """Return a trial as recorded and as replayed.
 
     Args:
-        recorded: The trial as it was recorded.
+        recorded: The recorded trial.
         trial: The trial at the end of the replay.
-        replayed: What the replay counted of it.
+        replayed: The counts of the replay.
         metric: What counts as quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
     """
@@ -161,7 +168,7 @@ def best_of(results: Iterable[Mapping[str, Any]], metric: str, mode: Mode) -> fl
 
 
 def length_s(recorded: RecordedTrial) -> float:
-    """Return how long a worker takes to run all that was recorded of a trial, in seconds."""
+    """Return how long a worker takes to run a trial's whole recorded curve, in seconds."""
     curve = recorded.curve
     return (
         0.0
@@ -185,17 +192,17 @@ def _ending_of(recorded: RecordedTrial, replayed: Trial) -> ReplayEnding:
 @final
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What another scheduler would have made of a recorded experiment.
+    """A recorded experiment, replayed under another scheduler.
 
-    Times are compared on the virtual clock: `in_full` and `replayed` share its slots and its idea
-    of what starts and stops take, and so differ by nothing but the scheduler. How far that clock is
-    to be believed, `drift` tells, by what the experiment really took.
+    Times are compared on the virtual clock: `in_full` and `replayed` use the same slots and the
+    same durations of starts and stops, so they differ by the scheduler alone. `drift` is how far
+    that clock deviates from the real running time.
 
-    Where curves are cut, since a scheduler or an interruption ended them when they were recorded,
-    see `num_cut` and `num_run_out`. None of them ran out: all that the scheduler would have seen
-    was recorded, time and quality are what they are, and only whether a full training would have
-    found something better still is not known. Some ran out: the scheduler would have trained on, so
-    `replayed` tells the least that it takes, and the least that it finds.
+    Recorded curves may be cut short by a scheduler or an interruption; `num_cut` counts them and
+    `num_run_out` those that the replay used up. If none ran out, the scheduler saw everything it
+    would have seen, so time and quality are exact; unknown is only whether a full training would
+    have found something better. If some ran out, the scheduler would have trained further, so
+    `replayed` is a lower bound of the time it takes and of the quality it finds.
 
     Attributes:
         experiment: Directory of the recorded experiment.
@@ -203,19 +210,19 @@ class WhatIf:
         metric: What counts as quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         num_slots: How many trials run at once, on the virtual clock.
-        recorded: What the experiment really took and found, on the slots that it had; None where it
-            has no journal.
-        in_full: What it takes where every trial runs through all that was recorded of it.
-        replayed: What it takes under the other scheduler.
+        recorded: Totals of the experiment as it really ran, on its own slots; None without a
+            journal.
+        in_full: Totals if every trial runs through its whole recorded curve.
+        replayed: Totals under the other scheduler.
         trials: Each trial, in the order of creation.
-        decisions: What the scheduler, and the recorded stop criterion, decided about trials, in
+        decisions: Decisions of the scheduler and of the recorded stop criterion about trials, in
             order, each with its reason.
         supposes_saves: Whether the scheduler pauses trials that saved nothing when they were
             recorded, so that a real run would refuse.
         drift: By how much `in_full` differs from `recorded` in running time, as a share of it:
-            -0.05 for 5 % less. None where that was not on the same slots, or is not known.
-        caveats: What keeps the answer from being exact, sentence by sentence.
-        remarks: What the scheduler had to say.
+            -0.05 for 5 % less. None if the slots differ, or the recorded time is unknown.
+        caveats: Why the answer may be inexact, one sentence each.
+        remarks: Messages of the scheduler.
         state: The scheduler's `debug_string` at the end.
     """
 
@@ -237,34 +244,32 @@ class WhatIf:
 
     @property
     def saved_s(self) -> float:
-        """Running time saved, in seconds; negative where the scheduler takes longer."""
+        """Running time saved, in seconds; negative if the scheduler takes longer."""
         return self.in_full.wall_clock_s - self.replayed.wall_clock_s
 
     @property
     def saved_share(self) -> float:
-        """Running time saved, as a share of what it takes in full."""
+        """Running time saved, as a share of that in full."""
         return self.saved_s / self.in_full.wall_clock_s if self.in_full.wall_clock_s else 0.0
 
     @property
     def saved_worker_s(self) -> float:
-        """Time of workers saved, all trials together, in seconds."""
+        """Worker time saved, summed over all trials, in seconds."""
         return self.in_full.worker_s - self.replayed.worker_s
 
     @property
     def regret(self) -> float | None:
         """Quality lost: how much better the best recorded trial is than the trial chosen here.
 
-        Their last values are compared.
-
-        In the metric's units, whatever the mode. Negative where the trial chosen is better, since
-        it, or what would have beaten it, was stopped before it got worse. None where no trial has a
-        finite last value.
+        Their last values are compared, in the metric's units and independent of the mode. It is
+        negative if the chosen trial is better, because trials were stopped before they got worse.
+        None if no trial has a finite last value.
         """
-        found, there_was = self.replayed.best_value, self.in_full.best_value
-        if found is None or there_was is None:
+        found, best = self.replayed.best_value, self.in_full.best_value
+        if found is None or best is None:
             return None
-        lost = there_was - found if self.mode == "max" else found - there_was
-        return lost or 0.0  # no -0.0
+        lost = best - found if self.mode == "max" else found - best
+        return lost or 0.0  # turns -0.0 into 0.0, which is printed without a sign
 
     @property
     def chosen(self) -> TrialOutcome | None:
@@ -275,9 +280,9 @@ class WhatIf:
 
     @property
     def best_recorded(self) -> TrialOutcome | None:
-        """The trial with the best last value as recorded, the first of equals; None without one.
+        """The trial with the best recorded last value, which `ResultGrid.get_best_result` returns.
 
-        It is the one that `ResultGrid.get_best_result` returns.
+        The first of equals; None without one.
         """
         scored = [
             (trial.recorded_last, trial) for trial in self.trials if trial.recorded_last is not None
@@ -288,7 +293,7 @@ class WhatIf:
     def chosen_rank(self) -> int | None:
         """Rank of the chosen trial by last recorded values, 1 for the best; ties share a rank.
 
-        None where no trial is chosen, or its last recorded value is not finite.
+        None if no trial is chosen, or its last recorded value is not finite.
         """
         chosen = self.chosen
         if chosen is None or chosen.recorded_last is None:
@@ -301,9 +306,14 @@ class WhatIf:
 
     @property
     def num_by_ending(self) -> Mapping[ReplayEnding, int]:
-        """How many trials ended how."""
+        """Number of trials by how they ended."""
         counted = Counter(trial.ending for trial in self.trials)
         return {ending: counted[ending] for ending in ReplayEnding}
+
+    @property
+    def num_by_fate(self) -> Mapping[ReplayEnding, int]:
+        """Former name of `num_by_ending`, which `as_dict` still uses."""
+        return self.num_by_ending
 
     @property
     def num_pauses(self) -> int:
@@ -312,12 +322,12 @@ class WhatIf:
 
     @property
     def num_resumes(self) -> int:
-        """How often a trial went on after a pause: was promoted, where the scheduler promotes."""
+        """How often a trial was resumed after a pause, e.g. since it was promoted."""
         return sum(trial.num_resumes for trial in self.trials)
 
     @property
     def num_cut(self) -> int:
-        """How many recorded curves end before their trials' own end."""
+        """How many recorded curves were cut short."""
         return sum(trial.is_cut for trial in self.trials)
 
     @property
@@ -333,9 +343,8 @@ class WhatIf:
     def dataframe(self) -> pd.DataFrame:
         """Return a row for every trial, in the order of creation.
 
-        Columns are those of `TrialOutcome.as_dict`.
-
-        ``numbers`` is left out, and ``reason`` tells the decision with its numbers as text.
+        Columns are those of `TrialOutcome.as_dict` without ``numbers``, and ``reason``, the
+        decision with its numbers as text.
         """
         rows = [
             {
@@ -384,35 +393,37 @@ class WhatIf:
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as strict JSON values; None for what is unknown.
 
-        Names are those of the attributes and properties, except for ``num_by_fate``, which is
-        `num_by_ending`.
-
-        Of the decisions those are in it that ended trials.
+        Names are those of the attributes and properties. Of the decisions, only those that ended
+        trials are included, each with its trial.
         """
         chosen, best = self.chosen, self.best_recorded
         fields = {
-            **{
-                name: getattr(self, name)
-                for name in ("experiment", "scheduler", "metric", "mode", "num_slots")
-            },
+            "experiment": self.experiment,
+            "scheduler": self.scheduler,
+            "metric": self.metric,
+            "mode": self.mode,
+            "num_slots": self.num_slots,
             "recorded": self.recorded and _totals_fields(self.recorded),
             "in_full": _totals_fields(self.in_full),
             "replayed": _totals_fields(self.replayed),
-            **{
-                name: getattr(self, name)
-                for name in ("saved_s", "saved_share", "saved_worker_s", "regret", "chosen_rank")
-            },
+            "saved_s": self.saved_s,
+            "saved_share": self.saved_share,
+            "saved_worker_s": self.saved_worker_s,
+            "regret": self.regret,
+            "chosen_rank": self.chosen_rank,
             "chosen": chosen and chosen.trial_id,
             "best_recorded": best and best.trial_id,
             "num_by_fate": {ending.word: count for ending, count in self.num_by_ending.items()},
-            **{
-                name: getattr(self, name)
-                for name in ("num_pauses", "num_resumes", "num_cut", "num_run_out", "is_bound")
-            },
-            **{
-                name: getattr(self, name)
-                for name in ("supposes_saves", "drift", "caveats", "remarks", "state")
-            },
+            "num_pauses": self.num_pauses,
+            "num_resumes": self.num_resumes,
+            "num_cut": self.num_cut,
+            "num_run_out": self.num_run_out,
+            "is_bound": self.is_bound,
+            "supposes_saves": self.supposes_saves,
+            "drift": self.drift,
+            "caveats": self.caveats,
+            "remarks": self.remarks,
+            "state": self.state,
             "trials": [trial.as_dict() for trial in self.trials],
         }
         return {name: _strict(value) for name, value in fields.items()}
@@ -442,7 +453,7 @@ def _fields_of(point: TimedValue) -> dict[str, Any]:
 
 
 def _strict(value: Any) -> Any:
-    """Return the value with tuples as lists, and numbers that JSON has none for as their names."""
+    """Return the value with tuples as lists, and NaN and infinities as text."""
     match value:
         case dict():
             return {key: _strict(item) for key, item in value.items()}
@@ -495,11 +506,9 @@ def _saved_worker(answer: WhatIf) -> str:
 
 
 def _saved_iterations(answer: WhatIf) -> str:
-    saved, there_were = (
-        answer.in_full.num_iterations - answer.replayed.num_iterations,
-        answer.in_full.num_iterations,
-    )
-    return f"{saved} ({percent(saved / there_were if there_were else 0.0)})"
+    total = answer.in_full.num_iterations
+    saved = total - answer.replayed.num_iterations
+    return f"{saved} ({percent(saved / total if total else 0.0)})"
 
 
 def _best_id(totals: RunTotals) -> str:
@@ -553,10 +562,10 @@ def _quality(answer: WhatIf) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class WhatIfComparison(Mapping[str, WhatIf]):
-    """Answers for several schedulers on one recorded experiment, by the names they were given.
+    """Answers for several schedulers on one recorded experiment, by name.
 
     Attributes:
-        answers: The answers, in the order in which they were asked for; at least one.
+        answers: The answers, in the order of the schedulers; at least one.
     """
 
     answers: Mapping[str, WhatIf]
@@ -571,12 +580,12 @@ class WhatIfComparison(Mapping[str, WhatIf]):
         return len(self.answers)
 
     def dataframe(self) -> pd.DataFrame:
-        """Return a table with a row for every scheduler, in the order in which they were asked for.
+        """Return a table with a row for every scheduler, in their order.
 
         Returns:
             Columns: ``name``, ``scheduler``, ``wall_clock_s`` (running time in seconds),
-            ``saved_s``, ``saved_share``, ``worker_s``, ``num_iterations``, ``best_value`` (the last
-            value of the trial chosen), ``regret`` (quality lost, in the metric's units),
+            ``saved_s``, ``saved_share``, ``worker_s``, ``num_iterations``, ``best_value`` (last
+            value of the chosen trial), ``regret`` (quality lost, in the metric's units),
             ``chosen``, ``chosen_rank``, ``num_stopped``, ``num_pauses``, ``num_resumes``,
             ``num_run_out`` and ``is_bound``; see `WhatIf`.
         """
