@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tuner.analysis.frames import value_at
@@ -14,7 +14,17 @@ from tuner.core.trial import Trial
 
 from .downsample import MAX_POINTS, MAX_TRIALS, shown_places, shown_trials
 from .source import Source, state_of
-from .style import BEST, OTHER, STATE_COLORS, label, metric_axis, new_figure, offer_log_scale
+from .style import (
+    BEST,
+    OTHER,
+    STATE_COLORS,
+    Lines,
+    drawn,
+    label,
+    metric_axis,
+    new_figure,
+    offer_log_scale,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -115,39 +125,25 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
 
 
 def _joined(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Return curves as one trace with gaps between them.
-
-    Plotly draws this many times faster than one trace for each curve.
-    """
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    texts: list[str] = []
-    sizes: list[int] = []
+    """Return the arguments of a trace that shows curves."""
+    lines, sizes = Lines(), []
     for curve in curves:
-        name, before = label(curve.trial_id), -math.inf
-        for place, value in zip(curve.xs, curve.values, strict=True):
-            if place < before:  # continues from an earlier checkpoint
-                _gap(xs, ys, texts, sizes)
-            xs.append(place)
-            ys.append(value if math.isfinite(value) else None)
-            texts.append(name)
-            sizes.append(5 if len(curve.values) == 1 else 0)  # a line of one point cannot be seen
-            before = place
-        _gap(xs, ys, texts, sizes)
+        # A curve that continues from an earlier checkpoint is broken there, since the line back to
+        # its iteration would show values that the trial never had.
+        breaks = [
+            place
+            for place, (before, after) in enumerate(pairwise(curve.xs), start=1)
+            if after < before
+        ]
+        for begin, end in pairwise([0, *breaks, len(curve.xs)]):
+            lines.add(curve.xs[begin:end], drawn(curve.values[begin:end]), label(curve.trial_id))
+            # A line of one point is invisible, so it gets a marker.
+            sizes += [5 if len(curve.xs) == 1 else 0] * (end - begin) + [0]
     return {
-        "x": xs,
-        "y": ys,
-        "text": texts,
+        "x": lines.xs,
+        "y": lines.ys,
+        "text": lines.texts,
         "mode": "lines+markers" if any(sizes) else "lines",
         "marker": {"size": sizes, "line": {"width": 0}},
         "hovertemplate": "%{text}<br>%{x}: %{y:.6g}<extra></extra>",
     }
-
-
-def _gap(
-    xs: list[float | None], ys: list[float | None], texts: list[str], sizes: list[int]
-) -> None:
-    xs.append(None)
-    ys.append(None)
-    texts.append("")
-    sizes.append(0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from tuner.analysis.importances import is_logarithmic
@@ -14,7 +14,7 @@ from tuner.core.trial import Trial
 
 from .parameters import as_text
 from .source import Source
-from .style import BEST, GOOD, OTHER, config_text, label, log_axis, new_figure, require_plotly
+from .style import BEST, GOOD, OTHER, Lines, config_text, label, log_axis, new_figure, new_panels
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -237,17 +237,14 @@ def _add_segments(
     line: dict[str, Any],
 ) -> None:
     """Add a line for each segment, given as trial, first iteration, last iteration and config."""
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    texts: list[str] = []
+    lines = Lines()
     for trial_id, first, last, config in segments:
-        xs += [first, last, None]
-        ys += [rows[trial_id], rows[trial_id], None]
-        texts += [f"{label(trial_id)}<br>{config_text(config)}"] * 3
+        text = f"{label(trial_id)}<br>{config_text(config)}"
+        lines.add((first, last), (rows[trial_id], rows[trial_id]), text)
     figure.add_scatter(
-        x=xs,
-        y=ys,
-        text=texts,
+        x=lines.xs,
+        y=lines.ys,
+        text=lines.texts,
         mode="lines",
         name=name,
         line=line,
@@ -262,26 +259,20 @@ def _add_exploits(
     name: str,
     color: str,
 ) -> None:
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    texts: list[str] = []
+    lines = Lines()
     for segment in segments:
-        place = rows[segment.trial_id]
-        xs += [segment.first_iteration, segment.first_iteration, None]
-        ys += [rows[segment.donor_id or ""], place, None]
-        texts += [
-            "",
-            (
-                f"{label(segment.trial_id)} from "
-                f"{label(segment.donor_id)}<br>{config_text(segment.config)}"
-            ),
-            "",
-        ]
+        lines.add(
+            (segment.first_iteration, segment.first_iteration),
+            (rows[segment.donor_id or ""], rows[segment.trial_id]),
+            f"{label(segment.trial_id)} from {label(segment.donor_id)}<br>"
+            f"{config_text(segment.config)}",
+        )
+    # Donor, receiver, gap: only the receiving end has a dot.
     sizes = [0, 7, 0] * len(segments)
     figure.add_scatter(
-        x=xs,
-        y=ys,
-        text=texts,
+        x=lines.xs,
+        y=lines.ys,
+        text=lines.texts,
         mode="lines+markers",
         name=name,
         line={"color": color, "width": 1.2},
@@ -298,35 +289,25 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
         steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are
             drawn.
     """
-    require_plotly()
-    from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
-
     kept = set(
         list(dict.fromkeys(step.trial_id for step in steps if not step.is_best))[:MAX_MEMBERS]
     )
     steps = [step for step in steps if step.is_best or step.trial_id in kept]
     names = _changing(steps)
-    num_columns = 2 if len(names) > 1 else 1
-    num_rows = max(1, math.ceil(len(names) / num_columns))
-    figure = make_subplots(
-        num_rows,
-        num_columns,
-        horizontal_spacing=0.12,
-        vertical_spacing=0.3 / num_rows,
-        figure=new_figure(),
-    )
-    figure.update_layout(template=new_figure().layout.template, height=80 + 270 * num_rows)
+    panels = new_panels(len(names), 2, horizontal_gap=0.12, vertical_gap=0.3)
+    figure = panels.figure
+    figure.update_layout(height=80 + 270 * panels.num_rows)
     for number, name in enumerate(names):
-        row, column = divmod(number, num_columns)
+        place = panels.place(number)
         values = [step.config[name] for step in steps if name in step.config]
         for is_best, title, color, width in (
             (False, "other trials", OTHER, 1.2),
             (True, "best trial", BEST, 3),
         ):
-            xs, ys = _stairs([step for step in steps if step.is_best is is_best], name)
+            lines = _stairs([step for step in steps if step.is_best is is_best], name)
             figure.add_scatter(
-                x=xs,
-                y=ys,
+                x=lines.xs,
+                y=lines.ys,
                 mode="lines",
                 name=title,
                 legendgroup=title,
@@ -334,20 +315,15 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
                 opacity=1 if is_best else 0.5,
                 line={"color": color, "width": width},
                 hovertemplate="%{x}: %{y}<extra></extra>",
-                row=row + 1,
-                col=column + 1,
+                **place,
             )
         numeric = [float(value) for value in values if is_number(value)]
-        is_log = len(numeric) == len(values) and is_logarithmic(numeric)
-        axis = (
-            log_axis(min(numeric), max(numeric))
-            if is_log
-            else {}
-            if len(numeric) == len(values)
-            else {"type": "category"}
-        )
-        figure.update_yaxes(title_text=label(name), **axis, row=row + 1, col=column + 1)
-        figure.update_xaxes(title_text="training_iteration", row=row + 1, col=column + 1)
+        if len(numeric) < len(values):
+            axis = {"type": "category"}
+        else:
+            axis = log_axis(min(numeric), max(numeric)) if is_logarithmic(numeric) else {}
+        figure.update_yaxes(title_text=label(name), **axis, **place)
+        figure.update_xaxes(title_text="training_iteration", **place)
     return figure
 
 
@@ -358,15 +334,15 @@ def _changing(steps: Sequence[ScheduleStep], max_shown: int = 8) -> list[str]:
     ]
 
 
-def _stairs(steps: Sequence[ScheduleStep], name: str) -> tuple[list[Any], list[Any]]:
-    """Return the steps as lines, one for each trial, with gaps between trials."""
-    xs: list[Any] = []
-    ys: list[Any] = []
-    for number, step in enumerate(steps):
-        value = step.config.get(name)
-        xs += [step.first_iteration, step.last_iteration]
-        ys += [value if is_number(value) else label(as_text(value), 20)] * 2
-        if number + 1 == len(steps) or steps[number + 1].trial_id != step.trial_id:
-            xs.append(None)
-            ys.append(None)
-    return xs, ys
+def _stairs(steps: Sequence[ScheduleStep], name: str) -> Lines:
+    """Return the values of a hyperparameter over the iterations, one line for each trial."""
+    lines = Lines()
+    for _, schedule in groupby(steps, key=lambda step: step.trial_id):
+        xs: list[int] = []
+        ys: list[Any] = []
+        for step in schedule:
+            value = step.config.get(name)
+            xs += [step.first_iteration, step.last_iteration]
+            ys += [value if is_number(value) else label(as_text(value), 20)] * 2
+        lines.add(xs, ys)
+    return lines

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tuner.analysis.importances import (
-    is_logarithmic,
-)
+from tuner.analysis.importances import is_logarithmic
 from tuner.analysis.ranking import Mode, is_finite, rank
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque, describe
@@ -21,6 +19,7 @@ from .style import (
     BEST,
     GOOD,
     OTHER,
+    Lines,
     config_text,
     label,
     linear_ticks,
@@ -28,9 +27,9 @@ from .style import (
     log_ticks,
     metric_axis,
     new_figure,
+    new_panels,
     number,
     offer_log_scale,
-    require_plotly,
 )
 
 if TYPE_CHECKING:
@@ -219,12 +218,12 @@ def coordinates_figure(
     ]
     for name, members, color, width, opacity in groups:
         if members:
-            xs, ys, texts = _lines(members, axes, outcome, mode)
+            lines = _lines(members, axes, outcome, mode)
             title = f"best: {label(members[0].trial_id)}" if name == "best" else name
             figure.add_scatter(
-                x=xs,
-                y=ys,
-                text=texts,
+                x=lines.xs,
+                y=lines.ys,
+                text=lines.texts,
                 name=title,
                 mode="lines",
                 line={"color": color, "width": width, "shape": "linear"},
@@ -237,20 +236,14 @@ def coordinates_figure(
     return figure
 
 
-def _lines(
-    trials: Sequence[TrialPoint], axes: Sequence[Axis], outcome: Axis, mode: Mode
-) -> tuple[list[float | None], list[float | None], list[str]]:
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    texts: list[str] = []
+def _lines(trials: Sequence[TrialPoint], axes: Sequence[Axis], outcome: Axis, mode: Mode) -> Lines:
+    lines = Lines()
     for one in trials:
         places = [_place(axis, one.config) for axis in axes]
         height = outcome.place(one.value) or 0.0
         text = f"{label(one.trial_id)}: {label(one.value)}<br>{config_text(one.config)}"
-        xs += [*range(len(axes) + 1), None]
-        ys += [*places, height if mode == "max" else 1 - height, None]
-        texts += [text] * (len(axes) + 2)
-    return xs, ys, texts
+        lines.add(range(len(axes) + 1), [*places, height if mode == "max" else 1 - height], text)
+    return lines
 
 
 def _place(axis: Axis, config: Mapping[str, Any]) -> float:
@@ -336,19 +329,14 @@ def slice_figure(
         metric: What the upright axes show.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
     """
-    require_plotly()
-    from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
-
-    num_columns = max(1, min(_MAX_COLUMNS, len(axes)))
-    num_rows = max(1, math.ceil(len(axes) / num_columns))
-    spacing = {"horizontal_spacing": 0.03, "vertical_spacing": 0.28 / num_rows}
-    figure = make_subplots(num_rows, num_columns, shared_yaxes=True, **spacing, figure=new_figure())
-    look = new_figure(60 + 250 * num_rows)
-    figure.update_layout(template=look.layout.template, height=look.layout.height)
+    panels = new_panels(
+        len(axes), _MAX_COLUMNS, horizontal_gap=0.03, vertical_gap=0.28, shared_yaxes=True
+    )
+    figure = panels.figure
+    figure.update_layout(height=60 + 250 * panels.num_rows)
     for place, axis in enumerate(axes):
-        row, column = divmod(place, num_columns)
-        _add_slice(figure, trials, axis, (row + 1, column + 1), has_legend=place == 0)
-    upright = metric_axis(metric, mode, [one.value for one in trials], is_short=num_rows > 1)
+        _add_slice(figure, trials, axis, panels.place(place), has_legend=place == 0)
+    upright = metric_axis(metric, mode, [one.value for one in trials], is_short=panels.num_rows > 1)
     figure.update_yaxes(**{key: value for key, value in upright.items() if key != "title_text"})
     figure.update_yaxes(title_text=upright["title_text"], col=1)
     offer_log_scale(
@@ -363,7 +351,7 @@ def _add_slice(
     figure: go.Figure,
     trials: Sequence[TrialPoint],
     axis: Axis,
-    place: tuple[int, int],
+    place: Mapping[str, int],
     *,
     has_legend: bool,
 ) -> None:
@@ -383,8 +371,7 @@ def _add_slice(
             showlegend=has_legend,
             marker={"color": color, "size": size, "opacity": 1.0 if name == "best" else 0.55},
             hovertemplate="%{text}<br>%{y:.6g}<extra></extra>",
-            row=place[0],
-            col=place[1],
+            **place,
         )
     kind = {
         "type": "category",
@@ -405,8 +392,5 @@ def _add_slice(
             "ticktext": [text for _, text in shown],
         }
     figure.update_xaxes(
-        title_text=label(axis.name),
-        row=place[0],
-        col=place[1],
-        **(kind if axis.categories else numeric),
+        title_text=label(axis.name), **place, **(kind if axis.categories else numeric)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,14 +11,7 @@ from tuner.analysis.ranking import check_mode, unknown_metric
 from tuner.core.pareto import Objectives, pareto_front, values_of
 
 from .source import Source, state_of
-from .style import (
-    BEST,
-    OTHER,
-    label,
-    metric_axis,
-    new_figure,
-    offer_log_scale,
-)
+from .style import BEST, OTHER, label, metric_axis, new_panels, offer_log_scale
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -123,11 +115,14 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
             of each value of a point.
     """
     pairs = list(combinations(range(len(objectives)), 2))
-    num_columns = min(len(pairs), _MAX_COLUMNS)
-    num_rows = math.ceil(len(pairs) / num_columns)
-    figure = new_figure(400 if num_rows == 1 else 320 * num_rows)
-    spacing = {"horizontal_spacing": 0.24 / num_columns, "vertical_spacing": 0.3 / num_rows}
-    figure.set_subplots(num_rows, num_columns, **spacing)
+    panels = new_panels(
+        len(pairs),
+        _MAX_COLUMNS,
+        horizontal_gap=0.24 / min(len(pairs), _MAX_COLUMNS),
+        vertical_gap=0.3,
+    )
+    figure = panels.figure
+    figure.update_layout(height=400 if panels.num_rows == 1 else 320 * panels.num_rows)
     front = [point for point in points if point.is_on_front]
     rest = [point for point in points if not point.is_on_front]
     line = (
@@ -136,7 +131,6 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
         else {"mode": "markers"}
     )
     for place, (first, second) in enumerate(pairs):
-        row, column = divmod(place, num_columns)
         for name, members, style in (
             (
                 "trials",
@@ -157,15 +151,13 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
                 legendgroup=name,
                 showlegend=place == 0,
                 hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>",
-                row=row + 1,
-                col=column + 1,
+                **panels.place(place),
                 **style,
             )
         for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
             update(
                 **metric_axis(*objectives[axis], [point.values[axis] for point in points]),
-                row=row + 1,
-                col=column + 1,
+                **panels.place(place),
             )
         number = "" if place == 0 else str(place + 1)
         offer_log_scale(figure, [f"xaxis{number}"], [point.values[first] for point in points])

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, cast, final
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, final
 
 from tuner.analysis import frames
 from tuner.analysis.frames import flat_config
 from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
-from tuner.core.result import TRAINING_ITERATION
+from tuner.core.result import CONFIG, TRAINING_ITERATION
 
 from .curves import curves_figure, learning_curves
 from .downsample import MAX_POINTS, MAX_TRIALS
-from .history import history_figure, history_over_time, history_over_trials
+from .history import HistoryStep, history_figure, history_over_time, history_over_trials
 from .importance import importance_figure, param_importances
-from .lineage import lineage, lineage_figure, schedules, schedules_figure
-from .parameters import Axis, axes, coordinates_figure, slice_figure, trial_points
+from .lineage import (
+    LineageSegment,
+    ScheduleStep,
+    lineage,
+    lineage_figure,
+    schedules,
+    schedules_figure,
+)
+from .parameters import Axis, TrialPoint, axes, coordinates_figure, slice_figure, trial_points
 from .pareto import checked_objectives, pareto, pareto_figure
-from .rungs import rungs, rungs_figure
-from .slots import run_intervals, slots_figure
+from .rungs import RungEntry, rungs, rungs_figure
+from .slots import RunInterval, run_intervals, slots_figure
 from .source import Source
 from .style import direction
-from .summary import failed, slowest
+from .summary import FailedTrial, SlowTrial, failed, slowest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,32 +39,11 @@ if TYPE_CHECKING:
 
 Over = Literal["time", "trials"]
 """Horizontal axis of a history."""
-_EVERY = 2**62
-_RUNG_FIELDS = (
-    "bracket",
-    "level",
-    "trial_id",
-    "value",
-    "outcome",
-    "cutoff",
-    "rank",
-    "num_compared",
-    "rule",
-    "time_s",
-)
-_SEGMENT_COLUMNS = (
-    "trial_id",
-    "branch",
-    "first_iteration",
-    "last_iteration",
-    "donor_id",
-    "donor_branch",
-    "is_in_best",
-)
-_STEP_COLUMNS = ("trial_id", "ancestor_id", "first_iteration", "last_iteration", "is_best")
-MAX_AXES = 10
+_EVERY: Final = 2**62
+"""A limit that no experiment reaches: everything is shown."""
+MAX_AXES: Final = 10
 """More parameters than this are left out of parallel coordinates, those that matter least."""
-_MAX_LINES = 1000
+_MAX_LINES: Final = 1000
 
 
 @final
@@ -109,18 +96,14 @@ class PlotData:
             "max_trials": max_trials or len(source.trials),
             "max_points": max_points or _EVERY,
         }
-        rows = [
-            {
-                "trial_id": curve.trial_id,
-                "x": place,
-                "value": value,
-                "state": curve.state,
-                "is_best": curve.is_best,
-            }
-            for curve in learning_curves(source, x, **limits)
-            for place, value in zip(curve.xs, curve.values, strict=True)
-        ]
-        return _frame(rows, ["trial_id", "x", "value", "state", "is_best"])
+        return _frame(
+            ["trial_id", "x", "value", "state", "is_best"],
+            [
+                (curve.trial_id, place, value, curve.state, curve.is_best)
+                for curve in learning_curves(source, x, **limits)
+                for place, value in zip(curve.xs, curve.values, strict=True)
+            ],
+        )
 
     def parallel_coordinates(
         self, metric: str | None = None, mode: Mode | None = None
@@ -130,18 +113,7 @@ class PlotData:
         Columns ``trial_id``, ``state``, ``value``, ``is_best``, and the parameters as
         ``config/...``.
         """
-        rows = [
-            {
-                "trial_id": one.trial_id,
-                "state": one.state,
-                "value": one.value,
-                "is_best": one.is_best,
-                **flat_config(one.config),
-            }
-            for one in trial_points(self._source.with_objective(metric, mode))
-        ]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return _frame(rows, list(dict.fromkeys(["trial_id", "state", "value", "is_best", *names])))
+        return _records(TrialPoint, trial_points(self._source.with_objective(metric, mode)))
 
     def slice(
         self,
@@ -164,20 +136,15 @@ class PlotData:
             if params is None
             else params
         )
-        rows = [
-            {
-                "parameter": name,
-                "setting": one.config[name],
-                "trial_id": one.trial_id,
-                "state": one.state,
-                "value": one.value,
-                "is_best": one.is_best,
-            }
-            for name in names
-            for one in trials
-            if name in one.config
-        ]
-        return _frame(rows, ["parameter", "setting", "trial_id", "state", "value", "is_best"])
+        return _frame(
+            ["parameter", "setting", "trial_id", "state", "value", "is_best"],
+            [
+                (name, one.config[name], one.trial_id, one.state, one.value, one.is_best)
+                for name in names
+                for one in trials
+                if name in one.config
+            ],
+        )
 
     def importances(
         self,
@@ -198,17 +165,13 @@ class PlotData:
         found = param_importances(
             self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True
         )
-        rows = [
-            {
-                "parameter": name,
-                "importance": share,
-                "std_error": found.std_errors[name],
-                "num_trials": found.num_trials,
-                "iteration": found.iteration,
-            }
-            for name, share in found.shares.items()
-        ]
-        return _frame(rows, ["parameter", "importance", "std_error", "num_trials", "iteration"])
+        return _frame(
+            ["parameter", "importance", "std_error", "num_trials", "iteration"],
+            [
+                (name, share, found.std_errors[name], found.num_trials, found.iteration)
+                for name, share in found.shares.items()
+            ],
+        )
 
     def history(
         self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
@@ -228,7 +191,7 @@ class PlotData:
         steps = (
             history_over_time(source) if check_over(over) == "time" else history_over_trials(source)
         )
-        return _records(steps, ["time_s", "trial_number", "trial_id", "value", "best"])
+        return _records(HistoryStep, steps)
 
     def rungs(self) -> pd.DataFrame:
         """Return a row for each trial at each rung; its outcome is the column ``fate``.
@@ -237,35 +200,28 @@ class PlotData:
 
         Empty where no scheduler compared trials at rungs.
         """
-        rows = [
-            {"fate" if name == "outcome" else name: getattr(entry, name) for name in _RUNG_FIELDS}
-            for entry in rungs(self._source)
-        ]
-        return _frame(rows, ["fate" if name == "outcome" else name for name in _RUNG_FIELDS])
+        return _records(RungEntry, rungs(self._source)).rename(columns={"outcome": "fate"})
 
     def lineage(self) -> pd.DataFrame:
         """Return a row for each segment of training between two exploits; empty without exploits.
 
         See `LineageSegment` for the columns.
         """
-        return _with_config(lineage(self._source), _SEGMENT_COLUMNS)
+        return _records(LineageSegment, lineage(self._source))
 
     def schedules(self) -> pd.DataFrame:
         """Return a row for each step of each trial's schedule; empty without exploits.
 
         See `ScheduleStep` for the columns.
         """
-        return _with_config(schedules(self._source), _STEP_COLUMNS)
+        return _records(ScheduleStep, schedules(self._source))
 
     def slots(self) -> pd.DataFrame:
         """Return a row for each run of a trial; empty without a journal.
 
         See `RunInterval` for the columns.
         """
-        return _records(
-            run_intervals(self._source),
-            ["slot", "trial_id", "attempt", "start_s", "end_s", "state"],
-        )
+        return _records(RunInterval, run_intervals(self._source))
 
     def pareto(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
@@ -281,28 +237,21 @@ class PlotData:
         """
         objectives = checked_objectives(self._source, metrics, modes)
         names = [metric for metric, _ in objectives]
-        rows = [
-            {
-                "trial_id": one.trial_id,
-                "state": one.state,
-                **dict(zip(names, one.values, strict=True)),
-                "is_on_front": one.is_on_front,
-            }
-            for one in pareto(self._source, objectives)
-        ]
-        return _frame(rows, ["trial_id", "state", *names, "is_on_front"])
+        return _frame(
+            ["trial_id", "state", *names, "is_on_front"],
+            [
+                (one.trial_id, one.state, *one.values, one.is_on_front)  # noqa: PD011  (a tuple)
+                for one in pareto(self._source, objectives)
+            ],
+        )
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
         """Return the `count` trials that ran longest, see `SlowTrial` for the columns."""
-        return _records(
-            slowest(self._source, count), ["trial_id", "state", "run_s", "num_iterations", "share"]
-        )
+        return _records(SlowTrial, slowest(self._source, count))
 
     def failed(self) -> pd.DataFrame:
         """Return the trials that failed for good, see `FailedTrial` for the columns."""
-        return _records(
-            failed(self._source), ["trial_id", "error", "num_failures", "training_iteration", "log"]
-        )
+        return _records(FailedTrial, failed(self._source))
 
 
 def check_over(over: str) -> Over:
@@ -319,26 +268,28 @@ def check_over(over: str) -> Over:
     )
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows as a data frame, with states written with underscores as in other tables."""
-    words = [
-        {**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows
-    ]
-    return frames.to_frame(words, columns)
+def _frame(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    return _frame_of_mappings(columns, [dict(zip(columns, row, strict=True)) for row in rows])
 
 
-def _records(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
-    return _frame(
-        [{name: getattr(record, name) for name in columns} for record in records], columns
-    )
-
-
-def _with_config(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
-    rows: list[Mapping[str, Any]] = [
-        {**{name: getattr(record, name) for name in columns}, **flat_config(record.config)}
+def _records(kind: type, records: Sequence[Any]) -> pd.DataFrame:
+    """Return dataclass instances as a data frame: their fields, and then their configurations."""
+    names = [field.name for field in fields(kind)]
+    columns = [name for name in names if name != CONFIG]
+    rows = [
+        {name: getattr(record, name) for name in columns}
+        | (flat_config(record.config) if CONFIG in names else {})
         for record in records
     ]
-    return _frame(rows, list(dict.fromkeys([*columns, *(name for row in rows for name in row)])))
+    return _frame_of_mappings(frames.in_order_of_appearance([columns, *rows]), rows)
+
+
+def _frame_of_mappings(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a data frame, with states written with underscores as in other tables."""
+    rows = [
+        {**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows
+    ]
+    return frames.to_frame(rows, columns)
 
 
 @final
@@ -515,7 +466,7 @@ class Plots:
         Empty if no scheduler compared trials at rungs.
         """
         return rungs_figure(
-            rungs(self._source), self._source.metric, self._source.mode, self._best_id
+            rungs(self._source), self._source.metric, self._source.mode, self._source.best_id
         )
 
     def lineage(self) -> go.Figure:
@@ -531,7 +482,7 @@ class Plots:
 
     def slots(self) -> go.Figure:
         """Draw which trial ran when, laid out on slots; empty without a journal."""
-        return slots_figure(run_intervals(self._source), self._best_id)
+        return slots_figure(run_intervals(self._source), self._source.best_id)
 
     def pareto(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
@@ -550,10 +501,6 @@ class Plots:
         """
         objectives = checked_objectives(self._source, metrics, modes)
         return pareto_figure(pareto(self._source, objectives), objectives)
-
-    @property
-    def _best_id(self) -> str | None:
-        return self._source.best.trial_id if self._source.best else None
 
 
 def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> list[Axis]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tuner.core.trial import Status, Trial
 
 from .source import Source
-from .style import BEST, CUTOFF, GOOD, STATE_COLORS, label, metric_axis, new_figure, require_plotly
+from .style import BEST, CUTOFF, GOOD, STATE_COLORS, Lines, label, metric_axis, new_panels
 from .timeline import TimedDecision, Timeline
 
 if TYPE_CHECKING:
@@ -209,59 +209,38 @@ def rungs_figure(
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         best_id: The best trial, None for none.
     """
-    require_plotly()
-    from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
-
     shown = shown_brackets(entries)
-    num_columns = 1 if len(shown) < 2 else 2  # noqa: PLR2004  (side by side)
-    num_rows = max(1, math.ceil(len(shown) / num_columns))
-    figure = make_subplots(
-        num_rows,
-        num_columns,
-        vertical_spacing=0.36 / num_rows,
-        horizontal_spacing=0.09,
-        figure=new_figure(),
-    )
+    panels = new_panels(len(shown), 2, horizontal_gap=0.09, vertical_gap=0.36)
+    figure, rows_height = panels.figure, 270 * panels.num_rows
+    # The legend stands above the counts of the first row, 44 pixels over the charts.
     figure.update_layout(
-        template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80}
+        height=110 + rows_height, margin={"t": 80}, legend={"y": 1 + 44 / rows_height}
     )
-    figure.update_layout(legend={"y": 1 + 44 / (270 * num_rows)})
-    for place, bracket in enumerate(shown):
+    for number, bracket in enumerate(shown):
         members = [entry for entry in entries if entry.bracket == bracket]
         levels = sorted({entry.level for entry in members})
-        row, column = divmod(place, num_columns)
-        panel = _Panel(row + 1, column + 1, place + 1)
-        _add_dots(figure, members, levels, best_id, panel)
-        _add_cutoffs(figure, members, levels, panel)
-        _add_counts(figure, members, levels, panel)
+        place = panels.place(number)
+        _add_dots(figure, members, levels, best_id, place)
+        _add_cutoffs(figure, members, levels, place)
+        _add_counts(figure, members, levels, place)
         title = "rung" if len(shown) == 1 else f"rungs of bracket {bracket}"
         figure.update_xaxes(
             tickmode="array",
             tickvals=list(range(len(levels))),
             ticktext=[f"{level:g}" for level in levels],
-            **panel.place,
+            **place,
             range=[-0.5, len(levels) - 0.5],
             title_text=title,
             ticks="",
         )
         axis = metric_axis(
-            metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1
+            metric or "value",
+            mode,
+            [entry.value for entry in members],
+            is_short=panels.num_columns > 1,
         )
-        figure.update_yaxes(**axis, **panel.place)
+        figure.update_yaxes(**axis, **place)
     return figure
-
-
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    """One of several charts in a figure: row, column and number, all counted from 1."""
-
-    row: int
-    column: int
-    number: int
-
-    @property
-    def place(self) -> dict[str, int]:
-        return {"row": self.row, "col": self.column}
 
 
 def shown_brackets(entries: Sequence[RungEntry]) -> list[int]:
@@ -277,7 +256,7 @@ def _add_dots(
     entries: Sequence[RungEntry],
     levels: Sequence[float],
     best_id: str | None,
-    panel: _Panel,
+    place: Mapping[str, int],
 ) -> None:
     for outcome, color in _OUTCOME_COLORS.items():
         xs, ys, texts, sizes, frames = [], [], [], [], []
@@ -287,8 +266,9 @@ def _add_dots(
                 for entry in entries
                 if entry.level == level and entry.outcome == outcome and math.isfinite(entry.value)
             ]
-            for place, entry in enumerate(at_level[:: math.ceil(len(at_level) / MAX_DOTS) or 1]):
-                xs.append(number + _jitter(place))
+            stride = math.ceil(len(at_level) / MAX_DOTS) or 1
+            for order, entry in enumerate(at_level[::stride]):
+                xs.append(number + _jitter(order))
                 ys.append(entry.value)
                 texts.append(_hover_text(entry))
                 sizes.append(11 if entry.trial_id == best_id else 7)
@@ -316,30 +296,30 @@ def _add_dots(
             showlegend=bool(xs) and not _has_legend_entry(figure, outcome),
             marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}},
             hovertemplate="%{text}<extra></extra>",
-            **panel.place,
+            **place,
         )
 
 
 def _add_cutoffs(
-    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+    figure: go.Figure,
+    entries: Sequence[RungEntry],
+    levels: Sequence[float],
+    place: Mapping[str, int],
 ) -> None:
-    cutoffs = [
-        (number, cutoff)
-        for number, level in enumerate(levels)
-        if (cutoff := _cutoff(entries, level)) is not None
-    ]
-    xs_line = [x for number, _ in cutoffs for x in (number - 0.36, number + 0.36, None)]
-    ys_line = [y for _, cutoff in cutoffs for y in (cutoff, cutoff, None)]
+    lines = Lines()
+    for number, level in enumerate(levels):
+        if (cutoff := _cutoff(entries, level)) is not None:
+            lines.add((number - 0.36, number + 0.36), (cutoff, cutoff))
     figure.add_scatter(
-        x=xs_line,
-        y=ys_line,
+        x=lines.xs,
+        y=lines.ys,
         mode="lines",
         name="last cutoff",
         legendgroup="cutoff",
         line={"color": CUTOFF, "width": 1.5, "dash": "dot"},
-        showlegend=bool(cutoffs) and not _has_legend_entry(figure, "last cutoff"),
+        showlegend=bool(lines.xs) and not _has_legend_entry(figure, "last cutoff"),
         hovertemplate="cutoff %{y:.6g}<extra></extra>",
-        **panel.place,
+        **place,
     )
 
 
@@ -347,9 +327,10 @@ def _has_legend_entry(figure: go.Figure, name: str) -> bool:
     return any(trace.name == name and trace.showlegend for trace in figure.data)
 
 
-def _jitter(place: int) -> float:
-    """Return an offset that spreads the dots of a column evenly, by the golden ratio."""
-    return 0.56 * ((place * 0.618034) % 1 - 0.5)
+def _jitter(order: int) -> float:
+    """Return the horizontal offset of a dot, so that the dots of a column do not overlap."""
+    # Multiples of the golden ratio, modulo 1, are evenly spread however many there are.
+    return 0.56 * ((order * 0.618034) % 1 - 0.5)
 
 
 def _cutoff(entries: Sequence[RungEntry], level: float) -> float | None:
@@ -373,7 +354,10 @@ def _hover_text(entry: RungEntry) -> str:
 
 
 def _add_counts(
-    figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel
+    figure: go.Figure,
+    entries: Sequence[RungEntry],
+    levels: Sequence[float],
+    place: Mapping[str, int],
 ) -> None:
     for number, level in enumerate(levels):
         at_level = [entry for entry in entries if entry.level == level]
@@ -383,15 +367,14 @@ def _add_counts(
             if any(entry.outcome != "fully trained" for entry in at_level)
             else f"{len(at_level)}"
         )
-        place = "" if panel.number == 1 else panel.number
         figure.add_annotation(
             x=number,
             y=1,
-            xref=f"x{place}",
-            yref=f"y{place} domain",
+            yref="y domain",
             text=text,
             showarrow=False,
             yanchor="bottom",
             yshift=3,
             font={"size": 11.5},
+            **place,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .source import Source, state_of
-from .style import BEST, STATE_COLORS, label, new_figure, seconds, time_axis
+from .style import BEST, STATE_COLORS, Lines, label, new_figure, seconds, time_axis
 from .timeline import TimedAttempt
 
 if TYPE_CHECKING:
@@ -162,14 +162,12 @@ def _add_bars(
 def _add_lines(
     figure: go.Figure, run_intervals: Sequence[RunInterval], unit: float, state: str
 ) -> None:
-    xs: list[float | None] = []
-    ys: list[int | None] = []
+    lines = Lines()
     for interval in run_intervals:
-        xs += [interval.start_s / unit, interval.end_s / unit, None]
-        ys += [interval.slot, interval.slot, None]
+        lines.add((interval.start_s / unit, interval.end_s / unit), (interval.slot, interval.slot))
     figure.add_scatter(
-        x=xs,
-        y=ys,
+        x=lines.xs,
+        y=lines.ys,
         mode="lines",
         name=state,
         line={"color": STATE_COLORS[state], "width": 14},

@@ -111,6 +111,11 @@ class Source:
         """The trial with the best last value, as by `get_best_result`; None without one."""
         return next(iter(self.ranked()), None) if self.mode else None
 
+    @property
+    def best_id(self) -> str | None:
+        """The id of the `best` trial; None without one."""
+        return self.best.trial_id if self.best else None
+
     def ranked(self) -> list[Trial]:
         """Return the trials that have a finite value, best first; ties in the order of creation."""
         if self.metric is None or self.mode is None:

@@ -108,7 +108,7 @@ def summarize(source: Source) -> ExperimentSummary:
         path=source.experiment_path,
         metric=source.metric,
         mode=source.mode,
-        best_trial_id=best.trial_id if best else None,
+        best_trial_id=source.best_id,
         best_value=source.value_of(best) if best else math.nan,
         best_step=step,
         best_config=flatten(config_at(best, source.rows, step.row if step else None))

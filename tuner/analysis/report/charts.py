@@ -261,8 +261,7 @@ def _rungs(source: Source) -> Iterator[Chart]:
             ).values()
         ):
             note += f" At most {MAX_DOTS} dots of one colour are drawn at a rung, evenly chosen."
-        best_id = source.best.trial_id if source.best else None
-        figure = rungs_figure(entries, source.metric, source.mode, best_id)
+        figure = rungs_figure(entries, source.metric, source.mode, source.best_id)
         yield Chart("rungs", "Rungs and brackets", note, figure)
 
 
@@ -301,7 +300,7 @@ def _schedules(source: Source) -> Iterator[Chart]:
 def _slots(source: Source) -> Iterator[Chart]:
     runs = run_intervals(source)
     if runs:
-        best_id = source.best.trial_id if source.best and not source.several else None
+        best_id = None if source.several else source.best_id
         note = (
             f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} "
             f"trials{'; the best one is framed' if best_id else ''}."
