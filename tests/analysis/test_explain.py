@@ -87,7 +87,7 @@ def test_the_story_is_told_in_order_with_every_number(trial):
             "     7.00 s  at iteration 3 with loss=0.5 takes over from t00000, its checkpoint 4: "
             "pbt.exploit (score=0.5, donor_score=0.25)"
         ),
-        "     7.00 s  goes on with lr 0.1 -> 0.36",
+        "     7.00 s  continues with lr 0.1 -> 0.36",
         "     7.00 s  at iteration 3 with loss=0.5 is resumed: pbt.resume",
         "     8.00 s  gives its checkpoint to t00000: pbt.exploit (score=0.5, donor_score=0.25)",
         "     9.00 s  attempt 2 ends, failed: ValueError: boom",

@@ -127,7 +127,7 @@ def test_another_metric_can_be_named(grid_of):
             [{"x": 1}] * 20,
             range(20),
             "ped_anova",
-            "a parameter must differ between trials .*, got the same of each: x",
+            "a parameter must differ between trials .*, got the same value in all trials of each: x",
         ),
         (
             configs(20),

@@ -134,7 +134,7 @@ def test_points_outside_the_space_are_left_out_with_a_warning_that_names_them(ra
 def test_new_parameters_are_left_open_unless_rewards_are_asked_for(rays):
     space = {"lr": tune.uniform(0, 1), "new": tune.uniform(0, 1), "other": tune.grid_search([1, 2])}
     assert points_from(rays, "eval/loss", "min", num_points=1, space=space) == [{"lr": 0.01}]
-    with pytest.warns(RuntimeWarning, match="'new' must be there, got nothing"):
+    with pytest.warns(RuntimeWarning, match="'new' must have a value, got none"):
         assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""Results of an experiment, as objects, data frames, charts and a report.
+"""Results of an experiment as objects, data frames, charts and a report.
 
 `ResultGrid` holds the results of all trials and `Result` those of one; `open_experiment` and
 `trial_files` read them from directories, `charts` and `report` show them. Nothing here changes an
@@ -26,7 +26,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, since running an experiment needs few of them."""
+    """Import a name when it is first used, to keep ``import tuner`` fast."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""What ``experiment.json`` declares, written as the Python code that declares it."""
+"""Python code that declares the experiment recorded in an ``experiment.json`` again."""
 
 from __future__ import annotations
 
@@ -16,67 +16,63 @@ from tuner.core.settings import ExperimentSettings
 _TAG: Final = "@"
 _TUNE, _RUN = "TuneConfig", "RunConfig"
 _CONFIGS: Final = (_TUNE, _RUN, "CheckpointConfig", "FailureConfig")
-"""Classes of which all fields are noted, and not only those that were given."""
-_OF_ONE_RUN: Final = frozenset({"callbacks", "verbose", "if_exists"})
-"""Fields that have no part in what is searched."""
+"""Classes of which all fields are recorded, and not only those that were given."""
+_NOT_OF_THE_SEARCH: Final = frozenset({"callbacks", "verbose", "if_exists"})
+"""Fields of a run's configuration that do not affect what is searched."""
 
 
 def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, float]] = ()) -> str:
     """Return Python code that declares the same experiment again.
 
-    What ``experiment.json`` only describes, such as functions of the user's, stands there as
-    ``...`` behind a comment that names it.
+    Where ``experiment.json`` has only a description, as of the user's functions, the code has
+    ``...`` and a comment that names what is missing.
 
     Args:
         declaration: What `read_declaration` returned.
-        requests: The resources that the trials asked for, of which the declaration has but those
-            that no configuration decides.
+        requests: The resources that each trial requested; the declaration has only those that do
+            not depend on a configuration.
     """
     trainable = declaration.get("trainable") or {}
     name = _trainable_name(trainable)
     space, tune, run = (
         declaration.get(part) or {} for part in ("param_space", "tune_config", "run_config")
     )
-    chosen = _differing(_TUNE, tune) | {"seed": declaration.get("seed")}
-    limits = {
-        field: value for field, value in _differing(_RUN, run).items() if field not in _OF_ONE_RUN
+    tune_fields = _non_defaults(_TUNE, tune) | {"seed": declaration.get("seed")}
+    run_fields = {
+        field: value
+        for field, value in _non_defaults(_RUN, run).items()
+        if field not in _NOT_OF_THE_SEARCH
     }
     request = (declaration.get("settings") or {}).get("default_request")
     has_request = request is not None and request != ExperimentSettings({}).default_request
-    trained = f"tune.with_resources({name}, {expression(request)})" if has_request else name
     arguments = [
-        trained,
+        f"tune.with_resources({name}, {expression(request)})" if has_request else name,
         f"param_space={_mapping(space, 4)}",
-        f"tune_config={_config(_TUNE, chosen)}",
+        f"tune_config={_config(_TUNE, tune_fields)}",
+        *([f"run_config={_config(_RUN, run_fields)}"] if run_fields else []),
     ]
-    if limits:
-        arguments.append(f"run_config={_config(_RUN, limits)}")
-    parts = [space, chosen, limits]
-    unknown = [
-        f"# {place} was {what}; it has to be given again"
-        for place, what in _absent(space, "param_space")
+    missing = [
+        *(f"{place} was {what}; it has" for place, what in _absent(space, "param_space")),
+        *(f"{what} has" for _, what in _absent([tune_fields, run_fields], "")),
+        *(f"callback {what} has" for _, what in _absent(run.get("callbacks"), "")),
     ]
-    unknown += [
-        f"# {what} has to be given again"
-        for part in (chosen, limits)
-        for _, what in _absent(part, "")
-    ]
-    unknown += [
-        f"# callback {what} has to be given again" for _, what in _absent(run.get("callbacks"), "")
-    ]
+    comments = [f"# {subject} to be given again" for subject in missing]
     if len({tuple(sorted(request.items())) for request in requests}) > 1:
-        unknown.append(
+        comments.append(
             "# the function that chose the resources of each trial has to be given again, with "
             "tune.with_resources"
         )
-    imported = [*_trainable_import(trainable, name)]
-    if not imported:
+    trainable_import = [*_trainable_import(trainable, name)]
+    if not trainable_import:
         where = f"{trainable.get('qualname')!r} in {trainable.get('module')!r}"
-        unknown.append(f"# {name} is the training code, {where}; it has to be given again")
-    lines = ["import tuner as tune", *_imports(parts), *imported, "", *unknown]
+        comments.append(f"# {name} is the training code, {where}; it has to be given again")
     return "\n".join(
         [
-            *lines,
+            "import tuner as tune",
+            *_imports([space, tune_fields, run_fields]),
+            *trainable_import,
+            "",
+            *comments,
             "tuner = tune.Tuner(",
             *(f"    {argument}," for argument in arguments),
             ")",
@@ -85,8 +81,8 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
     )
 
 
-def expression(noted: Any) -> str:
-    """Return the Python expression for one declared value.
+def expression(recorded: Any) -> str:
+    """Return the Python expression for one recorded value.
 
     Example:
         >>> expression({"@": "Float", "lower": 1e-05, "upper": 1.0, "q": None, "is_log": True})
@@ -94,33 +90,32 @@ def expression(noted: Any) -> str:
         >>> expression({"@": "AsyncHyperBandScheduler", "max_t": 81})
         'AsyncHyperBandScheduler(max_t=81)'
     """
-    match noted:
+    match recorded:
         case {"@": str(name)}:
-            fields = {key: value for key, value in noted.items() if key != _TAG}
-            return _WORDS[name](fields) if name in _WORDS else _call(name, fields)
-        case {"grid_search": list(values)} if len(noted) == 1:
+            fields = {key: value for key, value in recorded.items() if key != _TAG}
+            return _EXPRESSIONS[name](fields) if name in _EXPRESSIONS else _call(name, fields)
+        case {"grid_search": list(values)} if len(recorded) == 1:
             return f"tune.grid_search({expression(values)})"
         case dict():
-            return (
-                f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in noted.items())}}}"
-            )
+            items = (f"{key!r}: {expression(value)}" for key, value in recorded.items())
+            return f"{{{', '.join(items)}}}"
         case list():
-            return f"[{', '.join(map(expression, noted))}]"
-        case float() if not math.isfinite(noted):
-            return f"float({str(noted)!r})"
+            return f"[{', '.join(map(expression, recorded))}]"
+        case float() if not math.isfinite(recorded):
+            return f"float({str(recorded)!r})"
         case _:
-            return repr(noted)
+            return repr(recorded)
 
 
-def _mapping(noted: Mapping[str, Any], indent: int) -> str:
-    """Return a dictionary with a line for each key; nested ones without a tag likewise."""
-    if not noted or _TAG in noted or "grid_search" in noted:
-        return expression(noted)
+def _mapping(recorded: Mapping[str, Any], indent: int) -> str:
+    """Return a dictionary with a line for each key, also for nested ones without a tag."""
+    if not recorded or _TAG in recorded or "grid_search" in recorded:
+        return expression(recorded)
     pad = " " * indent
     lines = [
         f"{pad}    {key!r}: "
         f"{_mapping(value, indent + 4) if isinstance(value, dict) else expression(value)},"
-        for key, value in noted.items()
+        for key, value in recorded.items()
     ]
     return "\n".join(["{", *lines, f"{pad}}}"])
 
@@ -131,7 +126,7 @@ def _config(kind: str, fields: Mapping[str, Any]) -> str:
 
 
 def _call(name: str, fields: Mapping[str, Any]) -> str:
-    given = _differing(name, fields) if name in _CONFIGS else dict(fields)
+    given = _non_defaults(name, fields) if name in _CONFIGS else dict(fields)
     positional = [
         item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())
     ]
@@ -142,28 +137,27 @@ def _call(name: str, fields: Mapping[str, Any]) -> str:
     return f"{name if _home(name) else f'tune.{name}'}({', '.join(listed)})"
 
 
-def _differing(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a noted configuration that are not what they are by default."""
-    # Looked up where the code will look them up: the classes lie on a floor above this one.
+def _non_defaults(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a recorded configuration that differ from their defaults."""
+    # The configuration classes belong to a higher layer, so they cannot be imported at the top.
     defaults = getattr(importlib.import_module("tuner"), kind)()
     return {
         name: value
         for name, value in fields.items()
-        if name != _TAG and not _is_noted_as(getattr(defaults, name, ...), value)
+        if name != _TAG and not _equals_recorded(getattr(defaults, name, ...), value)
     }
 
 
-def _is_noted_as(value: Any, noted: Any) -> bool:
+def _equals_recorded(value: Any, recorded: Any) -> bool:
     """Return whether a default value equals a recorded one in type and value.
 
     0 differs from False, and 1.0 from 1.
     """
     if type(value) is tuple:
-        items = (
-            noted.get("items", ()) if isinstance(noted, dict) and noted.get(_TAG) == "tuple" else ()
-        )
-        return len(items) == len(value) and all(map(_is_noted_as, value, items))
-    return value == noted and isinstance(value, bool) == isinstance(noted, bool)
+        is_tuple = isinstance(recorded, dict) and recorded.get(_TAG) == "tuple"
+        items = recorded.get("items", ()) if is_tuple else ()
+        return len(items) == len(value) and all(map(_equals_recorded, value, items))
+    return value == recorded and isinstance(value, bool) == isinstance(recorded, bool)
 
 
 def _positional(name: str) -> Iterator[str]:
@@ -181,9 +175,10 @@ def _interval(kind: str, fields: Mapping[str, Any]) -> str:
     lower, upper, q = fields["lower"], fields["upper"], fields.get("q")
     is_integer = kind == "randint"
     has_steps = q not in (None, 1) if is_integer else q is not None
-    word = f"{'q' if has_steps else ''}{'log' if fields.get('is_log') else ''}{kind}"
+    function = f"{'q' if has_steps else ''}{'log' if fields.get('is_log') else ''}{kind}"
+    # An Integer includes its upper end, which tune.randint excludes and tune.qrandint includes.
     ends = [lower, upper, q] if has_steps else [lower, upper + is_integer]
-    return f"tune.{word}({', '.join([*map(expression, ends), *_prior(fields)])})"
+    return f"tune.{function}({', '.join([*map(expression, ends), *_prior(fields)])})"
 
 
 def _prior(fields: Mapping[str, Any]) -> Iterator[str]:
@@ -210,7 +205,7 @@ def _tuple(fields: Mapping[str, Any]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+_EXPRESSIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "absent": lambda _: "...",
     "tuple": _tuple,
     "dict": lambda fields: (
@@ -246,7 +241,7 @@ def _imports(parts: Sequence[Any]) -> Iterator[str]:
     if "path" in names:
         yield "import pathlib"
     for package in ("schedulers", "searchers"):
-        found = [name for name in names if name not in _WORDS and _home(name) == package]
+        found = [name for name in names if name not in _EXPRESSIONS and _home(name) == package]
         if found:
             yield f"from {package} import {', '.join(found)}"
 
@@ -270,24 +265,24 @@ def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
         yield f"from {module} import {name}"
 
 
-def _nodes(noted: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(noted, dict):
-        yield noted
-    for inner in (
-        noted.values() if isinstance(noted, dict) else noted if isinstance(noted, list) else ()
-    ):
-        yield from _nodes(inner)
+def _nodes(recorded: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(recorded, dict):
+        yield recorded
+        recorded = list(recorded.values())
+    if isinstance(recorded, list):
+        for inner in recorded:
+            yield from _nodes(inner)
 
 
-def _absent(noted: Any, place: str) -> Iterator[tuple[str, str]]:
-    match noted:
+def _absent(recorded: Any, place: str) -> Iterator[tuple[str, str]]:
+    match recorded:
         case {"@": "absent", "what": what}:
             yield place, str(what)
         case dict():
-            for key, value in noted.items():
+            for key, value in recorded.items():
                 yield from _absent(value, f"{place}[{key!r}]")
         case list():
-            for index, value in enumerate(noted):
+            for index, value in enumerate(recorded):
                 yield from _absent(value, f"{place}[{index}]")
         case _:
             pass

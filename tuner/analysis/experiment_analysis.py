@@ -28,7 +28,7 @@ class ByTrial(dict[str, T]):
     """Mapping by trial id that also accepts the path of the trial's directory as a key.
 
     Args:
-        values: By the trials' ids.
+        values: The values by trial id.
         paths: The trials' ids by the paths of their directories.
     """
 
@@ -57,28 +57,28 @@ class ByTrial(dict[str, T]):
 
 @final
 class ExperimentAnalysis:
-    """A thin view of a `ResultGrid` under older names; new code asks the grid itself.
+    """View of a `ResultGrid` with the names of Ray Tune's older interface.
 
-    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction; what is named
-    ``best_`` needs one.
+    New code should use the grid. Methods without a metric use that of the `TuneConfig`, in its
+    direction; properties named ``best_`` require that it has one.
 
     Args:
         experiment: The results, or the directory of an experiment, which is read as by
             `ResultGrid.from_directory`.
-        default_metric: For a directory: what is optimised, where the directory does not say, or
-            another metric than it says.
+        default_metric: For a directory: the metric, if the directory does not name one, or to
+            replace the one that it names.
         default_mode: For a directory: ``"min"`` if smaller values of the metric are better,
             ``"max"`` if larger ones are.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no experiment in it.
-        ValueError: If metric or mode are given beside a `ResultGrid`, which knows its own.
+        ValueError: If metric or mode are given with a `ResultGrid`, which has its own.
 
     Departures:
-        Best trials are those of `ResultGrid.get_best_result`, and steps that are equally good those
-        that came last. `best_result`, `best_checkpoint` and `best_dataframe` say why there is no
-        best trial. A metric that no trial reported is an error in `dataframe`, where Ray Tune
-        returns the last results. Nothing is unpickled.
+        Best trials are those of `ResultGrid.get_best_result`; of equally good steps the last one
+        is the best. `best_result`, `best_checkpoint` and `best_dataframe` raise an error that says
+        why there is no best trial. A metric that no trial reported is an error in `dataframe`,
+        where Ray Tune returns the last results. Nothing is unpickled.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class ExperimentAnalysis:
 
     @property
     def best_trial(self) -> Trial | None:
-        """The trial with the best last value of the metric; None where no trial can be compared."""
+        """The trial with the best last value of the metric; None if no trial can be compared."""
         return self.get_best_trial()
 
     @property
     def best_config(self) -> dict[str, Any] | None:
-        """Hyperparameters of the best trial; None where no trial can be compared."""
+        """Hyperparameters of the best trial; None if no trial can be compared."""
         return self.get_best_config()
 
     @property
@@ -183,8 +183,8 @@ class ExperimentAnalysis:
         """Return the best trial; see `ResultGrid.get_best_result` for the arguments.
 
         Returns:
-            The trial, and None, with a warning, where none can be compared: none reported the
-            metric, or none a finite value. The only trial of an experiment is returned unseen.
+            The trial; None, with a warning, if no trial reported the metric, or none a finite
+            value. The only trial of an experiment is returned without a comparison.
 
         Raises:
             ValueError: If no metric is named here or in the `TuneConfig`, or mode or scope is

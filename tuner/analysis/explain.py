@@ -1,6 +1,6 @@
-"""Explains a trial: every decision about it with its numbers, read from the journal.
+"""Explanations of what happened to a trial, from the decisions recorded in the journal.
 
-Also tells where a scheduler never compared trials, because they ended before its first comparison.
+They include why a scheduler never compared trials: they ended before its first comparison.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ _DECISION_TEXTS: Final[Mapping[str, str]] = {
 }
 _REQUEST_TEXTS: Final[Mapping[str, str]] = {
     "pause_requested": "pause",
-    "resume_requested": "go on",
+    "resume_requested": "continue",
     "trial_stop_requested": "stop",
 }
+_RESTORED: Final = (
+    "the experiment is restored; trials that ran start again from their latest checkpoints"
+)
 _MAX_VALUES: Final = 8
 _WRAPPED: Final = "base_scheduler"
+"""Argument with which a scheduler such as ResourceChangingScheduler wraps another one."""
 _CLASS: Final = "@"
+"""Key of the class's name in a recorded scheduler."""
 
 
 def explain_trial(
@@ -45,16 +50,16 @@ def explain_trial(
     metric: str | None = None,
     why_given_up: str = "",
 ) -> list[str]:
-    """Return a trial's story, one line for each thing that happened to it.
+    """Return what happened to a trial, one line for each event or decision.
 
-    Results at which nothing was decided are left out.
+    Results without a decision are left out.
 
     Args:
         trial: The trial.
         records: The experiment's journal, or all of it that concerns the trial.
         metric: The metric shown with each decision, flattened; None for none.
-        why_given_up: Why it was not tried again, where it has failed for good, see
-            `RetryPolicy.why_given_up`; empty if nothing tells.
+        why_given_up: Why a trial that failed for good was not retried, see
+            `RetryPolicy.why_given_up`; empty if that is unknown.
     """
     explainer = _TrialExplainer(trial, metric, why_given_up)
     lines = [f"{trial.trial_id}: {_status_text(trial)}"]
@@ -62,13 +67,7 @@ def explain_trial(
     for record in records:
         at = f"{record['t']:9.2f} s  "
         if record["k"] == "restarted":
-            restored = [
-                (
-                    f"{at}the experiment is restored; trials that ran start again from their "
-                    f"latest "
-                    f"checkpoints"
-                )
-            ]
+            restored = [f"{at}{_RESTORED}"]
         elif event_lines := [f"{at}{line}" for line in explainer.lines(record)]:
             lines += (restored if len(lines) > 1 else []) + event_lines
             restored = []
@@ -130,7 +129,7 @@ class _TrialExplainer:
                 yield from self._exit_lines(record)
             case "pause_requested" | "resume_requested" | "trial_stop_requested":
                 self._is_to_stop |= record["k"] == "trial_stop_requested"
-                yield f"is to {_REQUEST_TEXTS[record['k']]}, since the user wants it to"
+                yield f"is to {_REQUEST_TEXTS[record['k']]}, as requested by the user"
             case "forked":
                 yield (
                     f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, "
@@ -149,7 +148,7 @@ class _TrialExplainer:
         yield f"attempt {record['a']} ends, {how}" + (
             f": {failure['kind']}: {failure['message']}" if failure else ""
         )
-        # A trial that the user has stopped is not tried again in any case.
+        # A trial that the user has stopped is not retried in any case.
         if (
             failure
             and self._why_given_up
@@ -162,16 +161,10 @@ class _TrialExplainer:
         where = "" if self._iteration is None else f"at iteration {self._iteration}"
         if where and self._value is not None:
             where += f" with {self._metric}={_short(self._value)}"
+        where += " " if where else ""
         if decision["k"] != "exploit":
-            yield " ".join(
-                filter(
-                    None,
-                    [
-                        where,
-                        f"{_DECISION_TEXTS.get(decision['k'], decision['k'])}: {_reason(decision)}",
-                    ],
-                )
-            )
+            what = _DECISION_TEXTS.get(decision["k"], decision["k"])
+            yield f"{where}{what}: {_reason(decision)}"
             return
         before, self._config = self._config, flatten(decision["config"])
         which = (
@@ -179,12 +172,8 @@ class _TrialExplainer:
             if decision["checkpoint"] is None
             else f"its checkpoint {decision['checkpoint']}"
         )
-        yield " ".join(
-            filter(
-                None, [where, f"takes over from {decision['donor']}, {which}: {_reason(decision)}"]
-            )
-        )
-        yield f"goes on with {_changes(before, self._config)}"
+        yield f"{where}takes over from {decision['donor']}, {which}: {_reason(decision)}"
+        yield f"continues with {_changes(before, self._config)}"
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -211,12 +200,12 @@ def _short(value: Any) -> str:
 
 
 def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
-    """Return a message if no trial came as far as the scheduler's first comparison, else "".
+    """Return a message if no trial reached the scheduler's first comparison, else "".
 
     It is also empty if no trial completed.
 
     Args:
-        scheduler: The scheduler, as it was constructed.
+        scheduler: The scheduler.
         trials: All trials of the experiment.
     """
     while isinstance(wrapped := scheduler.declared_arguments.get(_WRAPPED), Scheduler):
@@ -243,20 +232,13 @@ def why_trial_never_compared(trial: Trial, directory: Path) -> str:
             if is_experiment(directory)
             else None
         )
-        while isinstance(
-            wrapped := recorded[_WRAPPED] if recorded and _WRAPPED in recorded else None, Mapping
-        ):
-            recorded = wrapped
+        while recorded and isinstance(recorded.get(_WRAPPED), Mapping):
+            recorded = recorded[_WRAPPED]
         if not recorded or recorded[_CLASS] not in schedulers.__all__:
             return ""
         kind = getattr(schedulers, recorded[_CLASS])
-    # Written by another release or program.
-    except (
-        StorageError,
-        KeyError,
-        TypeError,
-    ):
-        return ""
+    except (StorageError, KeyError, TypeError):
+        return ""  # another release or program wrote the declaration
     comparison = (
         _FirstComparison.of(kind, recorded)
         if isinstance(kind, type) and issubclass(kind, Scheduler)
@@ -270,7 +252,7 @@ def why_trial_never_compared(trial: Trial, directory: Path) -> str:
 
 
 class _FirstComparison:
-    """The first comparison of a scheduler: from which value of which entry of a result on."""
+    """The first comparison of a scheduler: an entry of results, and the value that is required."""
 
     def __init__(self, kind: type[Scheduler], argument: str, first: float, time_attr: str) -> None:
         self._kind = kind
@@ -280,7 +262,7 @@ class _FirstComparison:
 
     @classmethod
     def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _FirstComparison | None:
-        """Return that of a scheduler with these arguments; None if it declares none."""
+        """Return that of a scheduler with the given arguments; None if it declares none."""
         argument = kind.first_comparison
         arguments = {
             name: parameter.default
@@ -291,7 +273,7 @@ class _FirstComparison:
             return None
         return cls(kind, argument, first, time_attr)
 
-    def shortfall_of(self, trials: Iterable[Trial], whom: str) -> str:
+    def shortfall_of(self, trials: Iterable[Trial], subject: str) -> str:
         """Return a message if none of the trials reached the first comparison, else "".
 
         It is also empty if no trial reported its progress.
@@ -308,7 +290,7 @@ class _FirstComparison:
             else f", or count in iterations with time_attr={TRAINING_ITERATION!r}"
         )
         return (
-            f"{self._kind.__name__} {whom} came to {self._time_attr}={longest:.4g}, and its "
-            f"first comparison is at "
-            f"{self._argument}={self._first:g}; give a smaller {self._argument}{other}"
+            f"{self._kind.__name__} {subject} came to {self._time_attr}={longest:.4g}, and its "
+            f"first comparison is at {self._argument}={self._first:g}; give a smaller "
+            f"{self._argument}{other}"
         )

@@ -1,8 +1,8 @@
 """Data frames of configurations and results; `MetricsTable` holds every result of several trials.
 
-Results are put into columns as they are read and dropped then, since a number in a column takes
-8 bytes and a result as a dictionary more than a thousand; and what has one type throughout is
-turned into a column of pandas once, not for each trial.
+Results are converted to columns while they are read: a number in a column takes 8 bytes, a result
+as a dictionary more than a thousand. Columns of one type are converted to pandas once for all
+trials, and the frame of a trial is a slice of them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 METRIC_ITERATION = "metric_iteration"
-"""In which iteration a trial reported the value that its row has of the experiment's metric."""
+"""Column with the iteration at which a trial reported the metric's value in its row."""
 LOGDIR = "logdir"
 _ITERATIONS = (TRAINING_ITERATION, METRIC_ITERATION)
 _CHUNK: Final = 256
-"""Results held as dictionaries before they are put into columns; more exceed the CPU's cache."""
+"""Results held as dictionaries before they become columns; more exceed the CPU's cache."""
 _READ_AT_ONCE: Final = 100_000
-"""Up to so many results, about a second's worth, are read at once.
+"""Up to this many results, which take about a second, are all read for the first frame.
 
-Of more, only those of the requested trials are read, as long as these are few.
+In larger experiments a few requested trials are read alone.
 """
 _READ_ALONE: Final = 0.02
-"""Few are trials that have at most this share of all results together."""
+"""Trials are few if they have at most this share of all results."""
 _DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 _NOT_FIRST: Final = 2**62
-"""Stands for None among iterations behind which attempts began: above all of them."""
+"""Replaces None in the array of iterations after which attempts began; larger than all of them."""
 _SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
-"""Types of which a column has the same pandas type in all its parts."""
+"""Types for which pandas gives a column and any part of it the same type."""
 
 
 def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def flat_metrics(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_at(result: Mapping[str, Any], metric: str) -> Any:
-    """Return the value of a metric, ``"a/b"`` for a nested one; None where the result has none."""
+    """Return the value of a metric, ``"a/b"`` for a nested one; None if the result lacks it."""
     value = result.get(metric)
     return flatten(result).get(metric) if value is None and DELIMITER in metric else value
 
@@ -81,12 +81,12 @@ def in_order_of_appearance(rows: Iterable[Iterable[str]]) -> list[str]:
 def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
     """Return the columns of a table in their usual order.
 
-    The trial first, then its metrics, the iteration, the hyperparameters, how the trial ended, what
-    the engine adds to each result, and the trial's directory.
+    The trial comes first, then its metrics, the iteration, the hyperparameters, how the trial
+    ended, the fields that the engine adds to each result, and the trial's directory.
 
     Args:
         names: The columns.
-        ends: Those of them about how the trial ended.
+        ends: Those that say how the trial ended.
     """
     prefix = f"{CONFIG}{DELIMITER}"
 
@@ -99,7 +99,9 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
             return 3
         if name in ends:
             return 4
-        return 6 if name == LOGDIR else 5 if name in AUTO_FILLED else 1
+        if name == LOGDIR:
+            return 6
+        return 5 if name in AUTO_FILLED else 1  # 1: a metric
 
     return sorted(names, key=place)
 
@@ -107,12 +109,11 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
 def to_frame(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return flat rows as a data frame; None and absent values are missing in the pandas sense.
+    """Return flat rows as a data frame, in which None and absent values are missing values.
 
-    Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64``
-    where some are missing). Columns of truth values stay usable as masks (``boolean`` where some
-    are missing, in which case a missing one selects nothing). Everything else is what pandas makes
-    of it.
+    Columns of numbers stay numeric if values are missing, and whole numbers stay whole (``Int64``).
+    Columns of booleans stay usable as masks (``boolean``, in which a missing value selects
+    nothing). Other columns have the type that pandas infers.
 
     Args:
         rows: Flat rows, in the order of the table.
@@ -136,7 +137,8 @@ def column(values: list[Any]) -> pd.Series[Any]:
     if kinds == {int, type(None)}:
         with suppress(OverflowError):  # numbers beyond 64 bits
             return pd.Series(values, dtype="Int64")
-    if float in kinds and str in kinds:  # as texts alone, pandas would take NaN for a missing one
+    if float in kinds and str in kinds:
+        # Inferred as a column of strings, pandas would turn a reported NaN into a missing string.
         return pd.Series(values, dtype="object")
     return pd.Series(values)
 
@@ -149,7 +151,7 @@ class TableTrial:
         trial_id: The trial.
         config: Its last configuration.
         done: Whether it is over, for the last row.
-        num_rows: How many results it has, as far as that is known without reading them.
+        num_rows: How many results it has; 0 if that is unknown before they are read.
     """
 
     trial_id: str
@@ -162,14 +164,12 @@ class TableTrial:
 class MetricsFrames:
     """Data frames of an experiment's trials, read in one pass over all results.
 
-    If only a few of very many trials are requested, these are read alone.
-
-    To find the results of one trial in a journal takes about half the time of reading those of all,
-    but hardly any memory.
+    If only a few of very many trials are requested, these are read alone: finding the results of
+    one trial in a journal takes about half the time of reading all, but hardly any memory.
 
     Args:
         trials: The trials.
-        rows: Where their results are read when the first frame is asked for.
+        rows: Source of their results, read when the first frame is requested.
     """
 
     def __init__(self, trials: Sequence[TableTrial], rows: Rows) -> None:
@@ -181,11 +181,8 @@ class MetricsFrames:
         self._table: MetricsTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was read is read again where it is needed.
-        return MetricsFrames, (
-            list(self._trials.values()),
-            self._rows,
-        )
+        # The table is not pickled: it may be large, and is read again on demand.
+        return MetricsFrames, (list(self._trials.values()), self._rows)
 
     def of(self, trial_id: str) -> pd.DataFrame:
         """Return every result of one trial, see `MetricsTable.of`."""
@@ -209,12 +206,12 @@ class MetricsFrames:
 class MetricsTable:
     """Every current result of some trials, flat, with the configuration in force at it.
 
-    It is read on construction.
+    The results are read on construction.
 
     Args:
         trials: The trials, in the order of the table.
-        rows: Where their results are read.
-        are_few: Look these trials up instead of going through the results of all.
+        rows: Source of their results.
+        are_few: Look these trials up instead of reading the results of all.
     """
 
     def __init__(self, trials: Sequence[TableTrial], rows: Rows, *, are_few: bool = False) -> None:
@@ -251,6 +248,7 @@ class MetricsTable:
 
         self._mixed: dict[str, Array] = {}
         """Values of columns whose pandas type may differ between a trial's frame and the table."""
+        # A result cannot know that it is the last one: ``done`` is set when its trial is over.
         lasts = {
             span.stop - 1: trial.done
             for trial, span in zip(trials, self._spans.values(), strict=True)
@@ -317,12 +315,14 @@ def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) 
         begun[order],
         iterations[order],
     )
-    goes_on = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
+    # Nearly always nothing was trained twice: within a trial and branch, iterations ascend and no
+    # attempt began before the previous result. That is checked for all trials at once.
+    continues = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
     if (
         iterations.dtype == np.int64
-        and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[goes_on].all()
+        and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[continues].all()
     ):
-        return order  # nothing was trained again
+        return order
     trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
     resumptions = (
         [None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials
@@ -365,7 +365,7 @@ class _Configs:
         self.names: dict[str, None] = {}
         self._configs: list[dict[str, Any]] = []
         self._num_rows: list[int] = []
-        """For how many rows each of them was in force."""
+        """For how many rows each configuration was in force."""
 
     def append(self, trial: TableTrial, rows: Rows, branches: Iterable[int]) -> list[str]:
         """Add the configurations in force at a trial's rows, and return their column names.
@@ -385,28 +385,28 @@ class _Configs:
         return list(names)
 
     def values(self, name: str) -> Array:
-        """Return a column; where a configuration lacks it, None."""
+        """Return a column, with None where a configuration lacks it."""
         return np.repeat(_array([config.get(name) for config in self._configs]), self._num_rows)
 
 
 @final
 class _Columns:
-    """Results put into columns; what a result lacks is None there."""
+    """Results as columns, with None where a result lacks a key."""
 
     def __init__(self) -> None:
         self._buffer: list[Mapping[str, Any]] = []
         self._chunks: list[dict[str, Array]] = []
         self._shapes: dict[tuple[str, ...], int] = {}
-        """The combinations of keys that results have, each with its number."""
+        """The numbers of the combinations of keys that results have."""
         self._shape_numbers: list[Array] = []
-        """Which combination each result has."""
+        """The combination of each result, by chunk."""
         self._sizes: list[int] = []
         """How many results each chunk has."""
         self._texts: dict[str, str] = {}
         """Each string once, since most occur in many rows."""
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Take in a result, nested or flat."""
+        """Add a result, nested or flat."""
         self._buffer.append(row)
         if len(self._buffer) == _CHUNK:
             self._empty_buffer()
@@ -436,6 +436,7 @@ class _Columns:
             return
         shapes, columns = _transposed(self._buffer)
         kinds = {name: set(map(type, values)) for name, values in columns.items()}
+        # Most results are flat: flattening costs time only for chunks with a nested one.
         if CONFIG in columns or any(dict in found for found in kinds.values()):
             shapes, columns = _transposed(list(map(flat_metrics, self._buffer)))
             kinds = {name: set(map(type, values)) for name, values in columns.items()}

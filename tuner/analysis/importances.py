@@ -32,26 +32,26 @@ Evaluator = Literal["ped_anova", "fanova", "mdi"]
 EVALUATORS: Final[tuple[Evaluator, ...]] = get_args(Evaluator)
 
 MIN_TRIALS: Final = 20
-"""Fewer trials than this say nothing about importance."""
+"""With fewer trials, estimates of importance are mostly noise."""
 
 MIN_BEST: Final = 5
-"""How many trials PED-ANOVA takes for the best ones at least; Optuna recommends as many."""
+"""Minimum number of best trials for PED-ANOVA, as recommended by Optuna."""
 
 At = int | Literal["common", "last"]
-"""Where trials are compared: at an iteration, at a common one, or at each trial's last result."""
+"""Iteration at which trials are compared: a number, a common one, or each trial's last result."""
 
 _COMMON_SHARE: Final = 0.75
-"""Part of the trials that has to have reached the common iteration."""
+"""Share of the trials that must have reached the common iteration."""
 
 _NUM_RESAMPLES: Final = 20
 
 _MIN_LOG_RATIO: Final = 10.0
-"""Values that lie closer together look the same on both scales."""
+"""Within a smaller ratio, values look alike on a linear and on a logarithmic scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A trial as it is compared.
+    """Configuration and value with which a trial is compared.
 
     Attributes:
         config: Its flattened configuration.
@@ -64,14 +64,15 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """How much each parameter mattered, and what was compared.
+    """Importance of each parameter, and the basis of the comparison.
 
     Attributes:
         shares: The importance of each parameter, in descending order; they add up to 1.
-        std_errors: The standard error of each, by a bootstrap over the trials; NaN where it was not
+        std_errors: The standard error of each, by a bootstrap over the trials; NaN if it was not
             estimated.
         num_trials: How many trials were compared.
-        iteration: At which ``training_iteration``; None where each was compared at its last result.
+        iteration: The ``training_iteration`` at which they were compared; None for each trial's
+            last result.
     """
 
     shares: Mapping[str, float]
@@ -85,34 +86,34 @@ def evaluated_trials(
 ) -> tuple[list[Evaluated], int | None]:
     """Return the trials that can be compared, and the iteration at which they are compared.
 
-    The iteration is None if each is compared at its last result.
-
-    A trial's value at an iteration is its newest one up to there; trials that ended before it, or
-    without a finite value, are left out.
+    The iteration is None if each is compared at its last result. Otherwise a trial's value is the
+    newest one up to the iteration; trials that ended before it, or have no finite value, are left
+    out.
 
     Args:
         trials: The trials.
         rows: Their results; read only of trials that went beyond the iteration.
         metric: Name of the metric, flattened.
         at: An iteration; ``"common"`` for the largest one that three quarters of the trials
-            reached; ``"last"`` for no common one.
+            reached; ``"last"`` for each trial's last result.
 
     Raises:
         ValueError: If `at` is none of them.
     """
     if at not in ("common", "last") and not (isinstance(at, int) and at >= 1):
         raise ValueError(
-            f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares "
-            f"where most trials got to"
+            f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' is the "
+            f"largest iteration that most trials reached"
         )
     known = [trial for trial in trials if metric in trial.summary]
-    iteration = (
-        common_iteration([trial.iteration for trial in known])
-        if at == "common"
-        else None
-        if at == "last"
-        else int(at)
-    )
+    iteration: int | None
+    match at:
+        case "common":
+            iteration = common_iteration([trial.iteration for trial in known])
+        case "last":
+            iteration = None
+        case _:
+            iteration = int(at)
     found = [
         _evaluated(trial, rows, metric, iteration)
         for trial in known
@@ -132,11 +133,9 @@ def common_iteration(reached: Sequence[int]) -> int | None:
         >>> common_iteration([1, 1, 3, 9, 27]), common_iteration([3, 9, 9, 9])
         (1, 9)
     """
-    return (
-        sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1]
-        if reached
-        else None
-    )
+    if not reached:
+        return None
+    return sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1]
 
 
 def _evaluated(
@@ -178,9 +177,9 @@ def importances(
         trials: The trials.
         mode: ``"min"`` or ``"max"``: the direction in which the value is optimised.
         evaluator: One of `EVALUATORS`.
-        iteration: Where they are compared, for the messages.
-        with_errors: Whether to estimate standard errors; with PED-ANOVA alone, since forests take
-            too long to grow.
+        iteration: The iteration at which they are compared, for the messages.
+        with_errors: Whether to estimate standard errors; only with PED-ANOVA, since growing
+            forests for each bootstrap sample takes too long.
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
@@ -199,8 +198,8 @@ def importances(
     varied = {name: column for name, column in columns.items() if column.is_varied}
     if not varied:
         raise ValueError(
-            f"a parameter must differ between trials to have an importance, got the same of "
-            f"each: {', '.join(sorted(columns))}"
+            f"a parameter must differ between trials to have an importance, got the same value "
+            f"in all trials of each: {', '.join(sorted(columns))}"
         )
     found = {
         name: float(share)
@@ -219,6 +218,7 @@ def _std_errors(
     trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode
 ) -> dict[str, float]:
     """Return the standard deviation of each parameter's share over bootstrap samples."""
+    # A fixed seed: the same results always give the same errors.
     rng = random.Random(0)  # noqa: S311  (statistics)
     resampled = [
         _evaluate(_study(rng.choices(trials, k=len(trials)), varied, mode), "ped_anova")
@@ -235,10 +235,10 @@ class Column:
     """The values of one parameter in all trials that have it.
 
     Attributes:
-        values: What they are, without those that are missing.
-        is_categorical: Whether they are compared as categories, by their text: some are no finite
-            numbers.
-        num_trials: How many trials there are, with this parameter or without.
+        values: The values of the trials that have the parameter.
+        is_categorical: Whether they are compared as categories, by their text, since some are not
+            finite numbers.
+        num_trials: How many trials there are, with or without the parameter.
     """
 
     values: Sequence[Any]
@@ -247,11 +247,11 @@ class Column:
 
     @property
     def is_varied(self) -> bool:
-        """Whether trials differ in it."""
-        return len(set(map(self.seen, self.values))) > 1 or len(self.values) < self.num_trials
+        """Whether trials differ in the parameter, also by lacking it."""
+        return len(set(map(self.as_param, self.values))) > 1 or len(self.values) < self.num_trials
 
-    def seen(self, value: Any) -> Any:
-        """Return a value as Optuna may know it."""
+    def as_param(self, value: Any) -> Any:
+        """Return a value as a parameter's value for Optuna: a number or a text."""
         return repr(value) if self.is_categorical else value
 
     def distribution(self) -> BaseDistribution:
@@ -282,9 +282,9 @@ def observed_columns(trials: Iterable[Evaluated]) -> dict[str, Column]:
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
-    """Return whether numbers lie more evenly on a logarithmic scale than on a linear one.
+    """Return whether numbers are spread more evenly on a logarithmic scale than on a linear one.
 
-    This is a guess, since the scale that was searched is not recorded.
+    This is a guess: an experiment of which only results are left does not record the scale.
     """
     if min(values) <= 0 or max(values) < _MIN_LOG_RATIO * min(values):
         return False
@@ -293,6 +293,7 @@ def is_logarithmic(values: Sequence[float]) -> bool:
 
 def _unevenness(values: Sequence[float]) -> float:
     """Return the largest distance between the values' distribution and the uniform one."""
+    # The Kolmogorov-Smirnov statistic, with the empirical distribution taken in mid-step.
     low, width = min(values), max(values) - min(values)
     return max(
         abs((value - low) / width - (rank + 0.5) / len(values))
@@ -310,7 +311,9 @@ def _study(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode
     distributions = {name: column.distribution() for name, column in varied.items()}
     for trial in trials:
         params = {
-            name: varied[name].seen(value) for name, value in trial.config.items() if name in varied
+            name: varied[name].as_param(value)
+            for name, value in trial.config.items()
+            if name in varied
         }
         known = {name: distributions[name] for name in params}
         study.add_trial(
@@ -323,7 +326,7 @@ def _evaluate(study: Study, evaluator: str) -> dict[str, float]:
     from optuna.importance import get_param_importances  # noqa: PLC0415  (an extra)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about experimental evaluators
+        warnings.simplefilter("ignore")  # Optuna warns that its evaluators are experimental
         return get_param_importances(
             study, evaluator=_evaluator(evaluator, len(study.get_trials(deepcopy=False)))
         )

@@ -1,9 +1,9 @@
-"""Opens an experiment's directory for reading: its journal, or else the files of its trials.
+"""Reads an experiment's directory: its journal, or else the files of its trials.
 
-No training code and no search space are needed, nothing is unpickled and nothing is changed. The
-journal holds every event and every decision, so replaying it gives the state in which the
-experiment was left, whatever its scheduler and searcher were. It may still be running: what has
-been written so far is read.
+Neither training code nor search space is needed, nothing is unpickled and nothing is changed. The
+journal holds every event and every decision, so replaying it restores the state of the experiment
+without its scheduler and searcher. A running experiment can be read as well, up to its latest
+record.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from .ranking import Mode
 from .trial_files import read_trial_directories
 
 Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Returns a configuration for one that was written down."""
+"""Returns a configuration for a recorded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredExperiment:
-    """An experiment as read from its directory.
+    """State of an experiment, read from its directory.
 
     Attributes:
         path: The directory, absolute.
-        declaration: What ``experiment.json`` says.
-        experiment: The state in which it was left, or in which it is; not to be changed.
-        elapsed_s: Its running time in seconds, all sessions together.
+        declaration: Content of ``experiment.json``.
+        experiment: Its latest state; not to be changed.
+        elapsed_s: Its running time in seconds, over all sessions.
         driver: Owner of its lock; None if it is not running.
     """
 
@@ -61,40 +61,41 @@ class StoredExperiment:
     driver: Owner | None
 
     def progress(self) -> Progress:
-        """Return how far it is."""
+        """Return the experiment's progress."""
         return look_at(self.experiment, self.path.name, self.elapsed_s)
 
 
 def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     """Return the experiment in a directory.
 
-    Where a configuration held objects, their descriptions stand in their places; arrays are what
-    they were.
+    Objects in configurations are replaced by their descriptions; arrays are restored.
 
     Args:
         path: The experiment's directory; it may have been moved, and a driver may be writing in it.
-        decode: How configurations are read, None for as above.
+        decode: Decodes configurations; None as above.
 
     Raises:
         StorageError: If there is no experiment, or a later version wrote it.
-        DamagedJournal: If its journal does not verify; a torn end does.
+        DamagedJournal: If its journal does not verify; a torn end is not damage.
     """
     if not is_experiment(path):
         raise StorageError(
-            f"{str(path)!r} holds no experiment; give the directory that fit() has made"
+            f"{str(path)!r} holds no experiment; give the directory that fit() created"
         )
     driver = driver_of(path)
     declaration = read_declaration(path)
     objects = ArrayStore(path)
     with warnings.catch_warnings():
-        # A driver removes the older one while we look at it; a restore warns of a damaged one.
+        # A running driver may remove the older snapshot while it is read, and a restore will warn
+        # of a damaged one: neither concerns a reader, who can replay more of the journal instead.
         warnings.simplefilter("ignore", RuntimeWarning)
         snapshot = load_newest(path)
     restored = restore_experiment(
         path,
         _new_state(declaration, objects),
         snapshot,
-        fallback=lambda: _new_state(declaration, objects),  # another release has written it
+        # Another release may have written a snapshot that cannot be loaded.
+        fallback=lambda: _new_state(declaration, objects),
         decode=decode or (lambda config: _readable(config, objects)),
     )
     experiment = restored.state.experiment
@@ -109,10 +110,11 @@ def _new_state(declaration: Mapping[str, Any], objects: ArrayStore) -> Experimen
         settings = ExperimentSettings.from_fields(declaration["settings"])
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise StorageError(
-            f"the declaration is not as this release writes it ({cause!r}); it has to be whole to "
-            "read the experiment"
+            f"the declaration is not in the format of this release ({cause!r}); without it the "
+            "experiment cannot be read"
         ) from cause
-    # Decisions are read from the journal, so any scheduler and stopper will do: they only listen.
+    # Decisions are read from the journal, so any scheduler and stopper will do: their answers are
+    # not used in a replay.
     experiment = Experiment(settings, FIFOScheduler(), NoopStopper())
     return ExperimentState(experiment, None, ConfigCodec({}, objects))
 
@@ -140,16 +142,15 @@ def _shown(value: Any, objects: ArrayStore) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OpenedExperiment:
-    """An experiment as it was found in a directory.
+    """Content of an experiment's directory, from its journal or from its trials' files.
 
     Attributes:
         trials: Its trials.
-        rows: Where their results are read when they are asked for.
+        rows: Source of their results, read on demand.
         metric: The metric that it optimises, flattened; None if unknown.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None where nothing
-            tells.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None if unknown.
         retention: How its checkpoints are ranked.
-        several: Metric and mode of each objective where it has several; else empty.
+        several: Metric and mode of each objective if it has several; else empty.
     """
 
     trials: Sequence[Trial]

@@ -1,13 +1,12 @@
 """Read-only Optuna storage over an experiment's directory, for Optuna's dashboard and plots.
 
-Trials are translated each time they are asked for and something has been written since: a running
-experiment is seen as it runs, and its driver does nothing for it.
+Trials are translated again whenever the journal has been written to, so a running experiment can be
+watched without any work for its driver.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,15 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.analysis.charts.importance import param_importances
-from tuner.analysis.charts.source import Source
 from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.rows import Row
 from tuner.storage.layout import journal_directory
 
+from .charts.downsample import spread
+from .charts.importance import param_importances
+from .charts.source import Source
 from .frames import value_at
 from .importances import Evaluated, Importances, observed_columns
 from .open_experiment import OpenedExperiment, read_directory
@@ -42,10 +42,10 @@ _MAX_VALUES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class _StudySnapshot:
-    """An experiment as it was when its journal was last written to.
+    """State of an experiment when its journal was last written to.
 
     Attributes:
-        stamp: When that was.
+        stamp: Time of that write, in seconds since the epoch.
         found: Content of the directory.
         trials: Its trials, translated.
     """
@@ -60,22 +60,21 @@ class ExperimentStorage(BaseStorage):
     """A storage with one study, whose trials are those of an experiment.
 
     The values of a trial are the newest ones that it has reported, by which
-    `ResultGrid.get_best_result` compares trials. What Optuna has no word for is put into the
-    nearest: a trial that was stopped early is PRUNED, one that is paused or was interrupted is
-    RUNNING, and one that completed without a finite value has FAILED. With several objectives, for
-    which Optuna has no pruning, a trial that was stopped early is COMPLETE and has no intermediate
-    values.
+    `ResultGrid.get_best_result` compares trials. States that Optuna lacks are mapped to the nearest
+    one: a trial that was stopped early is PRUNED, one that is paused or was interrupted is RUNNING,
+    and one that completed without a finite value is FAIL. With several objectives, for which Optuna
+    has no pruning, a trial that was stopped early is COMPLETE and has no intermediate values.
 
     Args:
         path: The experiment's directory.
-        metric: What is optimised, where the directory does not say, or another than it says, or one
-            of several objectives.
+        metric: The metric, if the directory does not name one, or to replace the one that it
+            names; or one of several objectives.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
 
     Raises:
         FileNotFoundError: If there is no experiment.
         StorageError: If it cannot be read.
-        ValueError: If nothing says what is optimised.
+        ValueError: If no metric is known.
     """
 
     def __init__(self, path: Path, metric: str | None = None, mode: Mode | None = None) -> None:
@@ -87,7 +86,7 @@ class ExperimentStorage(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Return the trials as they are now."""
+        """Return the trials in their current state."""
         return [trial for trial in self._seen().trials if states is None or trial.state in states]
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
@@ -132,7 +131,7 @@ class ExperimentStorage(BaseStorage):
         return trials[trial_id]
 
     def get_all_studies(self) -> list[FrozenStudy]:
-        """Return the one study there is."""
+        """Return the only study."""
         attributes = self.get_study_user_attrs(_STUDY), self.get_study_system_attrs(_STUDY)
         return [
             FrozenStudy(
@@ -162,11 +161,11 @@ class ExperimentStorage(BaseStorage):
         ]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return where the experiment lies."""
+        """Return the path of the experiment."""
         return {"path": str(self._path)}
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return what the metrics are called."""
+        """Return the names of the metrics."""
         return {"study:metric_names": [metric for metric, _ in self._objectives]}
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
@@ -191,7 +190,7 @@ def _stamp_of(path: Path) -> float:
 def _objectives_of(
     found: OpenedExperiment, path: Path, metric: str | None, mode: Mode | None
 ) -> Objectives:
-    """Return what is optimised: a metric that was named, or else what the directory says."""
+    """Return the objectives: the given metric, or else those recorded in the directory."""
     if metric is None and found.several:
         if mode is not None:
             names = ", ".join(name for name, _ in found.several)
@@ -218,14 +217,18 @@ def _translated(found: OpenedExperiment, objectives: Objectives) -> list[FrozenT
             trial,
             found,
             objectives,
-            {name: varied[name].seen(value) for name, value in config.items() if name in varied},
+            {
+                name: varied[name].as_param(value)
+                for name, value in config.items()
+                if name in varied
+            },
             distributions,
         )
         for number, (trial, config) in enumerate(zip(found.trials, configs, strict=True))
     ]
 
 
-def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
+def _frozen(  # noqa: PLR0917  (everything that Optuna keeps of a trial)
     number: int,
     trial: Trial,
     found: OpenedExperiment,
@@ -252,16 +255,18 @@ def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
         distributions={name: distributions[name] for name in params},
         user_attrs=_attributes(trial),
         system_attrs={},
-        intermediate_values={} if has_several else _thinned(_curve(rows, objectives[0][0])),
+        intermediate_values={} if has_several else _curve(rows, objectives[0][0]),
     )
 
 
 def _curve(rows: Sequence[Row], metric: str) -> dict[int, float]:
+    """Return evenly spaced values of a metric by iteration, the last one among them."""
     reported = [
         (int(row.get(TRAINING_ITERATION, step)), value_at(row, metric))
         for step, row in enumerate(rows, start=1)
     ]
-    return {step: float(value) for step, value in reported if is_finite(value)}
+    finite = [(step, float(value)) for step, value in reported if is_finite(value)]
+    return dict(spread(finite, _MAX_VALUES))
 
 
 def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
@@ -306,10 +311,3 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "path": trial.local_path,
     }
     return {name: text for name, text in attributes.items() if text}
-
-
-def _thinned(curve: Mapping[int, float]) -> dict[int, float]:
-    """Return at most so many values, evenly spaced, the last one among them."""
-    steps = list(curve)
-    stride = math.ceil(len(steps) / _MAX_VALUES) or 1
-    return {step: curve[step] for step in reversed(steps[::-1][::stride])}

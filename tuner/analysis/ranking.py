@@ -52,14 +52,14 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
 def mode_for(
     metric: str | None, own_metric: str | None, own_mode: Mode | None, several: Objectives = ()
 ) -> Mode | None:
-    """Return the direction in which an experiment optimises a metric; None where it does not say.
+    """Return the direction in which an experiment optimises a metric; None if it is unknown.
 
-    The direction of one metric says nothing about another one.
+    The direction of one metric does not apply to another one.
 
     Args:
-        metric: The metric that is asked about; None for the experiment's own.
-        own_metric: The metric that the experiment optimises; None if it does not name one. Its mode
-            counts for every metric then.
+        metric: The metric in question; None for the experiment's own.
+        own_metric: The metric that the experiment optimises; None if it does not name one, in which
+            case its mode applies to every metric.
         own_mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for unknown.
         several: Metric and mode of each objective of an experiment that has several.
     """
@@ -87,8 +87,7 @@ def objective_of(
         names = ", ".join(name for name, _ in several)
         raise ValueError(
             f"metric must be given, as the experiment has {len(several)} objectives: {names}; "
-            f"name one, or take the trials that no other "
-            "beats with get_best_results()"
+            f"name one, or take the Pareto front with get_best_results()"
         )
     if not metric:
         raise ValueError(
@@ -104,7 +103,7 @@ def objective_of(
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a metric's value can be compared: a Python number, but no truth value."""
+    """Return whether a metric's value can be compared: an int or a float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -117,7 +116,7 @@ def is_finite(value: Any) -> TypeGuard[float]:
 
 
 def rank(value: float, mode: Mode) -> tuple[bool, float]:
-    """Return a key that is larger the better the value is; NaN is worse than everything.
+    """Return a sort key that is larger for better values; NaN is worse than everything.
 
     Args:
         value: The metric's value.
@@ -133,7 +132,7 @@ def rank(value: float, mode: Mode) -> tuple[bool, float]:
 
 
 def step_rank(value: float, mode: Mode) -> tuple[bool, float]:
-    """Return a key that is larger for better steps; values that are not finite are worst."""
+    """Return a sort key that is larger for better steps; values that are not finite are worst."""
     return rank(value if is_finite(value) else math.nan, mode)
 
 
@@ -159,14 +158,15 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
 
     Args:
         trial: The trial.
-        rows: Where its results are read, unless the metric is the experiment's own, of which the
-            engine keeps count.
+        rows: Source of its results; not read for the experiment's own metric, which the engine
+            tracks.
         metric: Flattened name of the metric.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
     """
     if metric not in trial.summary:
         return TrackedMetric(metric, mode)
     known = trial.objective
+    # The row is 0 if it is unknown, as in records of earlier releases; the results are read then.
     if _is_tracked(trial, metric, mode) and all(
         one is None or one.row for one in (known.last, known.best)
     ):
@@ -200,22 +200,22 @@ def best_first(
 ) -> list[tuple[int, float]]:
     """Return index and value of each trial that reported the metric, best first.
 
-    Of equal trials the one created first comes first.
-
-    NaN comes last, and infinities are compared as numbers.
+    Of equal trials the one created first comes first. NaN comes last, and infinities are compared
+    as numbers.
     """
     values = [
         (index, value_of(trial, rows, metric, mode, scope))
         for index, trial in enumerate(trials)
         if metric in trial.summary
     ]
+    # Sorting is stable, also in reverse: equal trials stay in the order of creation.
     return sorted(values, key=lambda found: rank(found[1], mode), reverse=True)
 
 
 def best_row_index(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:
     """Return the index of the best finite value of the metric, the latest of equal ones.
 
-    None where no result has a finite value of it.
+    None if no result has a finite value of it.
     """
     scored = [
         (rank(value, mode), place)
@@ -245,21 +245,17 @@ def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, 
 
     Args:
         trial: The trial.
-        rows: Where its results are read, of trials from files alone.
-        row: Position of the result among those that count, from 1 on; None for the last one.
+        rows: Source of its results, read only for trials that were read from their files.
+        row: Position among the current results, counted from 1; None for the last one.
     """
     if trial.grafts:
         return trial.config_at(trial.num_rows if row is None else row)
     configs = rows.configs(trial.trial_id) if rows.configs_by_branch(trial.trial_id) else None
     if not configs:
         return trial.config
-    return (
-        configs[-1]
-        if row is None
-        else configs[row - 1]
-        if 0 < row <= len(configs)
-        else trial.config
-    )
+    if row is None:
+        return configs[-1]
+    return configs[row - 1] if 0 < row <= len(configs) else trial.config
 
 
 def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]:
@@ -277,10 +273,10 @@ def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]
 def with_newest(
     result: Mapping[str, Any], newest: Evaluation | None, metric: str | None
 ) -> dict[str, Any]:
-    """Return a trial's last result with the newest value of the metric where it lacks the metric.
+    """Return a trial's last result, with the newest value of the metric if it lacks the metric.
 
-    A metric such as ``"val/loss"`` is then there under its flattened name and nested, since nothing
-    tells how it was reported.
+    A metric such as ``"val/loss"`` is inserted nested and under its flattened name, since it is
+    unknown how it was reported.
     """
     if metric is None or newest is None or not result or value_at(result, metric) is not None:
         return dict(result)

@@ -46,41 +46,41 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Result:
-    """The outcome of one trial: what it reported last, what it left behind, how it ended.
+    """The outcome of one trial: its last result, its checkpoints, and how it ended.
 
-    Two results are equal if they are of the same trial of the same experiment.
+    Two results are equal if they belong to the same trial of the same experiment.
 
     Attributes:
         trial_id: The trial.
         path: The trial's directory.
-        config: Its present hyperparameters, nested as they were given. Where a scheduler changed
-            them behind the last result, no result was reached with them: ``metrics["config"]`` are
-            those of the last one, `best_config` those of the best one.
-        metrics: Its last result, nested as reported, with the ``config`` in force at it and
-            ``experiment_tag``; ``done`` tells whether the trial is over. Where it never reported
-            there are only these and ``trial_id``. A last result that lacks the experiment's metric
-            has the newest value that was reported. The row of the best step is `best_metrics`.
+        config: Its current hyperparameters, nested as they were given. If a scheduler changed them
+            after the last result, no result was reached with them: ``metrics["config"]`` is the
+            configuration of the last result, `best_config` that of the best one.
+        metrics: Its last result, nested as reported, with the ``config`` in force at it,
+            ``experiment_tag``, and ``done``: whether the trial is over. For a trial that never
+            reported, only these and ``trial_id``. A last result that lacks the experiment's metric
+            has the newest value that was reported. The result of the best step is `best_metrics`.
         checkpoint: Its latest checkpoint, None without one. It is not always the best; see
             `best_checkpoint`.
         error: Why it failed for good, with the traceback among its notes; None if it ended well,
             recovered or is not over.
-        status: Where it stood at the end of the experiment; None where its directory alone cannot
-            tell.
-        ending: Why it ended; None while it has not, or if its directory alone does not record it.
+        status: Its status at the end of the experiment; None if only its directory was read, which
+            does not record it.
+        ending: Why it ended; None if it has not, or if only its directory was read.
         metric: The metric by which the best step is chosen, flattened: the experiment's, or that
             given to `get_best_result`; None for none.
         mode: Whether that metric is minimised (``"min"``) or maximised (``"max"``).
         kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so
             that the best one is last.
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
-        rows: Where all of its results are read when they are asked for.
-        frames: The frames of all trials of the experiment; None where it is alone.
+        rows: Source of all of its results, read on demand.
+        frames: The frames of all trials of the experiment; None for a trial read alone.
 
     Departures:
-        `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers the last
-        result and, as ``checkpoint``, the latest one only, whatever metric the trial was chosen by.
-        `error` is None for a trial that recovered, although Ray Tune takes the error file of its
-        first attempt for its end.
+        `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers only the last
+        result and, as ``checkpoint``, the latest one, also if the trial was chosen by an earlier
+        value. `error` is None for a trial that recovered; Ray Tune reports the error file of its
+        first attempt.
     """
 
     trial_id: str
@@ -100,16 +100,16 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
-        """Return the result of a trial of which there is only the directory.
+        """Return the result of a trial from its directory alone.
 
         Args:
-            path: The trial's directory, wherever it has been moved to. What is read there is
-                ``params.json``, ``result.json`` (``progress.csv`` where there is none), the
-                manifests of the checkpoints and ``error.txt``.
+            path: The trial's directory, which may have been moved. It reads ``params.json``,
+                ``result.json`` (``progress.csv`` without it), the manifests of the checkpoints and
+                ``error.txt``.
 
         Returns:
             A result without `ending`, its checkpoints ranked by recency, with an error only if the
-            trial did not go on after it.
+            trial did not continue after it.
 
         Raises:
             FileNotFoundError: If there is no such directory, or no file of a trial in it.
@@ -139,11 +139,9 @@ class Result:
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
         """The best of the kept checkpoints with their metrics, in ascending order of score.
 
-        The best one is last.
-
-        As many as ``CheckpointConfig.num_to_keep``, all without it. Ranked by
-        ``checkpoint_score_attribute`` in the direction of ``checkpoint_score_order``; without it by
-        recency.
+        The best one is last. There are as many as ``CheckpointConfig.num_to_keep``, without it all.
+        They are ranked by ``checkpoint_score_attribute`` in the direction of
+        ``checkpoint_score_order``, without an attribute by recency.
 
         Raises:
             CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and
@@ -160,32 +158,28 @@ class Result:
     def best_metrics(self) -> dict[str, Any]:
         """The result of the best step, nested as reported, with the ``config`` in force at it.
 
-        Empty without a best step.
-
         The best step is that with the best finite value of `metric` in the direction of `mode`, the
-        latest of equal ones.
+        latest of equal ones. Empty without a best step.
         """
         place = self._best_place
-        return (
-            {}
-            if place is None
-            else {**self.rows.of(self.trial_id)[place], CONFIG: self._config_at(place)}
-        )
+        if place is None:
+            return {}
+        return {**self.rows.of(self.trial_id)[place], CONFIG: self._config_at(place)}
 
     @property
     def best_config(self) -> dict[str, Any]:
         """The hyperparameters of the best step, which a scheduler may have changed since.
 
-        `config` without a best step.
+        Without a best step they are `config`.
         """
         return self.config if self._best_place is None else self._config_at(self._best_place)
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
-        """The checkpoint of the best step, or, where that has none, of the best step that has one.
+        """The checkpoint of the best of the steps that have one.
 
         Steps are compared as for `best_metrics`; without a metric it is the last of
-        `best_checkpoints`. None without checkpoints, or where no result with a checkpoint has the
+        `best_checkpoints`. None without checkpoints, or if no result with a checkpoint has the
         metric.
 
         Raises:
@@ -229,12 +223,9 @@ class Result:
             CheckpointError: If it has been deleted or damaged since.
         """
         path = Path(checkpoint.path)
-        # Ray Tune writes none.
-        found = (
-            self._rows_by_checkpoint.get(path.name)
-            if not (path / layout.MANIFEST).exists()
-            else None
-        )
+        found = None
+        if not (path / layout.MANIFEST).exists():  # Ray Tune writes no manifests
+            found = self._rows_by_checkpoint.get(path.name)
         metrics = read_manifest(path).metrics if found is None else found
         return {
             **metrics,
@@ -245,11 +236,9 @@ class Result:
     def metrics_dataframe(self) -> pd.DataFrame:
         """Every result of the trial as a row, flattened with ``/``; empty if it never reported.
 
-        The configuration is in columns ``config/...``.
-
-        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells
-        whether the trial is over. The frames of all trials are read together as soon as more than a
-        few of them are asked for.
+        Columns ``config/...`` are the configuration in force at each row; ``done`` in the last row
+        is whether the trial is over. The frames of all trials are read together as soon as more
+        than a few of them are requested.
         """
         frames = self.frames or MetricsFrames(
             [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
@@ -258,11 +247,12 @@ class Result:
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system that `path` lies on; needs fsspec."""
+        """The fsspec file system of `path`; needs fsspec."""
         return remote.resolve(self.path, None)[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "frames": None}  # which hold all trials of the experiment
+        # The frames hold all trials of the experiment; a pickled result contains only its own.
+        return {**self.__dict__, "frames": None}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Result) and (self.trial_id, self.path) == (
@@ -274,7 +264,7 @@ class Result:
         return hash((self.trial_id, self.path))
 
     def __repr__(self) -> str:
-        """Return how the trial ended, its own metrics, configuration and place, a line each."""
+        """Return status, reported metrics, configuration and directory, a line for each."""
         metrics = {
             key: value
             for key, value in flat_metrics(self.metrics).items()
@@ -294,7 +284,7 @@ class Result:
 
     @functools.cached_property
     def _best_place(self) -> int | None:
-        """The index of the best step among all results; None without one."""
+        """Index of the best step among all results; None without one."""
         if self.metric is None or self.mode is None:
             return None
         return best_row_index(self.rows.of(self.trial_id), self.metric, self.mode)
@@ -311,15 +301,11 @@ class Result:
     @functools.cached_property
     def _configs_by_report(self) -> dict[tuple[Any, ...], Mapping[str, Any]]:
         """The configuration in force at each result; empty where it never changed."""
-        configs = self.rows.configs(self.trial_id) or ()
-        return (
-            {
-                identity(row): config
-                for row, config in zip(self.rows.of(self.trial_id), configs, strict=True)
-            }
-            if configs
-            else {}
-        )
+        configs = self.rows.configs(self.trial_id)
+        if not configs:
+            return {}
+        rows = self.rows.of(self.trial_id)
+        return {identity(row): config for row, config in zip(rows, configs, strict=True)}
 
     def _config_at(self, place: int) -> dict[str, Any]:
         configs = self.rows.configs(self.trial_id)
@@ -343,12 +329,12 @@ def result_of(
     mode: Mode | None,
     frames: MetricsFrames | None = None,
 ) -> Result:
-    """Return the result of a trial that the engine ran.
+    """Return the result of a trial.
 
     Args:
         trial: The trial.
         experiment_path: Directory of its experiment.
-        rows: Where its results are read when they are asked for.
+        rows: Source of its results, read on demand.
         retention: How its checkpoints are ranked.
         metric: The metric that the experiment optimises, flattened, if it names one; it chooses the
             best step.
@@ -402,5 +388,6 @@ def _error_of(trial: Trial) -> TrialFailed | None:
 
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
-    """Return the checkpoint of the best step; of equal ones the last, whose name sorts last."""
+    """Return the checkpoint of the best step; of equal steps the last one."""
+    # Names of checkpoints end in a number with leading zeros, so the latest one sorts last.
     return max(scored, key=lambda pair: (step_rank(pair[1], mode), Path(pair[0].path).name))[0]

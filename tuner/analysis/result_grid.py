@@ -39,14 +39,20 @@ from .ranking import (
     unknown_metric,
 )
 from .result import Result, is_over, result_of
-from .tables import format_trials, html_trials, last_rows, status_counts, trials_frame
+from .tables import (
+    format_trials,
+    html_trials,
+    last_rows,
+    status_counts,
+    trials_frame,
+    write_tables,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.analysis.charts.source import Source
-
     from .charts import Plots
+    from .charts.source import Source
 
 _MAX_PRINTED = 20
 
@@ -56,15 +62,15 @@ class Persistence:
     """Cost of saving in one session of an experiment, without the writing of checkpoints.
 
     Attributes:
-        share: Part of the session's time that went to saving the experiment's state, in journal and
-            snapshots: for which the driver was kept from serving trials, and CPU time of the
-            threads that sync, write and delete. Meant to stay below 0.05 for trials that run for a
-            second or longer.
-        worst_share: The same in the worst minute; in a session without a whole minute, `share`.
-        log_files_share: The same for log files (CSV, JSON, TensorBoard), which can be derived from
-            the journal and can be switched off.
-        longest_pause_s: The longest time in seconds for which the driver was kept in one piece.
-        num_bytes: Bytes written into journal, snapshots and log files.
+        share: Share of the session's time spent on saving the experiment's state, in journal and
+            snapshots: time in which the driver did not serve trials, and CPU time of the threads
+            that sync, write and delete. The goal is at most 0.05 for trials that run for a second
+            or longer.
+        worst_share: The same share in the worst minute; `share` in a session of less than a minute.
+        log_files_share: The same share for log files (CSV, JSON, TensorBoard), which can be derived
+            from the journal and can be switched off.
+        longest_pause_s: The longest time in seconds for which saving blocked the driver.
+        num_bytes: Bytes written to journal, snapshots and log files.
         num_syncs: How often data were forced to the disk.
         num_snapshots: How many snapshots were taken.
     """
@@ -78,7 +84,7 @@ class Persistence:
     num_snapshots: int
 
     def __str__(self) -> str:
-        """Return the account as one line."""
+        """Return the cost as one line."""
         return (
             f"saving the state took {100 * self.share:.1f} % of the time (worst minute "
             f"{100 * self.worst_share:.1f} %), at most {1000 * self.longest_pause_s:.0f} ms at "
@@ -90,19 +96,19 @@ class Persistence:
 
 @final
 class ResultGrid(Sequence[Result]):
-    """Results of all trials, whatever their status, in the order of their creation.
+    """Results of all trials, of any status, in the order of their creation.
 
-    A slice is again a grid.
+    A slice of a grid is a grid.
 
     Args:
         trials: The trials.
         experiment_path: Directory of the experiment.
-        rows: Where the trials' results are read when they are asked for.
+        rows: Source of the trials' results, read on demand.
         metric: The metric that the experiment optimises, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
-        retention: How the trials' checkpoints are ranked; None for by recency, all being kept.
-        persistence: What saving has cost.
-        several: Metric and mode of each objective where the experiment has several; there may be no
+        retention: How the trials' checkpoints are ranked; None keeps all, ranked by recency.
+        persistence: Cost of saving the experiment.
+        several: Metric and mode of each objective if the experiment has several; there may be no
             single `metric` then.
 
     Departures:
@@ -156,21 +162,21 @@ class ResultGrid(Sequence[Result]):
 
         No training code is needed, nothing is unpickled and nothing is changed.
 
-        The experiment may have ended, been killed or moved, or still be running: what has been
-        written so far is read, and a later call reads more. Ray Tune's directories are read as
-        well, from what is plain JSON in them, and so are those of which only the trials' own files
-        are left.
+        The experiment may have ended, been killed or moved, or still be running: everything written
+        so far is read, and a later call reads more. Directories of Ray Tune are read from their
+        plain JSON files, and directories that lack a journal from the files of the trials.
 
         Args:
             path: The experiment's directory.
-            metric: What is optimised, where the directory does not say (Ray Tune's mode never is in
-                it), or another than it says.
-            mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
+            metric: The metric, if the directory does not name one, or to replace the one that it
+                names.
+            mode: ``"min"`` if smaller values of the metric are better, ``"max"`` if larger ones
+                are. Ray Tune never records it.
 
         Returns:
-            The results of all trials. Objects in configurations are the text that describes them.
-            Trials that were running are RUNNING; their rows are read when they are asked for, and
-            may go further by then.
+            The results of all trials. Objects in configurations are replaced by text that describes
+            them. Trials that were running are RUNNING; their results are read on demand, and may be
+            newer than their status.
 
         Raises:
             FileNotFoundError: If there is no such directory, or no experiment in it.
@@ -192,22 +198,18 @@ class ResultGrid(Sequence[Result]):
             {'x': 1}
 
         Departures:
-            Ray Tune's restores a `Tuner` for this, with the training code at hand, and unpickles
-            what lies in the directory.
+            Ray Tune restores a `Tuner` to read results, which needs the training code, and
+            unpickles files in the directory.
         """
         if mode is not None:
             check_mode(mode)
         found = read_directory(directory := absolute_path(path))
-        name, direction = (
-            metric or found.metric,
-            mode or mode_for(metric, found.metric, found.mode, found.several),
-        )
         return cls(
             found.trials,
             os.fspath(directory),
             found.rows,
-            name,
-            direction,
+            metric or found.metric,
+            mode or mode_for(metric, found.metric, found.mode, found.several),
             retention=found.retention,
             several=found.several,
         )
@@ -229,7 +231,7 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system that `experiment_path` lies on; needs fsspec."""
+        """The fsspec file system of `experiment_path`; needs fsspec."""
         return remote.resolve(self._path, None)[0]
 
     @property
@@ -244,7 +246,7 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def num_terminated(self) -> int:
-        """How many trials ended without failing, by themselves or by a decision."""
+        """How many trials ended without failing, on their own or by a decision."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
 
     def explain(self, trial_id: str, file: TextIO | None = None) -> None:
@@ -265,12 +267,10 @@ class ResultGrid(Sequence[Result]):
                 f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got "
                 f"{trial_id!r}"
             )
-        has_failed = trial.status is Status.ERROR and is_experiment(Path(self._path))
-        why = (
-            read_stored(Path(self._path)).experiment.settings.retries.why_given_up(trial)
-            if has_failed
-            else ""
-        )
+        why = ""
+        if trial.status is Status.ERROR and is_experiment(Path(self._path)):
+            retries = read_stored(Path(self._path)).experiment.settings.retries
+            why = retries.why_given_up(trial)
         for line in explain_trial(trial, journal_records(self._path), self._metric, why):
             print(line, file=file or sys.stdout)
         if why := why_trial_never_compared(trial, Path(self._path)):
@@ -289,7 +289,7 @@ class ResultGrid(Sequence[Result]):
             metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the
                 `TuneConfig`. Trials that failed are compared as well, by what they had reported.
             mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for
-                that of the `TuneConfig`, which counts for its own metric alone.
+                that of the `TuneConfig`, which applies to its own metric only.
             scope: Which value of each trial counts: the ``last`` it reported, the mean of all
                 (``avg``) or of the last five or ten (``last-5-avg``, ``last-10-avg``), or, for
                 ``all``, the best finite one it ever reported.
@@ -299,8 +299,8 @@ class ResultGrid(Sequence[Result]):
         Returns:
             The best trial's result. Its `best_metrics` and `best_checkpoint` belong to the step at
             which this metric was best, which is the step compared if the scope is ``all``;
-            `metrics` and `checkpoint` are the latest, whatever the scope. A grid of one trial
-            returns it unseen where neither here nor in the `TuneConfig` a metric is named.
+            `metrics` and `checkpoint` are the latest in any scope. The only trial of a grid is
+            returned without a comparison if neither the call nor the `TuneConfig` names a metric.
 
         Raises:
             ValueError: If no metric is named, no trial reported the one named here, or mode or
@@ -309,9 +309,10 @@ class ResultGrid(Sequence[Result]):
                 value.
 
         Departures:
-            The `TuneConfig`'s mode never counts for another metric than its own: Ray Tune takes it
-            for any, so that the worst trial may be returned. NaN never wins against a number,
-            whether or not it is left out, and an unknown metric is answered with those that exist.
+            The `TuneConfig`'s mode applies to its own metric only; Ray Tune applies it to any
+            metric, so that it may return the worst trial. NaN is never better than a number,
+            whether or not it is left out, and the error for an unknown metric lists those that
+            exist.
         """
         if len(self) == 1 and metric is None and self._metric is None:
             return self._results[0]
@@ -362,11 +363,10 @@ class ResultGrid(Sequence[Result]):
     ) -> ResultGrid:
         """Return the results of the trials on the Pareto front.
 
-        No other trial is better in one metric and at least as good in all others.
-
-        The last values of the metrics count, whatever the trials' status; a trial without a finite
-        value of each is not compared. Constraints of a searcher are not known here; leave out of
-        the answer what does not satisfy them.
+        No other trial is better than these in one metric and at least as good in all others. Trials
+        of any status are compared by their last values; a trial without a finite value of each
+        metric is left out. Constraints of a searcher are not known here, so the front may contain
+        trials that violate them.
 
         Args:
             metrics: At least two metrics, ``"a/b"`` for a nested one; None for all objectives of
@@ -381,7 +381,7 @@ class ResultGrid(Sequence[Result]):
             ValueError: If they are not at least two with as many modes, or no trial reported one of
                 the metrics.
         """
-        from tuner.analysis.charts.pareto import checked_objectives  # noqa: PLC0415
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (charts are rarely used)
 
         source = self._source()
         return self._of(
@@ -394,17 +394,15 @@ class ResultGrid(Sequence[Result]):
 
         Figures need the extra ``report``.
         """
-        from .charts import Plots  # noqa: PLC0415
+        from .charts import Plots  # noqa: PLC0415  (charts are rarely used)
 
         return Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write an HTML page with charts and tables of all trials.
 
-        It is one file, which a browser opens without network or server.
-
-        Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page
-        says which.
+        It is one file, which a browser opens without network or server. Of more than 200 trials, or
+        200 points of a curve, only some are drawn; the page says which.
 
         Args:
             path: The file, which is replaced; in a directory it is ``report.html``.
@@ -416,7 +414,7 @@ class ResultGrid(Sequence[Result]):
             ImportError: If Plotly is not installed; it comes with the extra ``report``.
             OSError: If the file cannot be written.
         """
-        from .report import write_page  # noqa: PLC0415  (as above)
+        from .report import write_page  # noqa: PLC0415  (rarely used)
 
         return write_page(self._source(), path)
 
@@ -435,14 +433,12 @@ class ResultGrid(Sequence[Result]):
             ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
             OSError: If a file cannot be written.
         """
-        from .tables import write_tables  # noqa: PLC0415  (as above)
-
         return write_tables(
             self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path
         )
 
     def _source(self) -> Source:
-        from tuner.analysis.charts.source import Source  # noqa: PLC0415  (as above)
+        from .charts.source import Source  # noqa: PLC0415  (charts are rarely used)
 
         return Source(
             self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
@@ -460,11 +456,9 @@ class ResultGrid(Sequence[Result]):
         )
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
-        """Return metric and mode, those of the `TuneConfig` where one is not given.
+        """Return metric and mode, with those of the `TuneConfig` as defaults.
 
-        The mode is ``"min"`` or ``"max"``.
-
-        The mode of the `TuneConfig` counts for its own metric alone.
+        The mode is ``"min"`` or ``"max"``; that of the `TuneConfig` applies to its own metric only.
 
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
@@ -475,7 +469,7 @@ class ResultGrid(Sequence[Result]):
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: Mode | None = None
     ) -> pd.DataFrame:
-        """Return a table with a row for every trial, whatever its status, in the order of creation.
+        """Return a table with a row for every trial, of any status, in the order of creation.
 
         Args:
             filter_metric: Take of each trial the result with the best finite value of this metric,
@@ -486,13 +480,13 @@ class ResultGrid(Sequence[Result]):
         Returns:
             Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``;
             ``metric_iteration``; the hyperparameters as ``config/...``; ``status``, ``ending``
-            (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing where the
-            trial is not over) and ``error``; what the engine adds to each result; and ``logdir``,
-            the path of the trial's directory. Of the experiment's metric the last results have the
-            newest value, which was reported in ``metric_iteration``. ``done`` tells of every trial
-            whether it is over. A trial that never reported has its ``trial_id``, hyperparameters,
-            ending and ``logdir``; one that never reported the `filter_metric` has its last result.
-            A metric named like one of these columns takes its place.
+            (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing if the trial
+            is not over) and ``error``; the fields that the engine adds to each result; and
+            ``logdir``, the path of the trial's directory. Last results have the newest value of the
+            experiment's metric, which was reported in ``metric_iteration``. ``done`` is whether the
+            trial is over. A trial that never reported has its ``trial_id``, hyperparameters, ending
+            and ``logdir``; one that never reported the `filter_metric` has its last result. A
+            metric named like one of these columns replaces it.
 
         Raises:
             ValueError: If no trial reported the metric, or the mode is unknown, given without a
@@ -518,8 +512,8 @@ class ResultGrid(Sequence[Result]):
         Returns:
             The columns of `Result.metrics_dataframe`: ``trial_id``; the metrics under flattened
             names; ``training_iteration``; the configuration in force at the result as
-            ``config/...``; and what the engine adds to each result. What a trial has not reported,
-            or has not among its hyperparameters, is missing. Results that were superseded by a
+            ``config/...``; and the fields that the engine adds to each result. Metrics and
+            hyperparameters that a trial lacks are missing values. Results that were superseded by a
             retry are left out; trials that never reported have no row.
 
         Raises:
@@ -548,7 +542,7 @@ class ResultGrid(Sequence[Result]):
             5   t00001   4.0                   3        12
 
         Departures:
-            Ray Tune has a frame for each trial only, in which ``config/...`` is the last
+            Ray Tune has only a frame for each trial, in which ``config/...`` is the last
             configuration in every row.
         """
         return self._frames.joined()
@@ -560,17 +554,17 @@ class ResultGrid(Sequence[Result]):
         evaluator: Evaluator = "ped_anova",
         iteration: At = "common",
     ) -> pd.Series[float]:
-        """Return the importance of each hyperparameter, as far as these trials show it.
+        """Return an estimate of the importance of each hyperparameter.
 
-        Trials are compared after equally long training. Numbers are taken to have been searched on
-        that scale, linear or logarithmic, on which they lie more evenly; truth values, texts, lists
-        and whatever else is no finite number are categories.
+        Trials are compared after equally long training. Numbers are assumed to have been searched
+        on the scale, linear or logarithmic, on which they are spread more evenly; booleans, texts,
+        lists and other values that are not finite numbers are categories.
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the
                 `TuneConfig`.
             mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for
-                that of the `TuneConfig`, which counts for its own metric alone.
+                that of the `TuneConfig`, which applies to its own metric only.
             evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best
                 tenth of the trials, or the best five of fewer than 50, which also judges parameters
                 that only some trials have; ``"fanova"``, its share of the metric's variance in a
@@ -579,14 +573,14 @@ class ResultGrid(Sequence[Result]):
             iteration: The ``training_iteration`` at which trials are compared, each by its newest
                 value up to there; trials that ended before it are left out. ``"common"`` is the
                 largest one that three quarters of the trials reached. ``"last"`` compares each
-                trial by its last value; where a scheduler stopped some early, that mostly tells how
+                trial by its last value; if a scheduler stopped some early, that mostly reflects how
                 long they trained.
 
         Returns:
             The importances, which add up to 1, in descending order; the index holds the flattened
             names, e.g. ``"model/depth"``. Parameters that are the same in all trials have 0. Its
-            ``attrs`` hold ``num_trials`` and ``iteration``: how many trials were compared, and
-            where (None for ``"last"``). `plot.data.importances` has standard errors as well.
+            ``attrs`` hold ``num_trials`` and ``iteration``: how many trials were compared, and at
+            which iteration (None for ``"last"``). `plot.data.importances` has standard errors, too.
 
         Raises:
             ImportError: If Optuna or, for the forests, scikit-learn is not installed.
@@ -601,7 +595,7 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
-        from tuner.analysis.charts.importance import param_importances  # noqa: PLC0415  (as above)
+        from .charts.importance import param_importances  # noqa: PLC0415  (charts are rarely used)
 
         name, direction = self.objective(metric, mode)
         require_optuna()
@@ -651,13 +645,14 @@ class ResultGrid(Sequence[Result]):
         return f"... and {more} more" if more > 0 else ""
 
     def _check_reported(self, metric: str, *, is_default: bool) -> None:
-        """Raise unless a trial reported the metric, saying what is there instead."""
+        """Raise an error that lists the reported metrics unless a trial reported this one."""
         known = {name for trial in self._trials for name in trial.summary}
         if metric in known:
             return
         if not any(trial.last_result for trial in self._trials):
             raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
         error = unknown_metric(metric, known, "a trial")
+        # The metric of the TuneConfig is not an argument of the call, so it is no ValueError.
         raise RuntimeError(str(error)) if is_default else error
 
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
@@ -669,10 +664,8 @@ class ResultGrid(Sequence[Result]):
     def _best_row(self, trial: Trial, metric: str, mode: Mode) -> Row:
         rows = self._rows.of(trial.trial_id)
         place = best_row_index(rows, metric, mode)
-        if place is None:
-            return (
-                {**trial.last_result, CONFIG: config_at(trial, self._rows)}
-                if trial.last_result
-                else {}
-            )
-        return {**rows[place], CONFIG: config_at(trial, self._rows, place + 1)}
+        if place is not None:
+            return {**rows[place], CONFIG: config_at(trial, self._rows, place + 1)}
+        if not trial.last_result:
+            return {}
+        return {**trial.last_result, CONFIG: config_at(trial, self._rows)}

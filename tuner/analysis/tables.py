@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,14 +45,15 @@ RESULTS: Final = f"results{SUFFIX}"
 JSON_METADATA: Final = {b"tuner.encoding": b"json"}
 """Metadata of a column of JSON texts, for values of mixed types or types unknown to Parquet."""
 _CHUNK: Final = 50_000
+"""Rows that are held as dictionaries at once while results are written."""
 
 
 def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `ResultGrid.get_dataframe` for the chosen row of each trial.
+    """Return the table of `ResultGrid.get_dataframe`.
 
-    It includes the ``config`` in force at that row.
-
-    The row of a trial without any is empty.
+    Args:
+        results: The results of the trials.
+        chosen: A row of each trial, with the ``config`` in force at it; empty if it has none.
     """
     return to_frame(*trials_rows(results, chosen))
 
@@ -59,10 +61,9 @@ def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]])
 def trials_rows(
     results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the same as flat rows, and the names of its columns in their order."""
+    """Return the same table as flat rows, and the names of its columns in their order."""
     metrics = [flat_metrics(row) for row in chosen]
-    # A metric of such a name takes precedence: the table's facts about the trial must not
-    # overwrite it.
+    # A metric named like a fact about the trial, e.g. "error", replaces it in the table.
     fact_names = [
         name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
     ]
@@ -74,9 +75,9 @@ def trials_rows(
 
 
 def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
-    """Return each trial's last result with the newest value of the metric and its iteration.
+    """Return each trial's last result, with the newest value of the metric and its iteration.
 
-    With it goes the ``config`` in force at the last result.
+    Each row includes the ``config`` in force at it; a trial without a result has an empty row.
     """
     return [_last_row(trial, rows, metric) for trial in trials]
 
@@ -109,26 +110,22 @@ def _trial_row(
 
 
 def error_text(result: Result) -> str | None:
-    """Return in one line why a trial failed for good; None where it did not."""
-    return (
-        str(result.error).removeprefix(f"trial {result.trial_id} failed: ")
-        if result.error
-        else None
-    )
+    """Return in one line why a trial failed for good; None if it did not."""
+    if result.error is None:
+        return None
+    return str(result.error).removeprefix(f"trial {result.trial_id} failed: ")
 
 
 def status_counts(trials: Sequence[Trial]) -> str:
-    """Return how many trials have which status, and the first failure."""
+    """Return the number of trials by status, and the first failure."""
     if not trials:
         return "there are no trials"
     counts = Counter(str(trial.status) for trial in trials)
-    stand = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
+    listed = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
     failed = next((trial for trial in trials if trial.failures), None)
-    return (
-        f"{stand}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}"
-        if failed
-        else stand
-    )
+    if failed is None:
+        return listed
+    return f"{listed}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}"
 
 
 def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:
@@ -142,7 +139,7 @@ def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> li
 def html_trials(
     head: str, trials: Sequence[Trial], rows: Rows, metric: str | None, more: str = ""
 ) -> str:
-    """Return the same as an HTML table for notebooks, with a heading and a footnote."""
+    """Return the same table as HTML for notebooks, with a heading and a footnote."""
     header, *lines = _text_rows(trials, rows, metric)
     cells = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in header)
     body_rows = (
@@ -186,13 +183,13 @@ def write_tables(
     rows: Rows,
     path: str | os.PathLike[str],
 ) -> list[Path]:
-    """Write what `ResultGrid.to_parquet` promises, and return the files.
+    """Write the files of `ResultGrid.to_parquet`, and return their paths.
 
     Args:
         results: The results of the trials.
-        last: The last row of each of them, empty for none.
-        rows: All of their rows.
-        path: A directory, or a file for the first table alone.
+        last: The last row of each trial, empty for none.
+        rows: Source of all of their results.
+        path: A directory, or a file for the table of trials alone.
 
     Raises:
         ImportError: If PyArrow is not installed.
@@ -230,7 +227,7 @@ def require_pyarrow() -> Any:
 
 
 def _reported(results: Sequence[Result], rows: Rows) -> Iterator[dict[str, Any]]:
-    """Yield every result of every trial, flat, and each with the trial's id."""
+    """Yield every result of every trial, flat, with the trial's id."""
     for result in results:
         for row in rows.of(result.trial_id):
             yield {TRIAL_ID: result.trial_id, **flat_metrics(row)}
@@ -238,14 +235,9 @@ def _reported(results: Sequence[Result], rows: Rows) -> Iterator[dict[str, Any]]
 
 def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows in chunks that fit into memory; one empty chunk if there are no rows."""
-    chunk: list[dict[str, Any]] = []
-    has_any = False
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk, has_any = [], True
-    if chunk or not has_any:
+    remaining = iter(rows)
+    yield list(islice(remaining, _CHUNK))
+    while chunk := list(islice(remaining, _CHUNK)):
         yield chunk
 
 
@@ -273,6 +265,7 @@ def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
     with suppress(
         arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError
     ):
+        # Not from pandas, which would turn NaN into a missing value.
         column = arrow.array(values, from_pandas=False)
         if not arrow.types.is_struct(column.type) and not arrow.types.is_binary(column.type):
             return column, False
@@ -304,12 +297,11 @@ def _joined(arrow: Any, tables: Sequence[pa.Table]) -> pa.Table:
 
 def _agree(arrow: Any, schemas: Sequence[pa.Schema], name: str) -> bool:
     fields = [schema.field(name) for schema in schemas if name in schema.names]
-    kinds = {field.type for field in fields if not arrow.types.is_null(field.type)}
-    is_json = {
-        field.metadata == JSON_METADATA for field in fields if not arrow.types.is_null(field.type)
-    }
+    fields = [field for field in fields if not arrow.types.is_null(field.type)]
+    kinds = {field.type for field in fields}
     has_one_type = len(kinds) <= 1 or kinds == {arrow.int64(), arrow.float64()}
-    return len(is_json) <= 1 and has_one_type
+    # Text that was reported and text that is JSON have one type and yet must not be mixed.
+    return has_one_type and len({field.metadata == JSON_METADATA for field in fields}) <= 1
 
 
 def _with_json(arrow: Any, table: pa.Table, odd: Iterable[str]) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Reads the files in trials' directories, where the experiment's journal is missing or is not ours.
+"""Reads the files in trials' directories, for experiments without a journal and those of Ray Tune.
 
-Experiments of Ray Tune are read this way. Of their experiment state the plain JSON is read, which
-holds the status of each trial; pickled parts are ignored.
+Of Ray Tune's experiment state only the plain JSON is read, which holds the status of each trial;
+pickled parts are ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DATED = r"\(attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)$"
 _FAILURE = re.compile(rf"^Failure #\d+ {_DATED}", re.MULTILINE)
 _RETRY = re.compile(rf"^{STARTED_AGAIN} {_DATED}", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-"""Ray Tune paints tracebacks, also those that go to a file."""
+"""Escape sequence of a colour: Ray Tune writes coloured tracebacks, also to files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,12 @@ class TrialFiles:
     Attributes:
         path: The directory, absolute.
         trial_id: The trial.
-        config: Its hyperparameters; values that JSON does not have are text.
-        rows: Its results, as `Rows` gives them.
-        branches: The branch of each of them: how often the configuration had changed by then.
-        configs: The configuration of each branch, and behind them the present one where it is
-            another one.
+        config: Its hyperparameters; values that JSON lacks are text.
+        rows: Its current results, as in `Rows`.
+        branches: The branch of each result: how often the configuration had changed by then.
+        configs: The configuration of each branch, followed by the current one if it differs.
         checkpoints: Its complete checkpoints, oldest first.
-        error: Why it failed for good; None if it did not, or went on after its last failure.
+        error: Why it failed for good; None if it did not, or continued after its last failure.
     """
 
     path: Path
@@ -105,23 +104,22 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
-    counting = current(
+    results = current(
         zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False)
     )
-    configs = list(
-        {
-            branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)
-        }.values()
-    )
+    configs_by_branch = {
+        branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)
+    }
+    configs = list(configs_by_branch.values())
     config = _config(directory / PARAMS, last.get(CONFIG, {}))
     if last.get(CONFIG) and config != last[CONFIG]:
-        configs.append(config)  # the trial got it behind its last result
+        configs.append(config)  # it was changed after the last result
     return TrialFiles(
         path=directory,
         trial_id=trial_id,
         config=config,
-        rows=[row for _, row in counting],
-        branches=[branch for branch, _ in counting],
+        rows=[row for _, row in results],
+        branches=[branch for branch, _ in results],
         configs=configs,
         checkpoints=_checkpoints(directory, reported),
         error=_error(directory / ERROR, trial_id),
@@ -133,10 +131,8 @@ def _without_config(row: Row) -> Row:
 
 
 def _branches(rows: Iterable[Row]) -> Iterator[int]:
-    """Yield the branch of each row, which changes where the configuration changes.
-
-    There the trial went on from another one's checkpoint.
-    """
+    """Yield the branch of each row; a new one begins wherever the configuration changes."""
+    # A configuration changes only when the trial continues from another trial's checkpoint.
     branch, config = 0, None
     for row in rows:
         if config is not None and row.get(CONFIG) != config:
@@ -150,9 +146,9 @@ def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()
 
     Args:
         trial_id: The trial.
-        what: What was raised, e.g. ``"ValueError: no"``.
+        what: The exception, e.g. ``"ValueError: no"``.
         traceback: Its traceback.
-        bases: Names of the classes that its class is derived from, as far as they are known.
+        bases: Names of the base classes of the exception's class, if they are known.
     """
     error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
     if traceback:
@@ -183,7 +179,7 @@ def _json_row(path: Path, number: int, line: bytes) -> Row | None:
         row = None
     if isinstance(row, dict):
         return row
-    # A last line without its end is what a crash leaves behind; anything else is worth a word.
+    # A crash may tear the last line, which then has no newline; any other damage is reported.
     if line.strip() and line.endswith(b"\n"):
         warnings.warn(
             f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2
@@ -192,7 +188,7 @@ def _json_row(path: Path, number: int, line: bytes) -> Row | None:
 
 
 def _with_floats(value: Any) -> Any:
-    """Return the value with the names of floats that are not finite turned into these floats."""
+    """Return the value with ``"NaN"`` and ``"Infinity"`` converted to floats."""
     match value:
         case str():
             return _NON_FINITE.get(value, value)
@@ -212,7 +208,7 @@ def _csv_rows(path: Path) -> list[Row]:
     except csv.Error as cause:
         raise StorageError(f"{path} cannot be read as a table: {cause}") from cause
     header, lines = (list(map(restored, table[0])), table[1:]) if table else ([], [])
-    # A row that a crash has torn lacks cells.
+    # A row that was torn by a crash lacks cells, and is left out.
     return [
         _nested(zip(header, map(_parsed, line), strict=True))
         for line in lines
@@ -259,17 +255,14 @@ def _config(path: Path, otherwise: Any) -> dict[str, Any]:
 
 
 def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
-    """Return the committed checkpoints.
-
-    What is left of an unfinished one has another name or no manifest.
-
-    Ray Tune writes no manifests. Its checkpoints count where a result tells of them, and of a
-    class, whose results never do, all of them.
-    """
+    """Return the complete checkpoints."""
     paths = sorted(path for path in directory.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir())
     if (directory / RAY_PARAMS).is_file():
-        text = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
-        return [Checkpoint(path) for path in paths if not text or path.name in text]
+        # Ray Tune writes no manifests. A checkpoint is complete if a result names it. Results of a
+        # class trainable never name any; then all of them are taken.
+        named = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
+        return [Checkpoint(path) for path in paths if not named or path.name in named]
+    # The manifest is written last: a checkpoint without one is incomplete.
     return [Checkpoint(path) for path in paths if (path / MANIFEST).is_file()]
 
 
@@ -293,8 +286,8 @@ class TrialDirectories:
     """Content of the directories of an experiment's trials.
 
     Attributes:
-        trials: The trials, in the order of their creation where that is known, else of their
-            directories' names.
+        trials: The trials, in the order of their creation if that is known, else by the names of
+            their directories.
         rows: Their results.
         metric: Metric that the experiment optimised; None if unknown.
     """
@@ -306,13 +299,16 @@ class TrialDirectories:
 
 @dataclass(frozen=True, slots=True)
 class _RayTrialState:
-    """A trial's status and tag in Ray Tune's newest experiment state.
-
-    The tag begins with the trial's number.
-    """
+    """A trial's status and tag in Ray Tune's newest experiment state."""
 
     status: str = ""
     tag: str = ""
+
+    @property
+    def number(self) -> float:
+        """The trial's number, with which its tag begins; infinite if it is unknown."""
+        number = self.tag.partition("_")[0]
+        return int(number) if number.isdecimal() else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,26 +318,26 @@ class _RayState:
     trials: Mapping[str, _RayTrialState] = field(default_factory=dict)
     metric: str | None = None
 
+    def of(self, files: TrialFiles) -> _RayTrialState:
+        return self.trials.get(files.path.name, _RayTrialState())
+
 
 def read_trial_directories(path: Path) -> TrialDirectories:
-    """Read the directories of an experiment's trials, warning of those that cannot be read.
+    """Read the directories of an experiment's trials, with a warning for each unreadable one.
 
-    Where nothing tells how a trial ended, one without an error is taken to be over.
+    A trial whose end is not recorded, and which has no error, is assumed to have ended well.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no trial in it.
     """
     state = _newest_state(path)
-    read = sorted(
-        files_of_trials(path),
-        key=lambda files: _number(state.trials.get(files.path.name, _RayTrialState()).tag),
-    )
+    read = sorted(files_of_trials(path), key=lambda files: state.of(files).number)
     if not read:
         raise FileNotFoundError(
             f"path must be the directory of an experiment, got {str(path)!r}; it holds no "
             f"directory of a trial"
         )
-    trials = [_trial(files, state.trials.get(files.path.name, _RayTrialState())) for files in read]
+    trials = [_trial(files, state.of(files)) for files in read]
     rows = MemoryRows(
         {files.trial_id: files.rows for files in read},
         {files.trial_id: files.branches for files in read},
@@ -351,7 +347,7 @@ def read_trial_directories(path: Path) -> TrialDirectories:
 
 
 def files_of_trials(path: Path) -> Iterator[TrialFiles]:
-    """Yield the files of each trial, ordered by name; warn of those that cannot be read."""
+    """Yield the files of each trial, ordered by name, with a warning for each unreadable one."""
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         if any((directory / name).is_file() for name in (PARAMS, RESULTS, PROGRESS, ERROR)):
             try:
@@ -398,7 +394,7 @@ def _failure(files: TrialFiles) -> Failure:
 
 
 def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
-    """Yield the checkpoints that still exist, with iteration and time if the results have them."""
+    """Yield the existing checkpoints, with iteration and time if a result names them."""
     owners: dict[str, Row] = {
         str(row[CHECKPOINT_DIR_NAME]): row for row in files.rows if row.get(CHECKPOINT_DIR_NAME)
     }
@@ -417,6 +413,7 @@ def _newest_state(path: Path) -> _RayState:
     for state in sorted(path.glob(RAY_STATES), reverse=True):
         try:
             return _parse_ray_state(json.loads(read_file(state, LARGE_BYTES)))
+        # The file is another program's: it may hold anything, or be cut short by a crash.
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             warnings.warn(
                 f"{state} cannot be read and is left out: {error!r}", RuntimeWarning, stacklevel=3
@@ -433,8 +430,3 @@ def _parse_ray_state(state: Mapping[str, Any]) -> _RayState:
         )
     metric = state.get("runner_data", {}).get("_metric")
     return _RayState(trials, metric if isinstance(metric, str) else None)
-
-
-def _number(tag: str) -> float:
-    number = tag.partition("_")[0]
-    return int(number) if number.isdecimal() else float("inf")

@@ -1,7 +1,7 @@
 """Configurations of earlier experiments as starting points of a new search.
 
-JSON has no tuples, and what `sample_from` computed is computed again; everything else is restored
-as the search space gave it.
+Values are restored to the types that the search space had given them, e.g. lists to tuples, which
+JSON lacks. Values of `sample_from` are left out, since they are computed again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .trial_files import TrialFiles, files_of_trials
 
 _ABSENT: Final = object()
-"""Stands for what is left out."""
+"""Marks a value that is left out."""
 Point = dict[str, Any]
 _MAX_LISTED = 10
 
@@ -39,15 +39,15 @@ _MAX_LISTED = 10
 def point_in_conditional_space(
     config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool
 ) -> dict[str, Any]:
-    """Return what a configuration says about the searched entries of a conditional space, nested.
+    """Return the entries of a configuration that a conditional space searches, nested.
 
     Args:
-        config: The configuration, as it was written down.
+        config: The configuration, as recorded.
         space: The space.
-        is_whole: Whether every parameter that exists beside the others has to have a value.
+        is_whole: Whether every parameter that is active with the others must have a value.
 
     Raises:
-        ValueError: If it has a value that lies outside the space, or lacks one.
+        ValueError: If a value is outside the space, or is missing.
     """
     point = {
         key: recast
@@ -57,21 +57,21 @@ def point_in_conditional_space(
         and (recast := _recast(space.space[key], value)) is not _ABSENT
     }
     values = space.values_of(point)
-    lacking = [parameter.name for parameter in space.active(values) if parameter.name not in values]
-    if is_whole and lacking:
-        raise ValueError(f"{lacking[0]!r} must be there, got nothing")
+    missing = [parameter.name for parameter in space.active(values) if parameter.name not in values]
+    if is_whole and missing:
+        raise ValueError(f"{missing[0]!r} must have a value, got none")
     return point
 
 
 def original_category(domain: Categorical, value: Any) -> Any:
-    """Return the category that would be written down like this value, or the value."""
+    """Return the category whose recorded form is this value; without one the value."""
     return next(
         (category for category in domain.categories if _as_written(category) == value), value
     )
 
 
 def _recast(node: Any, value: Any) -> Any:
-    """Return a value as the search space gives it, e.g. lists as tuples."""
+    """Return a recorded value in the type of its search space, e.g. a list as a tuple."""
     node = unwrapped(node)
     match node:
         case SampleFrom():
@@ -134,7 +134,7 @@ def _as_written(value: Any) -> Any:
         case bool() | int() | float() | str() | None:
             return value
         case _:
-            return object()  # equals nothing that is written
+            return object()  # equals no recorded value
 
 
 @overload
@@ -172,30 +172,30 @@ def points_from(
 ) -> list[Point] | tuple[list[Point], list[float]]:
     r"""Return configurations of an earlier experiment's best trials, as ``points_to_evaluate``.
 
-    Reads the files that each trial leaves for people (``params.json``, ``result.json``,
-    ``progress.csv``), of this engine's experiments and of Ray Tune's alike. Nothing is unpickled
-    and no training code is needed; the experiment may still be running.
+    Reads the files in each trial's directory (``params.json``, ``result.json``, ``progress.csv``),
+    of this engine's experiments and of Ray Tune's alike. Nothing is unpickled and no training code
+    is needed; the experiment may still be running.
 
     Args:
         path: The experiment's directory.
-        metric: Name of the metric, ``"a/b"`` for a nested one, whose last reported number counts;
-            None for the experiment's own, where its directory tells.
+        metric: Name of the metric, ``"a/b"`` for a nested one, by whose last number trials are
+            compared; None for the experiment's own, if its directory names one.
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the
             experiment's own.
-        num_points: How many configurations at most; of equal ones the best trial counts.
-        space: The search space of the experiment to come. Points then hold its searched parameters
-            only, under flattened names, or, where it is conditional, nested; what `sample_from`
-            computes is left out, to be computed anew. Points with a value that lies outside the
-            space are left out as a whole, with a warning that names their trials. None returns
-            whole configurations as they were written down: objects as text, tuples as lists.
+        num_points: How many configurations at most; of equal ones, that of the best trial is used.
+        space: The search space of the new experiment. Points then contain only the parameters that
+            it searches, under flattened names, or nested if it is conditional; values of
+            `sample_from` are left out, since they are computed again. Points with a value outside
+            the space are left out, with a warning that names their trials. None returns whole
+            configurations as recorded: objects as text, tuples as lists.
         with_rewards: Whether to return the metric's values as well, for a searcher's
-            ``evaluated_rewards``. Points that lack a searched parameter are left out then.
+            ``evaluated_rewards``. Points that lack a searched parameter are then left out.
 
     Returns:
         The configurations, the best first; with rewards a pair of two lists.
 
     Raises:
-        FileNotFoundError: If there is no directory, or no trial in it.
+        FileNotFoundError: If there is no such directory, or no trial in it.
         ValueError: If no trial reported the metric as a finite number, or metric or mode are
             unknown.
 
@@ -221,7 +221,7 @@ def points_from(
     declared = _declared(directory)
     name, direction = metric or declared.get("metric"), check_mode(mode or declared.get("mode"))
     if not isinstance(name, str):
-        raise ValueError(  # noqa: TRY004  (it lacks)
+        raise ValueError(  # noqa: TRY004  (it is missing)
             f"metric must be given where the directory names none, got {name!r}; pass metric=..."
         )
     found = sorted(
@@ -242,7 +242,7 @@ def points_from(
 
 @dataclass(frozen=True, slots=True)
 class _RankedTrial:
-    """A trial that reported the metric: its directory, configuration and value."""
+    """Directory, configuration and value of a trial that reported the metric."""
 
     directory: str
     config: Mapping[str, Any]
@@ -283,14 +283,12 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
 
 
 def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
-    """Return the last reported number and the configuration then; None if it is not finite."""
+    """Return the last reported number and its configuration; None if it is not finite."""
     for row, branch in zip(reversed(trial.rows), reversed(trial.branches), strict=True):
         if is_number(value := value_at(row, metric)):
-            config = (
-                trial.configs[min(branch, len(trial.configs) - 1)]
-                if len(trial.configs) > 1
-                else trial.config
-            )
+            config = trial.config
+            if len(trial.configs) > 1:  # a scheduler changed it
+                config = trial.configs[min(branch, len(trial.configs) - 1)]
             return (float(value), config) if math.isfinite(value) else None
     return None
 
@@ -307,16 +305,14 @@ def _declared(directory: Path) -> Mapping[str, Any]:
 def _chosen(
     found: Iterable[_RankedTrial], space: SearchSpace | None, num_points: int, *, is_whole: bool
 ) -> tuple[list[tuple[Point, float]], list[str]]:
-    """Return the first distinct points that fit with their values, and why others do not fit."""
+    """Return the first distinct points in the space with their values, and why others are not."""
     chosen: dict[str, tuple[Point, float]] = {}
     misfits: list[str] = []
     for each in found:
+        point = dict(each.config)
         try:
-            point = (
-                dict(each.config)
-                if space is None
-                else _fitted(each.config, space, is_whole=is_whole)
-            )
+            if space is not None:
+                point = _fitted(each.config, space, is_whole=is_whole)
         except ValueError as misfit:
             misfits.append(f"{each.directory!r} ({misfit})")
             continue
@@ -345,7 +341,7 @@ def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) ->
             value = reduce(getitem, path, config)  # type: ignore[arg-type]
         except (LookupError, TypeError):
             if is_whole:
-                raise ValueError(f"{name!r} must be there, got nothing") from None
+                raise ValueError(f"{name!r} must have a value, got none") from None
             continue
         value = original_category(domain, value) if isinstance(domain, Categorical) else value
         if not domain.contains(value):
