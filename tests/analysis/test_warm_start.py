@@ -302,5 +302,5 @@ def test_a_new_parameter_of_a_conditional_space_is_left_open_unless_rewards_are_
 ):
     wider = {**CONDITIONAL, "more": tune.uniform(0, 1)}
     assert points_from(conditional.experiment_path, space=wider)
-    with pytest.warns(RuntimeWarning, match="'more' must be there"):
+    with pytest.warns(RuntimeWarning, match="'more' must have a value"):
         assert points_from(conditional.experiment_path, space=wider, with_rewards=True) == ([], [])
