@@ -1,7 +1,7 @@
 """Searchers: ask for configurations, report results.
 
-Here are the interface (`Searcher`), search spaces (`space`), random search, wrappers around other
-searchers (`wrappers`), own model-based searchers (`models`) and adapters of libraries such as
+This package has the interface (`Searcher`), search spaces (`space`), random search, wrappers around
+other searchers (`wrappers`), model-based searchers (`models`) and adapters of libraries such as
 Optuna (`libraries`). The engine that runs trials is in `tuner`, and is not imported here.
 """
 

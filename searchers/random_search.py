@@ -17,13 +17,12 @@ from .space import Path, SearchSpace
 class BasicVariantGenerator(Searcher):
     """Crosses the full grid with random samples.
 
-    The experiment consists of ``num_samples`` samples, and each sample is tried at every point of
-    the grid. Points to evaluate come first and count as one sample each; if they leave grid axes
-    open, these are crossed as well. The first axis varies fastest.
+    The experiment consists of ``num_samples`` samples, each of which is run at every point of the
+    grid. Points to evaluate come first and count as one sample each; grid axes that they leave open
+    are crossed as well. The first axis varies fastest.
 
-    Every suggestion is computed from the seed and its number alone: the same seed gives the same
-    suggestions, a grid of any size costs nothing beforehand, and a larger ``num_samples`` later
-    only appends.
+    Every suggestion depends on the seed and its number alone: the same seed gives the same
+    suggestions, no grid is computed in advance, and a larger ``num_samples`` later only appends.
 
     Args:
         points_to_evaluate: Configurations to begin with, nested or with names such as ``"a/b"``.
@@ -54,8 +53,8 @@ class BasicVariantGenerator(Searcher):
         ({'lr': 0.5, 'depth': 2}, {'lr': 0.5, 'depth': 3})
 
     Departures:
-        Ray Tune warns about points outside the space and uses them, and draws from numpy's global
-        generator if it has no seed.
+        Ray Tune warns about points outside the space and runs them, and without a seed draws from
+        numpy's global generator.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class BasicVariantGenerator(Searcher):
         self._unfinished.discard(trial_id)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed and how far the search has come."""
+        """Return the seed, the number of suggestions and the unfinished trials."""
         return {
             "seed": self._seed,
             "num_suggested": self._num_suggested,
@@ -151,17 +150,18 @@ class BasicVariantGenerator(Searcher):
 
     @property
     def _num_preset(self) -> int:
+        """Number of suggestions that come from points to evaluate."""
         return self._point_ends[-1] if self._point_ends else 0
 
     def _variant(self, number: int) -> dict[str, Any]:
         space = self._known_space
-        sample, point, place = self._located(number)
+        sample, point, place = self._locate(number)
         assignments = {**point, **_grid_point(_open_axes(space, point), place)}
         return space.resolve(
             assignments, generator(self._seed, sample if self._is_constant_over_grid else number)
         )
 
-    def _located(self, number: int) -> tuple[int, dict[Path, Any], int]:
+    def _locate(self, number: int) -> tuple[int, dict[Path, Any], int]:
         """Return a suggestion's sample number, its initial point, and its place in the grid."""
         if number < self._num_preset:
             sample = bisect_right(self._point_ends, number)
@@ -183,6 +183,7 @@ def _grid_size(axes: Mapping[Path, list[Any]]) -> int:
 
 
 def _grid_point(axes: Mapping[Path, list[Any]], place: int) -> dict[Path, Any]:
+    # The place in the grid as a number of mixed radix, with a digit for each axis.
     point = {}
     for path, values in axes.items():
         place, index = divmod(place, len(values))

@@ -1,7 +1,4 @@
-"""Arguments that an object was constructed with, recorded so that it can be constructed again.
-
-Also construction by class name and keyword arguments, as from a command line.
-"""
+"""Recording of the arguments of an object, and construction by class name and arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +14,9 @@ _Found = TypeVar("_Found")
 class Declared:
     """Base class of objects that record the arguments they were constructed with.
 
-    `__new__` records them, so that a subclass need not do anything, nor call this constructor. The
-    objects that were given are kept, not copies of them.
+    With these a restored experiment constructs them again. `__new__` records them, so that
+    subclasses need no code, nor call to this constructor. The arguments themselves are kept, not
+    copies.
 
     Attributes:
         withheld: Names of arguments that must not be written to disk, e.g. because they may hold a
@@ -37,20 +35,17 @@ class Declared:
 
     def __new__(cls, *given: Any, **keywords: Any) -> Self:
         """Record the arguments of the call."""
-        # `object` itself refuses them only for classes that do not override `__new__`.
+        # `object.__init__` refuses them only if a class does not override `__new__`.
         if (given or keywords) and cls.__init__ is object.__init__:
             raise TypeError(f"{cls.__name__}() takes no arguments")
         self = super().__new__(cls)
-        # Past the `__setattr__` of frozen dataclasses.
+        # Frozen dataclasses have no other way to set an attribute.
         object.__setattr__(self, "_given_arguments", (given, keywords))
         return self
 
     @property
     def declared_arguments(self) -> dict[str, Any]:
-        """The arguments that were given, by name.
-
-        Those of ``*arguments`` are a tuple, those of ``**keywords`` stand under their own names.
-        """
+        """The given arguments by name; ``*arguments`` as a tuple, ``**keywords`` one by one."""
         given, keywords = self._given_arguments
         signature = inspect.signature(type(self))
         arguments = dict(signature.bind(*given, **keywords).arguments)
@@ -64,7 +59,7 @@ def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
     """Return the object with a short name.
 
     Raises:
-        ValueError: If nothing does; names the nearest that exists.
+        ValueError: If there is none; suggests a similar name.
 
     Example:
         >>> found_by_name("fifo", {"fifo": 1})
@@ -85,7 +80,7 @@ def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -
         arguments: By name.
 
     Raises:
-        TypeError: If the class has no such argument; names the nearest that it has.
+        TypeError: If the class does not have one of the arguments; suggests a similar name.
     """
     accepted = inspect.signature(kind).parameters
     is_open = any(

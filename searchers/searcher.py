@@ -8,29 +8,24 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, cast
 
 from .recorded_arguments import Declared, constructed_with, found_by_name
 
 MODES = ("min", "max")
 
-FailedTrials = Literal["worst", "ignore"]
-"""How a failed trial counts: as bad as the worst one so far, or not at all."""
-
-FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
-
 
 class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
-    A searcher is asked by one thread only and draws all random numbers from the seed it is given.
-    Per trial it sees `suggest`, then any number of `on_trial_result` and `on_trial_pause`, then
-    exactly one `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not
+    A searcher is called by one thread only and draws all random numbers from the seed it is given.
+    For each trial it gets `suggest`, then any number of `on_trial_result` and `on_trial_pause`,
+    then exactly one `on_trial_complete` or `on_trial_discard`. Retries of a crashed trial are not
     visible to it, except that results may be repeated.
 
-    A subclass written for Ray Tune works as it is: its `on_trial_complete` need not take
+    A subclass written for Ray Tune works unchanged: its `on_trial_complete` need not take
     ``stopped``, nor its `set_search_properties` further arguments, and ``self._metric`` and
-    ``self._mode`` are what `metric` and `mode` show.
+    ``self._mode`` are what `metric` and `mode` return.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -52,13 +47,6 @@ class Searcher(Declared, ABC):
     _mode: str | None = None
     _num_samples: int | None = None
     _total_samples: int | None = None
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Use a subclass's method `total_samples`, its former name, as `num_trials_for`."""
-        super().__init_subclass__(**options)
-        if inspect.isfunction(method := vars(cls).get("total_samples")):
-            setattr(cls, "num_trials_for", method)  # noqa: B010  (mypy lets no method be assigned to)
-            del cls.total_samples
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
         if metric is not None and (not isinstance(metric, str) or not metric):
@@ -108,11 +96,11 @@ class Searcher(Declared, ABC):
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
             config: The search space, constants included.
             **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), and ``experiment`` (str),
-                which tells this experiment from all others and is the same when it is restored.
+                an id of the experiment, which is the same when it is restored.
 
         Returns:
-            False where the searcher already has such a setting of its own and another one is given
-            here. The same one is no other.
+            False where the searcher already has a metric, mode or space that differs from the one
+            given here.
         """
         if (metric and self.metric not in (None, metric)) or (
             mode and self.mode not in (None, mode)
@@ -139,7 +127,7 @@ class Searcher(Declared, ABC):
     def total_samples(self) -> int | None:
         """Total number of suggestions; None for endless, 0 before the searcher has an experiment.
 
-        A subclass may have an attribute of this name for purposes of its own; experiments ask
+        A subclass may use an attribute of this name for another purpose: experiments call
         `num_trials_for`.
         """
         if self._total_samples is not None:
@@ -156,6 +144,10 @@ class Searcher(Declared, ABC):
         Args:
             num_samples: ``TuneConfig.num_samples``, where -1 means endless.
         """
+        # Searchers written for earlier releases have this method under the name `total_samples`.
+        former: Any = type(self).total_samples
+        if callable(former):
+            return cast("int | None", former(self, num_samples))
         return None if num_samples < 0 else num_samples
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -188,7 +180,7 @@ class Searcher(Declared, ABC):
     def on_trial_discard(self, trial_id: str) -> None:
         """Handle a suggestion that will not be run as proposed.
 
-        It is the last call about the trial, in place of `on_trial_complete`. Unless it is
+        It is the last call for the trial, in place of `on_trial_complete`. Unless it is
         overridden, the trial counts as failed.
 
         Args:
@@ -203,7 +195,7 @@ class Searcher(Declared, ABC):
             max_concurrent: At least 1.
 
         Returns:
-            Whether the searcher itself keeps to it, by answering None.
+            Whether the searcher itself enforces it, by answering None.
         """
         return False
 
@@ -217,15 +209,15 @@ class Searcher(Declared, ABC):
     ) -> None:
         """Add an externally evaluated configuration; metric, mode and space must be known.
 
-        What is learned so stays with this object: where the experiment is restored, it has to be
-        given again.
+        The point is known to this object only: where the experiment is restored, it has to be
+        added again.
 
         Args:
             parameters: The configuration, nested or with names such as ``"a/b"``.
             value: The metric's value, in its own direction.
             error: Whether the run failed.
             pruned: Whether it was stopped before it was done.
-            intermediate_values: What it reported on the way, from the first training iteration on.
+            intermediate_values: Its intermediate values, from the first training iteration on.
 
         Raises:
             NotImplementedError: If the searcher does not learn from results, or only from its own.
@@ -238,11 +230,12 @@ class Searcher(Declared, ABC):
         )
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
-        """Learn what trials of another experiment came to.
+        """Add the trials of another experiment as evaluated points.
 
         Args:
-            trials_or_analysis: A list of trials, or what has them as ``trials``: a `ResultGrid` or
-                an `ExperimentAnalysis`. Trials that reported no number are left out.
+            trials_or_analysis: A list of trials, or an object that has them as ``trials``: a
+                `ResultGrid` or an `ExperimentAnalysis`. Trials that reported no number are left
+                out.
             metric: Name of the metric, flattened, whose last value counts.
 
         Raises:
@@ -274,7 +267,7 @@ class Searcher(Declared, ABC):
         """Restore the state that `state_dict` returned."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return what `save` puts down: `state_dict`, unless it is overridden.
+        """Return what `save` writes: `state_dict`, unless it is overridden.
 
         Raises:
             NotImplementedError: If the searcher has no state that can be saved.
@@ -282,9 +275,8 @@ class Searcher(Declared, ABC):
         if not self.keeps_state:
             kind = type(self).__name__
             raise NotImplementedError(
-                f"{kind} has no state that can be saved; override get_state and set_state, or let "
-                "Tuner.restore bring the experiment back, "
-                f"which tells {kind} all results again"
+                f"{kind} has no state that can be saved; override get_state and set_state, or use "
+                f"Tuner.restore, which repeats all results to {kind}"
             )
         return self.state_dict()
 
@@ -303,7 +295,8 @@ class Searcher(Declared, ABC):
             OSError: If the file cannot be written.
         """
         text = json.dumps({"searcher": type(self).__name__, "state": self.get_state()})
-        with open(checkpoint_path, "w", encoding="utf-8") as file:  # noqa: PTH123  (searchers do without pathlib)
+        # Without pathlib: searchers do not touch the disk, except here and in `restore`.
+        with open(checkpoint_path, "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write(text)
 
     def restore(self, checkpoint_path: str) -> None:
@@ -318,7 +311,7 @@ class Searcher(Declared, ABC):
             OSError: If the file cannot be read.
             ValueError: If another kind of searcher has written it, or `save` has not.
         """
-        with open(checkpoint_path, encoding="utf-8") as file:  # noqa: PTH123  (see `save`)
+        with open(checkpoint_path, encoding="utf-8") as file:  # noqa: PTH123
             saved = json.load(file)
         kind = type(self).__name__
         if (
@@ -341,19 +334,11 @@ def report_end(
     error: bool = False,
     stopped: bool = False,
 ) -> None:
-    """Call a searcher's `on_trial_complete`, without ``stopped`` if it does not take that.
-
-    Args:
-        searcher: The searcher.
-        trial_id: See `Searcher.on_trial_complete`, as for the others.
-        result: See there.
-        error: See there.
-        stopped: See there.
-    """
-    told: dict[str, Any] = {"result": result, "error": error}
+    """Call `Searcher.on_trial_complete`, without ``stopped`` if a subclass does not take it."""
+    arguments: dict[str, Any] = {"result": result, "error": error}
     if _takes(type(searcher).on_trial_complete, "stopped"):
-        told["stopped"] = stopped
-    searcher.on_trial_complete(trial_id, **told)
+        arguments["stopped"] = stopped
+    searcher.on_trial_complete(trial_id, **arguments)
 
 
 def pass_search_properties(
@@ -363,18 +348,7 @@ def pass_search_properties(
     config: Mapping[str, Any],
     spec: Mapping[str, Any],
 ) -> bool:
-    """Call a searcher's `set_search_properties` with the arguments that it takes.
-
-    Args:
-        searcher: The searcher.
-        metric: See `Searcher.set_search_properties`, as for the others.
-        mode: See there.
-        config: See there.
-        spec: See there.
-
-    Returns:
-        What the searcher answers: False where it has other settings of its own.
-    """
+    """Call `Searcher.set_search_properties` with those entries of `spec` that it takes."""
     method = type(searcher).set_search_properties
     is_taken = bool(
         searcher.set_search_properties(
@@ -385,7 +359,8 @@ def pass_search_properties(
         )
     )
     if is_taken and "num_samples" in spec:
-        searcher._num_samples = spec["num_samples"]  # noqa: SLF001  (its own method may not take it, or hand another number on)
+        # A subclass's method may not take the number, or, in a wrapper, pass on another one.
+        searcher._num_samples = spec["num_samples"]  # noqa: SLF001
     return is_taken
 
 
@@ -395,53 +370,6 @@ def _takes(function: Callable[..., Any], argument: str) -> bool:
     return argument in parameters or any(
         each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
     )
-
-
-def check_objective(searcher: Searcher) -> None:
-    """Check that a searcher knows one metric and its direction.
-
-    Raises:
-        ValueError: If one of them is missing.
-    """
-    kind = type(searcher).__name__
-    if not isinstance(searcher.metric, str) or not searcher.metric:
-        raise ValueError(
-            f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set "
-            "TuneConfig(metric=...)"
-        )
-    if searcher.mode not in MODES:
-        raise ValueError(
-            f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set "
-            "TuneConfig(mode=...)"
-        )
-
-
-def check_failed_trials(failed_trials: Any) -> FailedTrials:
-    """Return what a searcher is to learn from trials that failed.
-
-    Raises:
-        ValueError: If it is neither ``"worst"`` nor ``"ignore"``.
-    """
-    if failed_trials not in FAILED_TRIALS:
-        raise ValueError(
-            f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps "
-            "the search away from them"
-        )
-    given: FailedTrials = failed_trials
-    return given
-
-
-def check_rewards(points: Sequence[Any], rewards: Sequence[Any]) -> None:
-    """Check that there are as many rewards as points, or none.
-
-    Raises:
-        ValueError: If there are not.
-    """
-    if rewards and len(rewards) != len(points):
-        raise ValueError(
-            f"evaluated_rewards must hold one value per point, got {len(rewards)} for "
-            f"{len(points)}; add what is missing"
-        )
 
 
 def _value_at(result: Any, metric: str) -> float | None:
@@ -480,17 +408,17 @@ class SearcherWrapper(Searcher, ABC):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Hand everything to the searcher."""
+        """Set the properties of the wrapped searcher."""
         is_taken = pass_search_properties(self.searcher, metric, mode, config, spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         return is_taken
 
     def num_trials_for(self, num_samples: int) -> int | None:
-        """Return what the searcher says."""
+        """Return the wrapped searcher's number."""
         return self.searcher.num_trials_for(num_samples)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Return what the searcher says."""
+        """Set the limit of the wrapped searcher."""
         return self.searcher.set_max_concurrency(max_concurrent)
 
     def add_evaluated_point(
@@ -501,16 +429,16 @@ class SearcherWrapper(Searcher, ABC):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Hand the point to the searcher."""
+        """Add the point to the wrapped searcher."""
         self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
-        """Pass it on."""
+        """Pass the pause on."""
         self.searcher.on_trial_pause(trial_id, result)
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the wrapped searcher does."""
+        """Whether the wrapped searcher keeps its state."""
         return self.searcher.keeps_state
 
 
@@ -546,9 +474,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
         2
 
     Departures:
-        Ray Tune drops arguments it does not know without a word.
+        Ray Tune silently drops unknown arguments.
     """
-    # Only the one that is named is imported.
+    # By name, so that only its module is imported.
     kind: type[Searcher] = getattr(
         importlib.import_module(__package__), found_by_name(name, _CLASSES)
     )

@@ -1,4 +1,4 @@
-"""AxSearch: Ax as a searcher; Ax is imported only here, when the searcher is used."""
+"""Ax as a searcher; Ax is imported only here, when the searcher is used."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Literal, final
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
+from searchers.seeding import seeded_global_rngs
 from searchers.space.domains import Categorical, Domain, Float, Integer
+from searchers.space.parameters import num_values
 
-from .library_search import IncrementalSearch, Values, seeded_global_rngs
+from .library_search import IncrementalSearch, Values
 
 _OBJECTIVE: Final = "objective"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _WARNING: Final = 30
-"""The level of warnings in Python's logging."""
-
+"""``logging.WARNING``: searchers do not import logging."""
 
 _CLIENT_ARGUMENTS: Final = {
     "generation_strategy": "give method and initialization_budget",
@@ -29,7 +30,7 @@ _CLIENT_ARGUMENTS: Final = {
 
 
 def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
-    """Return the seed, which may be given as Ax's older client has it.
+    """Return the seed, which may be given under its name in Ax's older client.
 
     Raises:
         TypeError: If another argument is given.
@@ -55,10 +56,10 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
 class AxSearch(IncrementalSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
-    A trial that a scheduler or stopper ended counts with its last value, one that failed with the
-    worst value seen when Ax is asked next, and with the outcomes beside that. Each suggestion of
-    the model takes seconds. A restore has Ax live through all suggestions and results again, which
-    takes as long as they took.
+    A trial that a scheduler or stopper ended counts with its last value; one that failed with the
+    worst value known when Ax is asked next, and with the outcomes of that trial. Each suggestion of
+    the model takes seconds. A restore replays all suggestions and results, which takes as long as
+    they took.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -69,23 +70,23 @@ class AxSearch(IncrementalSearch):
             ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
             are sampled.
-        parameter_constraints: What configurations have to fulfil, as linear inequalities: ``"x1 +
-            2*x2 <= 1.5"``. Nested parameters go by their flattened names. Given points are not held
-            to it.
-        outcome_constraints: What results have to fulfil, as inequalities of reported metrics, e.g.
-            ``"size <= 3"``; their names must not be nested.
+        parameter_constraints: Linear inequalities that configurations satisfy: ``"x1 + 2*x2 <=
+            1.5"``. Nested parameters have their flattened names. `points_to_evaluate` may violate
+            them.
+        outcome_constraints: Inequalities of reported metrics that results should satisfy, e.g.
+            ``"size <= 3"``; the metrics must not be nested.
         method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or
             ``"random_search"`` for no model.
-        initialization_budget: How many quasi-random configurations come first; None leaves it to
-            Ax, which takes it from the space.
-        ax_client: None; Ray Tune takes a client here.
+        initialization_budget: Number of quasi-random configurations at the beginning; None lets Ax
+            derive it from the space.
+        ax_client: Must be None; Ray Tune accepts a client here.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
             complete and are not run again.
         failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
             infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
-        **ax_kwargs: What Ray Tune hands to Ax's older client: ``random_seed`` is taken for `seed`,
-            all else is refused by name.
+        **ax_kwargs: Ray Tune's arguments for Ax's older client: ``random_seed`` is another name of
+            `seed`; all others are refused, each with a remedy.
 
     Raises:
         ImportError: If Ax is not installed.
@@ -109,9 +110,9 @@ class AxSearch(IncrementalSearch):
         NeurIPS 2020, arXiv 1910.06403.
 
     Departures:
-        Ray Tune works with Ax before 1.0. It takes a client of the user's own (``ax_client``),
-        which a restored experiment could not make again, and hands further arguments to Ax unseen;
-        here `method` and `initialization_budget` are taken.
+        Ray Tune works with Ax before 1.0. It accepts a client (``ax_client``), which a restored
+        experiment could not construct again, and passes further arguments to Ax unchecked; here
+        there are `method` and `initialization_budget` instead.
     """
 
     extra = library = "ax"
@@ -142,13 +143,13 @@ class AxSearch(IncrementalSearch):
             )
         seed = _seed_among(ax_kwargs, seed)
         super().__init__(
-            self._own_space(space),
-            metric,
-            mode,
-            points_to_evaluate,
-            evaluated_rewards,
-            seed,
-            failed_trials,
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=seed,
+            failed_trials=failed_trials,
         )
         if method not in ("fast", "quality", "random_search"):
             raise ValueError(
@@ -169,16 +170,19 @@ class AxSearch(IncrementalSearch):
         self._parameter_constraints = list(parameter_constraints or ())
         self._outcome_constraints = list(outcome_constraints or ())
         self._strategy = {"method": method, "initialization_budget": initialization_budget}
-        self._opened: Any = None
+        self._constrained_metrics = {
+            name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)
+        }
+        self._client: Any = None
         self._outcomes: dict[int, dict[str, float]] = {}
 
     @classmethod
     def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
-        """Return the space in our words, which may be given as Ax's list of dictionaries.
+        """Return the space with our domains; it may be given as Ax's list of dictionaries.
 
         Raises:
             TypeError: If it is neither a dictionary nor such a list.
-            ValueError: If an entry of the list has what is not known here.
+            ValueError: If an entry of the list has an unknown key.
         """
         is_list = (
             isinstance(space, list)
@@ -186,7 +190,9 @@ class AxSearch(IncrementalSearch):
             and all(isinstance(each, dict) and "name" in each for each in space)
         )
         return (
-            {each["name"]: _word(each) for each in space} if is_list else super()._own_space(space)
+            {each["name"]: _domain_or_constant(each) for each in space}
+            if is_list
+            else super()._own_space(space)
         )
 
     def set_search_properties(
@@ -195,14 +201,14 @@ class AxSearch(IncrementalSearch):
         """Set metric, mode, space and seed, and create Ax's client.
 
         Raises:
-            ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a
+            ValueError: If metric or mode is missing, Ax cannot search a parameter or use a
                 constraint, or a point does not fit.
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        self._check_parameters(self._varied)
+        self._check_not_empty(self._varied)
         with seeded_global_rngs(self._seed % 2**32), _quiet(self):
-            self._opened = self._client()
+            self._client = self._new_client()
         return True
 
     def on_trial_complete(
@@ -212,38 +218,32 @@ class AxSearch(IncrementalSearch):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Add to the history how the trial ended, what the outcome constraints ask for included."""
+        """Add the trial's end to the history, with the metrics of the outcome constraints."""
         if trial_id in self._open:
-            names = {
-                name
-                for constraint in self._outcome_constraints
-                for name in _NAME.findall(constraint)
-            }
-            given = {name: (result or {}).get(name) for name in names}
             self._outcomes[self._open[trial_id]] = {
                 name: float(value)
-                for name, value in given.items()
-                if isinstance(value, int | float)
+                for name in self._constrained_metrics
+                if isinstance(value := (result or {}).get(name), int | float)
             }
         super().on_trial_complete(trial_id, result, error, stopped)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the whole history, with the outcomes that constraints ask for."""
+        """Return the whole history, with the metrics of the outcome constraints."""
         return {
             **super().get_state(),
-            "outcomes": [[place, outcomes] for place, outcomes in self._outcomes.items()],
+            "outcomes": [[index, outcomes] for index, outcomes in self._outcomes.items()],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a history, see `IncrementalSearch.set_state`."""
         super().set_state(state)
-        self._outcomes = {place: dict(outcomes) for place, outcomes in state["outcomes"]}
+        self._outcomes = {index: dict(outcomes) for index, outcomes in state["outcomes"]}
 
-    def _client(self) -> Any:
-        """Return a new client that knows the space and the objective, without a trial."""
+    def _new_client(self) -> Any:
+        """Return a client configured with the space and the objective, without trials."""
         client = self._module(".api.client").Client(random_seed=self._seed % 2**31)
         client.configure_experiment(
-            parameters=[self._configured(name, domain) for name, domain in self._varied.items()],
+            parameters=[self._parameter(name, domain) for name, domain in self._varied.items()],
             parameter_constraints=[
                 self._renamed(constraint) for constraint in self._parameter_constraints
             ],
@@ -263,49 +263,46 @@ class AxSearch(IncrementalSearch):
         with _quiet(self):
             self._report_new_results()
             try:
-                ((number, parameters),) = self._opened.get_next_trials(max_trials=1).items()
+                ((number, parameters),) = self._client.get_next_trials(max_trials=1).items()
             except self._module(".exceptions.core").SearchSpaceExhausted:
                 return None
         self._record_proposal(number)
-        values = {name: int(parameters[_ax_name(name)]) if isinstance(domain, Categorical) else parameters[_ax_name(name)]
-                  for name, domain in self._varied.items()}  # fmt: skip
-        return {
-            **{
-                name: 0 if isinstance(domain, Categorical) else domain.from_unit(0)
-                for name, domain in self._parameters.items()
-            },
-            **values,
-        }
+        # A parameter that Ax does not know has only one value.
+        values: Values = {}
+        for name, domain in self._parameters.items():
+            proposed = parameters.get(_ax_name(name))
+            if isinstance(domain, Categorical):
+                values[name] = 0 if proposed is None else int(proposed)
+            else:
+                values[name] = domain.from_unit(0) if proposed is None else proposed
+        return values
 
     def _attach(self, values: Values) -> int:
-        return int(self._opened.attach_trial(self._ax_values(values)))
-
-    def _finish(self, place: int | None, known_as: Any) -> None:
-        outcomes = {} if place is None else self._outcomes.get(place, {})
-        num_wanted = len(
-            {name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)}
-        )
-        if place is None or len(outcomes) < num_wanted:
-            self._opened.mark_trial_failed(known_as)
-        else:
-            self._opened.complete_trial(
-                known_as, raw_data={_OBJECTIVE: self._history[place].value, **outcomes}
-            )
-
-    @property
-    def _varied(self) -> dict[str, Domain]:
-        """The parameters that have more than one value; Ax takes no others."""
-        return {name: domain for name, domain in self._parameters.items() if _is_open(domain)}
-
-    def _ax_values(self, values: Values) -> dict[str, Any]:
-        return {
-            _ax_name(name): _choice(domain, values[name])
+        parameters = {
+            _ax_name(name): _ax_category(domain, values[name])
             if isinstance(domain, Categorical)
             else values[name]
             for name, domain in self._varied.items()
         }
+        return int(self._client.attach_trial(parameters))
 
-    def _configured(self, name: str, domain: Domain) -> Any:
+    def _finish(self, index: int | None, library_id: Any) -> None:
+        outcomes = {} if index is None else self._outcomes.get(index, {})
+        if index is None or outcomes.keys() != self._constrained_metrics:
+            self._client.mark_trial_failed(library_id)
+        else:
+            self._client.complete_trial(
+                library_id, raw_data={_OBJECTIVE: self._history[index].value, **outcomes}
+            )
+
+    @property
+    def _varied(self) -> dict[str, Domain]:
+        """The parameters that have more than one value; Ax refuses others."""
+        return {
+            name: domain for name, domain in self._parameters.items() if num_values(domain) != 1
+        }
+
+    def _parameter(self, name: str, domain: Domain) -> Any:
         configs = self._module(".api.configs")
         match domain:
             case Float(lower, upper, q, is_log):
@@ -321,20 +318,21 @@ class AxSearch(IncrementalSearch):
                     _ax_name(name), (lower, upper), "int", step_size=step, scaling=scaling
                 )
             case Categorical(categories, is_ordered):
-                places = [_choice(domain, place) for place in range(len(categories))]
+                values = [_ax_category(domain, index) for index in range(len(categories))]
                 return configs.ChoiceParameterConfig(
-                    _ax_name(name), places, "int" if is_ordered else "str", is_ordered=is_ordered
+                    _ax_name(name), values, "int" if is_ordered else "str", is_ordered=is_ordered
                 )
         raise AssertionError(f"an unknown domain, {domain!r}, has passed the check")
 
     def _renamed(self, constraint: str) -> str:
-        """Return a constraint with Ax's names; longer names are replaced first."""
+        """Return a constraint with Ax's names of parameters."""
+        # Longer names first: they may contain shorter ones.
         for name in sorted(self._parameters, key=len, reverse=True):
             constraint = constraint.replace(name, _ax_name(name))
         return constraint
 
 
-def _word(parameter: Mapping[str, Any]) -> Any:
+def _domain_or_constant(parameter: Mapping[str, Any]) -> Any:
     """Return the domain or constant of an Ax parameter dictionary."""
     given = dict(parameter)
     name, kind = given.pop("name"), given.pop("type", None)
@@ -370,27 +368,19 @@ def _word(parameter: Mapping[str, Any]) -> Any:
 
 
 def _ax_name(name: str) -> str:
-    return name.replace("/", "__")  # Ax reads names as expressions
+    # Ax parses names as expressions, in which a slash divides.
+    return name.replace("/", "__")
 
 
-def _choice(domain: Categorical, place: int) -> int | str:
-    return place if domain.is_ordered else str(place)
-
-
-def _is_open(domain: Domain) -> bool:
-    match domain:
-        case Categorical(categories):
-            return len(categories) > 1
-        case Integer(lower, upper):
-            return lower < upper
-        case _:
-            return True
+def _ax_category(domain: Categorical, index: int) -> int | str:
+    # Strings have no order for Ax.
+    return index if domain.is_ordered else str(index)
 
 
 @contextmanager
 def _quiet(searcher: AxSearch) -> Iterator[None]:
     """Silence Ax's logs and warnings for the duration."""
-    handler = searcher._module(".utils.common.logger").ROOT_STREAM_HANDLER  # noqa: SLF001  (of the class above)
+    handler = searcher._module(".utils.common.logger").ROOT_STREAM_HANDLER  # noqa: SLF001
     level = handler.level
     handler.setLevel(max(level, _WARNING))
     try:

@@ -1,4 +1,4 @@
-"""BayesOptSearch: the library bayesian-optimization, imported only here, when it is used."""
+"""The library bayesian-optimization as a searcher; it is imported only here, when it is used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, ClassVar, Final, final
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
 from searchers.seeding import generator
 from searchers.space import flat_name, is_word, leaves, nest
 from searchers.space.domains import Domain, Float, Integer
@@ -16,42 +16,42 @@ from .library_search import LibrarySearch, Observation, Values
 
 DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 _KINDS: Final = ("ucb", "ei", "poi")
-_WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
+_UTILITY_KEYS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
 
 
 @final
 class BayesOptSearch(LibrarySearch):
     """Searches numeric spaces with a Gaussian process by the library bayesian-optimization.
 
-    Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are
-    rounded. A running trial is taken to come out at the mean of the others, a failed one at the
-    worst value seen so far, so that neither is proposed again at once. A trial that a scheduler or
-    stopper ended counts with its last value.
+    Each parameter is searched on its own scale, linear or logarithmic, and integers are rounded. A
+    running trial counts with the mean value of the others, a failed one with the worst value so
+    far, so that neither is proposed again at once. A trial that a scheduler or stopper ended counts
+    with its last value.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
-            or with bounds as the library takes them, ``{"x": (0, 1)}``, which are continuous
-            ranges.
+            or with the library's bounds, ``{"x": (0, 1)}``, which are continuous ranges.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
             are sampled.
-        utility_kwargs: What makes a configuration worth trying: ``kind`` is ``"ucb"`` (the
-            default), ``"ei"`` or ``"poi"``; ``kappa`` (at least 0, 2.576 by default) weighs the
-            uncertain in ``"ucb"``, ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied
-            by ``kappa_decay`` at each suggestion after the first ``kappa_decay_delay``.
+        utility_kwargs: The acquisition function: ``kind`` is ``"ucb"`` (the default), ``"ei"`` or
+            ``"poi"``; ``kappa`` (at least 0, 2.576 by default) weighs exploration in ``"ucb"``,
+            ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied by ``kappa_decay`` at
+            each suggestion after the first ``kappa_decay_delay``.
         random_state: Seed of the search; None to take the experiment's.
-        random_search_steps: How many random configurations come first, given points included.
+        random_search_steps: Number of random configurations at the beginning, points to evaluate
+            included.
         verbose: Accepted for compatibility and not used: nothing is printed.
-        patience: After so many attempts in a row that only found known configurations the search
-            has finished.
-        skip_duplicate: Whether the library is asked again, with another seed, where it proposes a
+        patience: Number of proposals in a row that are known configurations, after which the search
+            is finished.
+        skip_duplicate: Whether the library is asked again, with another seed, if it proposes a
             known configuration.
-        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the
-            search begins with.
-        repeat_float_precision: Two configurations count as one where all parameters agree to so
-            many digits, as parts of their ranges.
+        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials are
+            added as evaluated points.
+        repeat_float_precision: Number of digits, as parts of their ranges, to which all parameters
+            of two configurations have to agree for these to be duplicates.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
             complete and are not run again.
         failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
@@ -79,9 +79,8 @@ class BayesOptSearch(LibrarySearch):
         for the values of running trials.
 
     Departures:
-        Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if
-        they were neither, takes 42 for a seed where none is given, and answers a duplicate by "not
-        now".
+        Ray Tune needs version 1.4 of the library, ignores logarithmic scales and rounding, has 42
+        as default seed, and answers a duplicate by "not now".
     """
 
     extra, library = "bayesopt", "bayes_opt"
@@ -107,7 +106,13 @@ class BayesOptSearch(LibrarySearch):
         failed_trials: FailedTrials = "worst",
     ) -> None:
         super().__init__(
-            space, metric, mode, points_to_evaluate, evaluated_rewards, random_state, failed_trials
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=random_state,
+            failed_trials=failed_trials,
         )
         for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
             if value < 1:
@@ -124,11 +129,11 @@ class BayesOptSearch(LibrarySearch):
 
     @classmethod
     def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
-        """Return the space in our words; bounds, as the library takes them, are continuous ranges.
+        """Return the space with our domains; the library's bounds become continuous ranges.
 
         Raises:
             TypeError: If it is no dictionary.
-            ValueError: If it mixes bounds with our words, or holds neither.
+            ValueError: If it mixes bounds with domains or constants.
         """
         given = super()._own_space(space)
         bounds = {name: value for name, value in (given or {}).items() if _are_bounds(value)}
@@ -138,8 +143,8 @@ class BayesOptSearch(LibrarySearch):
             name, (lower, upper) = next(iter(bounds.items()))
             raise ValueError(
                 "space must hold bounds alone or search-space words for BayesOptSearch, got both: "
-                f"{name!r} is {bounds[name]!r}; write "
-                f"tune.uniform({lower}, {upper}), and put constants into param_space"
+                f"{name!r} is {bounds[name]!r}; write tune.uniform({lower}, {upper}), and put "
+                "constants into param_space"
             )
         return nest({name: Float(lower, upper) for name, (lower, upper) in bounds.items()})
 
@@ -151,7 +156,7 @@ class BayesOptSearch(LibrarySearch):
             spec: A dictionary with ranges.
 
         Raises:
-            ValueError: If bounds do not say all of a parameter, such as a logarithmic scale.
+            ValueError: If a parameter has more than bounds, such as a logarithmic scale.
         """
         bounds = {}
         for path, leaf in leaves(cls._own_space(spec) or {}):
@@ -160,8 +165,8 @@ class BayesOptSearch(LibrarySearch):
             ):
                 raise ValueError(
                     "convert_search_space must have uniform ranges for BayesOptSearch, got "
-                    f"{leaf!r} for {flat_name(path)!r}, which bounds "
-                    "cannot say; give the space itself, as param_space"
+                    f"{leaf!r} for {flat_name(path)!r}, which bounds cannot say; give the space "
+                    "itself, as param_space"
                 )
             if is_word(leaf):
                 bounds[flat_name(path)] = (leaf.lower, leaf.upper)
@@ -173,8 +178,8 @@ class BayesOptSearch(LibrarySearch):
         """Set metric, mode, space and seed, and load earlier results.
 
         Raises:
-            ValueError: As in other searchers, and if all that is to be searched are pairs of
-                numbers, which are constants in param_space.
+            ValueError: As in other searchers, and if `config` has pairs of numbers and no domain:
+                they would be constants there.
         """
         _check_constants(config, has_own_space=self._given_space is not None)
         is_taken = super().set_search_properties(metric, mode, config, **spec)
@@ -184,13 +189,13 @@ class BayesOptSearch(LibrarySearch):
 
     def _propose(self, seed: int) -> Values | None:
         known = (
-            {self._place(observation.values) for observation in self._history}
+            {self._rounded_units(observation.values) for observation in self._history}
             if self._skips_duplicates
             else set()
         )
         for attempt in range(self._patience):
             values = self._rounded(self._proposed(int(generator(seed, attempt).integers(2**32))))
-            if self._place(values) not in known:
+            if self._rounded_units(values) not in known:
                 return values
         return None
 
@@ -211,9 +216,10 @@ class BayesOptSearch(LibrarySearch):
             verbose=0,
             allow_duplicate_points=True,
         )
+        # The library maximises.
         targets = [self._sign * value for value in finished]
         worst, mean = min(targets), fmean(targets)
-        for observation in (each for each in self._history if not self._tells_nothing(each)):
+        for observation in (each for each in self._history if not self._is_ignored(each)):
             optimizer.register(
                 self._units(observation.values), self._target(observation, worst, mean)
             )
@@ -223,6 +229,7 @@ class BayesOptSearch(LibrarySearch):
         }
 
     def _target(self, observation: Observation, worst: float, mean: float) -> float:
+        # A running trial gets the mean: the "constant liar" of Ginsbourger et al.
         if observation.value is not None:
             return self._sign * observation.value
         return worst if observation.is_over else mean
@@ -243,12 +250,15 @@ class BayesOptSearch(LibrarySearch):
     def _units(self, values: Values) -> dict[str, float]:
         return {name: domain.to_unit(values[name]) for name, domain in self._parameters.items()}
 
-    def _place(self, values: Values) -> tuple[float, ...]:
+    def _rounded_units(self, values: Values) -> tuple[float, ...]:
         return tuple(round(unit, self._precision) for unit in self._units(values).values())
 
 
 def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
-    """Refuse a param_space with the library's bounds, which would count as constants."""
+    """Refuse a param_space with the library's bounds and no domain.
+
+    It would run, as a search without parameters.
+    """
     bounds = {name: value for name, value in config.items() if _are_bounds(value)}
     if has_own_space or not bounds or any(is_word(leaf) for _, leaf in leaves(config)):
         return
@@ -261,7 +271,7 @@ def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
 
 
 def _are_bounds(value: Any) -> bool:
-    are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004  (a lower and an upper end)
+    are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004
     return are_two and all(
         isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value
     )
@@ -269,9 +279,9 @@ def _are_bounds(value: Any) -> bool:
 
 def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in utility:
-        if name not in _WORDS:
+        if name not in _UTILITY_KEYS:
             raise ValueError(
-                f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it "
+                f"utility_kwargs must hold nothing but {', '.join(_UTILITY_KEYS)}, got {name!r}; leave it "
                 "out"
             )
     if utility["kind"] not in _KINDS:

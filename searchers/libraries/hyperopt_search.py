@@ -1,4 +1,4 @@
-"""HyperOptSearch: Hyperopt's TPE; Hyperopt is imported only here, when the searcher is used."""
+"""Hyperopt's TPE as a searcher; Hyperopt is imported only here, when the searcher is used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
 from searchers.space.domains import Categorical, Domain, Float, Integer, Normal
 
 from .library_search import LibrarySearch, Observation, Values
@@ -17,8 +17,8 @@ from .library_search import LibrarySearch, Observation, Values
 class HyperOptSearch(LibrarySearch):
     """Searches with Hyperopt's tree-structured Parzen estimator (TPE).
 
-    A trial that a scheduler or stopper ended counts with its last value; one that runs or failed
-    counts as worse than any other, since the estimator only asks for the order.
+    A trial that a scheduler or stopper ended counts with its last value. One that is running or has
+    failed counts as worse than all others: the estimator uses the order of values only.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary
@@ -28,10 +28,10 @@ class HyperOptSearch(LibrarySearch):
             ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
             are sampled.
-        n_initial_points: How many random configurations come before the estimator's, given points
-            included.
+        n_initial_points: Number of random configurations before those of the estimator, points to
+            evaluate included.
         random_state_seed: Seed of the search; None to take the experiment's.
-        gamma: Which share of the configurations counts as good, between 0 and 1: the best ``gamma *
+        gamma: Share of configurations that count as good, between 0 and 1: the best ``gamma *
             sqrt(n)`` of `n`.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
             complete and are not run again.
@@ -59,9 +59,9 @@ class HyperOptSearch(LibrarySearch):
         Hundreds of Dimensions for Vision Architectures. ICML 2013, arXiv 1209.5111.
 
     Departures:
-        Ray Tune also takes Hyperopt's own spaces, conditional ones among them; they are refused
-        here. Without a seed it draws one, so that not even a fixed experiment gives the same
-        suggestions twice.
+        Ray Tune also accepts Hyperopt's own spaces, conditional ones among them; they are refused
+        here. Without a seed it draws one, so that even an experiment with a seed is not
+        reproducible.
     """
 
     extra = library = "hyperopt"
@@ -82,13 +82,13 @@ class HyperOptSearch(LibrarySearch):
         failed_trials: FailedTrials = "worst",
     ) -> None:
         super().__init__(
-            space,
-            metric,
-            mode,
-            points_to_evaluate,
-            evaluated_rewards,
-            random_state_seed,
-            failed_trials,
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=random_state_seed,
+            failed_trials=failed_trials,
         )
         if n_initial_points < 1:
             raise ValueError(
@@ -106,6 +106,7 @@ class HyperOptSearch(LibrarySearch):
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
         """Set metric, mode, space and seed."""
+        # The cached property of another space, if there is one.
         self.__dict__.pop("_domain", None)
         return super().set_search_properties(metric, mode, config, **spec)
 
@@ -118,10 +119,8 @@ class HyperOptSearch(LibrarySearch):
 
     def _propose(self, seed: int) -> Values | None:
         base, tpe = self._module(".base"), self._module(".tpe")
-        told = [
-            observation for observation in self._history if not self._tells_nothing(observation)
-        ]
-        documents = [self._document(number, observation) for number, observation in enumerate(told)]
+        known = [observation for observation in self._history if not self._is_ignored(observation)]
+        documents = [self._document(tid, observation) for tid, observation in enumerate(known)]
         trials = base.trials_from_docs(documents, validate=False)
         settings = {
             "n_startup_jobs": self._num_initial_points,
@@ -131,28 +130,24 @@ class HyperOptSearch(LibrarySearch):
         (document,) = tpe.suggest([len(documents)], self._domain, trials, seed, **settings)
         return {name: values[0] for name, values in document["misc"]["vals"].items()}
 
-    def _document(self, number: int, observation: Observation) -> dict[str, Any]:
-        """Return a trial as Hyperopt writes it down; without a loss it counts as infinitely bad."""
+    def _document(self, tid: int, observation: Observation) -> dict[str, Any]:
+        """Return a trial's document as Hyperopt stores it, which minimises the loss."""
+        base = self._module(".base")
         loss = None if observation.value is None else -self._sign * observation.value
         return {
-            "tid": number,
-            "state": self._module(".base").JOB_STATE_DONE
-            if observation.is_over
-            else self._module(".base").JOB_STATE_RUNNING,
+            "tid": tid,
+            "state": base.JOB_STATE_DONE if observation.is_over else base.JOB_STATE_RUNNING,
+            # TPE takes the loss of a trial whose status is not "ok" for infinite.
             "result": {"status": "new"} if loss is None else {"status": "ok", "loss": loss},
             "misc": {
-                "tid": number,
-                "idxs": {name: [number] for name in observation.values},
+                "tid": tid,
+                "idxs": {name: [tid] for name in observation.values},
                 "vals": {name: [value] for name, value in observation.values.items()},
             },
         }
 
     def _expression(self, name: str, domain: Domain) -> Any:
-        """Return Hyperopt's expression for a domain.
-
-        Rounded domains reach half a step beyond their ends, so that the ends are as likely as the
-        rest.
-        """
+        """Return Hyperopt's expression for a domain."""
         hp = self._module(".hp")
         match domain:
             case Categorical(categories):
@@ -160,6 +155,8 @@ class HyperOptSearch(LibrarySearch):
             case Normal(mean, sd, q):
                 return hp.normal(name, mean, sd) if q is None else hp.qnormal(name, mean, sd, q)
             case Float(lower, upper, q, is_log) | Integer(lower, upper, q, is_log):
+                # Half a step beyond the ends, so that after rounding these are as likely as the
+                # other values.
                 margin = (q or 0) / 2
                 ends = (lower - margin, upper + margin)
                 if is_log:
@@ -174,4 +171,5 @@ class HyperOptSearch(LibrarySearch):
 
 
 def _unused(config: Any) -> float:
+    # Hyperopt's Domain requires an objective function, and never calls it to make a suggestion.
     raise NotImplementedError("trials are run elsewhere")

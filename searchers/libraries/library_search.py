@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import importlib
 import math
-import random
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-import numpy as np
-
-from searchers.searcher import (
-    FailedTrials,
-    Searcher,
-    check_failed_trials,
-    check_objective,
-    check_rewards,
-)
-from searchers.seeding import chosen_seed, generator, seed_of
-from searchers.space import Path, SearchSpace, flat_name, is_word, leaves, merge
+from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.seeding import generator, seeded_global_rngs
+from searchers.space import Path, SearchSpace, flat_name, merge
 from searchers.space.domains import Categorical, Domain
 from searchers.space.search_space import check_own_space
 
 Values = dict[str, Any]
-"""Searched parameters by flattened name: numbers as they are, categories by index."""
+"""Searched parameters by flattened name: numbers unchanged, categories by index."""
 
 
 @dataclass(slots=True)
 class Observation:
-    """A configuration that was proposed, and what is known of it.
+    """A configuration that was proposed, and its result.
 
     Attributes:
         values: Its parameters.
-        value: The metric, in its own direction; None while the trial runs and where it failed.
+        value: The metric, in its own direction; None while the trial runs, and if it failed.
         is_over: Whether the trial is over.
-        is_discarded: Whether it was never run, so that nothing is known of it.
+        is_discarded: Whether it was never run, or stopped before its first value.
     """
 
     values: Values
@@ -50,37 +41,26 @@ class Observation:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the trial was run and came to nothing."""
+        """Whether the trial was run and ended without a value."""
         return self.is_over and self.value is None and not self.is_discarded
 
 
-class LibrarySearch(Searcher, ABC):
+class LibrarySearch(LearningSearcher, ABC):
     """Base class of searchers that compute each proposal from the history and the seed.
 
-    A subclass asks its library in `_propose`, with random numbers from the seed that it is given
-    there. Points to evaluate come first, those with a reward are not run. A trial that a scheduler
+    A subclass asks its library in `_propose`, with random numbers from the seed that it gets
+    there. Points to evaluate come first; those with a reward are not run. A trial that a scheduler
     or stopper ended counts with its last value; one that failed, or whose last value is missing,
-    NaN or infinite, as failed. One that was stopped before it reported a value tells nothing.
+    NaN or infinite, as failed. One that was stopped before it reported a value is ignored.
 
-    Args:
-        space: The search space, if ``param_space`` does not define it.
-        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
-            ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
-            are sampled.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
-            complete and are not run again.
-        seed: Seed of the search; None to take the experiment's.
-        failed_trials: ``"worst"`` counts failed trials like the worst one seen so far; ``"ignore"``
-            learns nothing from them.
+    Args: See `LearningSearcher`.
 
     Attributes:
         extra: The extra that installs the library.
         library: The module to import.
-        hidden: Modules that look as if they were not installed while it is imported.
-        searchable: The kinds of domains that it takes.
-        remedy: What to do about another one.
+        hidden: Modules that cannot be imported while the library is.
+        searchable: The kinds of domains that it supports.
+        remedy: What to do about another one, for the message.
     """
 
     extra: ClassVar[str]
@@ -89,28 +69,30 @@ class LibrarySearch(Searcher, ABC):
     searchable: ClassVar[tuple[type[Domain], ...]]
     remedy: ClassVar[str]
 
-    def __init__(  # noqa: PLR0917  (Ray Tune's order)
+    def __init__(
         self,
-        space: Mapping[str, Any] | None,
+        *,
+        space: Any,
         metric: str | None,
         mode: str | None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None,
         evaluated_rewards: Sequence[float] | None,
         seed: int | None,
-        failed_trials: FailedTrials = "worst",
+        failed_trials: FailedTrials,
     ) -> None:
+        # First of all: without the library, no other error matters.
         self._module()
-        self._failed_trials = check_failed_trials(failed_trials)
-        self._points, self._rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
-        check_rewards(self._points, self._rewards)
-        self.metric = metric
-        self.mode = mode
-        self._given_space = self._own_space(space)
-        self._own_seed = None if seed is None else seed_of(seed)
-        self._seed = 0
-        self._constants: Mapping[str, Any] = {}
-        self._taken_space: SearchSpace | None = None
-        self._queue: list[dict[Path, Any]] = []
+        super().__init__(
+            space=self._own_space(space),
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=seed,
+            failed_trials=failed_trials,
+        )
+        self._parsed_space: SearchSpace | None = None
+        self._points: list[dict[Path, Any]] = []
         self._history: list[Observation] = []
         self._num_suggested = 0
         self._open: dict[str, int] = {}
@@ -124,10 +106,10 @@ class LibrarySearch(Searcher, ABC):
 
         Raises:
             TypeError: If it is no dictionary.
-            ValueError: If it is written in the words of a library.
+            ValueError: If it contains domains of a library.
 
         Departures:
-            Ray Tune returns the space in the library's own words.
+            Ray Tune returns the library's own domains.
         """
         return dict(cls._own_space(spec) or {})
 
@@ -140,7 +122,7 @@ class LibrarySearch(Searcher, ABC):
             metric: Name of the metric, flattened, unless the searcher has one.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
                 searcher has one.
-            config: The space, or what stays constant beside the searcher's own space.
+            config: The space, or the constants beside the searcher's own space.
             **spec: ``seed``.
 
         Returns:
@@ -150,19 +132,16 @@ class LibrarySearch(Searcher, ABC):
             ValueError: If metric or mode is missing, the library cannot search a parameter, or a
                 point to evaluate does not fit.
         """
-        given = self._given_space
-        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
-            return False
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        check_objective(self)
-        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
-        self._constants = {} if given is None else config
-        self._taken_space = SearchSpace(config if given is None else given)
-        self._check_space(self._taken_space)
-        queue = [self._taken_space.assignments(point) for point in self._points]
-        self._queue = [] if self._rewards else queue
-        for point, reward in zip(self._points, self._rewards, strict=False):
+        self._check_objective()
+        self._parsed_space = space = SearchSpace(
+            config if self._given_space is None else self._given_space
+        )
+        self._check_space(space)
+        points = [space.assignments(point) for point in self._given_points]
+        self._points = [] if self._rewards else points
+        for point, reward in zip(self._given_points, self._rewards, strict=False):
             self.add_evaluated_point(point, reward)
         return True
 
@@ -170,9 +149,9 @@ class LibrarySearch(Searcher, ABC):
         """Return the next point to evaluate, or what the library proposes."""
         space, number = self._space, self._num_suggested
         rng = generator(self._seed, number)
-        if number < len(self._queue):
+        if number < len(self._points):
             sampled = {path: domain.sample(rng) for path, domain in space.domains.items()}
-            values = self._encoded({**sampled, **self._queue[number]})
+            values = self._encoded({**sampled, **self._points[number]})
         else:
             seed = int(rng.integers(2**32))
             with seeded_global_rngs(seed):
@@ -241,7 +220,8 @@ class LibrarySearch(Searcher, ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; metric, mode and space must be known already."""
-        assert self._space  # noqa: S101  (one that is used without an experiment takes its own space here)
+        if self._parsed_space is None:
+            self._take_own_space()
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._open = dict(state["open"])
@@ -253,11 +233,11 @@ class LibrarySearch(Searcher, ABC):
 
     @classmethod
     def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
-        """Return a space that was given to the searcher itself, in our words.
+        """Return the checked argument `space`, with our domains.
 
         Raises:
             TypeError: If it is no dictionary.
-            ValueError: If it is written in the words of a library.
+            ValueError: If it contains domains of a library.
         """
         check_own_space(space, cls.__name__)
         return space if space is None else dict(space)
@@ -288,14 +268,9 @@ class LibrarySearch(Searcher, ABC):
 
     @property
     def _space(self) -> SearchSpace:
-        if self._taken_space is None and self._given_space is not None:
-            self.set_search_properties(None, None, {})  # it is used without an experiment
-        if self._taken_space is None:
-            raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or "
-                "call set_search_properties"
-            )
-        return self._taken_space
+        if self._parsed_space is None:
+            self._take_own_space()
+        return cast("SearchSpace", self._parsed_space)
 
     @property
     def _parameters(self) -> dict[str, Domain]:
@@ -307,22 +282,20 @@ class LibrarySearch(Searcher, ABC):
         """1 if larger values are better, -1 if smaller ones are."""
         return 1 if self.mode == "max" else -1
 
-    def _tells_nothing(self, observation: Observation) -> bool:
-        """Whether the library is to hear nothing of what a configuration that is over came to."""
+    def _is_ignored(self, observation: Observation) -> bool:
+        """Whether the result of a trial that is over is kept from the library."""
         return observation.is_discarded or (
             observation.is_failed and self._failed_trials == "ignore"
         )
 
-    def _worst_place(self) -> int | None:
+    def _index_of_worst(self) -> int | None:
         """Return the index of the worst value in the history; None without any value."""
-        known = [
-            place
-            for place, observation in enumerate(self._history)
+        values = {
+            index: self._sign * observation.value
+            for index, observation in enumerate(self._history)
             if observation.value is not None
-        ]
-        return min(
-            known, key=lambda place: self._sign * (self._history[place].value or 0.0), default=None
-        )
+        }
+        return min(values, key=values.__getitem__, default=None)
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__
@@ -360,7 +333,7 @@ class LibrarySearch(Searcher, ABC):
         return found
 
     def _rounded(self, values: Values) -> Values:
-        """Return what the library proposes as values of the domains, as Python's own numbers."""
+        """Return a library's proposal as values of the domains; numpy's numbers become Python's."""
         return {
             name: int(values[name])
             if isinstance(domain, Categorical)
@@ -394,46 +367,33 @@ def _finite(value: Any) -> float | None:
 
 
 class IncrementalSearch(LibrarySearch, ABC):
-    """A `LibrarySearch` whose library keeps an optimiser that is told only what is new.
+    """A `LibrarySearch` whose library keeps an optimiser that only gets new results.
 
-    The state of the library's optimiser is not
-    saved, so a restore replays all suggestions and results.
+    The state of the library's optimiser is not saved, so a restore replays all suggestions and
+    results.
 
-    A subclass says in `_attach` and `_finish` how a configuration is reported to the library and of
-    its value; in `_propose` it calls `_report_new_results` before it asks, and `_record_proposal`
-    of what it gets.
+    In `_attach` and `_finish` a subclass reports a configuration and its value to the library; in
+    `_propose` it first calls `_report_new_results`, then asks the library, then calls
+    `_record_proposal`.
 
-    Args:
-        space: See `LibrarySearch`, as for the others.
-        metric: See there.
-        mode: See there.
-        points_to_evaluate: See there.
-        evaluated_rewards: See there.
-        seed: See there.
-        failed_trials: See there.
+    Args: See `LearningSearcher`.
     """
 
-    def __init__(  # noqa: PLR0917  (the order of its base)
-        self,
-        space: Mapping[str, Any] | None,
-        metric: str | None,
-        mode: str | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        evaluated_rewards: Sequence[float] | None,
-        seed: int | None,
-        failed_trials: FailedTrials = "worst",
-    ) -> None:
-        super().__init__(
-            space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
-        )
-        self._unfinished: dict[int, Any] = {}
-        """The library's ids of unfinished configurations, by index in the history."""
-        self._num_known = 0
-        """How much of the history the library knows of."""
+    # The library's ids of unfinished configurations, by index in the history.
+    _unfinished: dict[int, Any]
+    # How many configurations of the history the library knows.
+    _num_known: int
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Set metric, mode, space and seed."""
+        self._unfinished, self._num_known = {}, 0
+        return super().set_search_properties(metric, mode, config, **spec)
 
     @property
     def keeps_state(self) -> bool:
-        """False: what has become of the library's search is not put into words."""
+        """False: the state of the library's optimiser cannot be saved."""
         return False
 
     def state_dict(self) -> dict[str, Any]:
@@ -457,40 +417,40 @@ class IncrementalSearch(LibrarySearch, ABC):
         """Report a configuration that the library did not propose; return its id there."""
 
     @abstractmethod
-    def _finish(self, place: int | None, known_as: Any) -> None:
-        """Report a configuration's value to the library.
+    def _finish(self, index: int | None, library_id: Any) -> None:
+        """Report the end of a configuration to the library.
 
         Args:
-            place: Where in the history its value stands: its own place, that of the worst value if
-                it failed, or None for nothing.
-            known_as: What the library knows it by.
+            index: Where in the history its value is: its own index, that of the worst value if it
+                failed, or None for no value.
+            library_id: The library's id of the configuration.
         """
 
     def _report_new_results(self) -> None:
-        """Report new results to the library, in the order of the suggestions."""
-        for place in range(self._num_known, len(self._history)):
-            self._unfinished[place] = self._attach(self._history[place].values)
+        """Report new configurations and results to the library, in the order of suggestions."""
+        for index in range(self._num_known, len(self._history)):
+            self._unfinished[index] = self._attach(self._history[index].values)
         self._num_known = len(self._history)
-        worst = self._worst_place()
-        for place in [place for place in self._unfinished if self._history[place].is_over]:
-            observation = self._history[place]
-            if self._tells_nothing(observation):
-                self._finish(None, self._unfinished.pop(place))
+        worst = self._index_of_worst()
+        for index in [index for index in self._unfinished if self._history[index].is_over]:
+            observation = self._history[index]
+            if self._is_ignored(observation):
+                self._finish(None, self._unfinished.pop(index))
             elif not observation.is_failed:
-                self._finish(place, self._unfinished.pop(place))
-            elif worst is not None:  # else it waits until there is a value that it can count like
-                self._finish(worst, self._unfinished.pop(place))
+                self._finish(index, self._unfinished.pop(index))
+            elif worst is not None:  # else it stays open until there is a value to give it
+                self._finish(worst, self._unfinished.pop(index))
 
-    def _record_proposal(self, known_as: Any) -> None:
+    def _record_proposal(self, library_id: Any) -> None:
         """Record the library's id of its proposal, which is next in the history."""
-        self._unfinished[len(self._history)] = known_as
+        self._unfinished[len(self._history)] = library_id
         self._num_known = len(self._history) + 1
 
-    def _check_parameters(self, parameters: Mapping[str, Domain]) -> None:
-        """Check that there is something to search.
+    def _check_not_empty(self, parameters: Mapping[str, Domain]) -> None:
+        """Check that there is a parameter to search.
 
         Raises:
-            ValueError: If there is not.
+            ValueError: If there is none.
         """
         if not parameters:
             kind, given = type(self).__name__, list(self._space.space)
@@ -498,47 +458,3 @@ class IncrementalSearch(LibrarySearch, ABC):
                 f"space must hold a parameter to search for {kind}, got {given}; give one at least "
                 "a range"
             )
-
-
-@contextmanager
-def seeded_global_rngs(seed: int) -> Iterator[None]:
-    """Seed the global generators for the duration, and restore their states afterwards.
-
-    Args:
-        seed: From 0 to 2**32 - 1.
-
-    Example:
-        >>> import numpy as np
-        >>> before = np.random.get_state()[1].copy()
-        >>> with seeded_global_rngs(3):
-        ...     drawn = np.random.uniform()
-        >>> bool((np.random.get_state()[1] == before).all())
-        True
-    """
-    restores = [take(seed) for take in (_python, _numpy, _torch)]
-    try:
-        yield
-    finally:
-        for restore in restores:
-            restore()
-
-
-def _python(seed: int) -> Callable[[], Any]:
-    state = random.getstate()
-    random.setstate(random.Random(seed).getstate())  # noqa: S311  (nothing secret is drawn)
-    return lambda: random.setstate(state)
-
-
-def _numpy(seed: int) -> Callable[[], Any]:
-    state = np.random.get_state()  # noqa: NPY002  (the global generator is what this is about)
-    np.random.set_state(np.random.RandomState(seed).get_state())  # noqa: NPY002  (likewise)
-    return lambda: np.random.set_state(state)  # noqa: NPY002  (likewise)
-
-
-def _torch(seed: int) -> Callable[[], Any]:
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return lambda: None
-    state = torch.random.get_rng_state()
-    torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
-    return lambda: torch.random.set_rng_state(state)

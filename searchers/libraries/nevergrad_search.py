@@ -1,4 +1,4 @@
-"""NevergradSearch: Nevergrad's gradient-free optimizers, imported only here, when they are used."""
+"""Nevergrad's optimizers as a searcher; Nevergrad is imported only here, when it is used."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
+from searchers.seeding import seeded_global_rngs
 from searchers.space.domains import Categorical, Domain, Float, Integer
 
-from .library_search import IncrementalSearch, Values, seeded_global_rngs
+from .library_search import IncrementalSearch, Values
 
 DEFAULT_OPTIMIZER: Final = "NGOpt"
 DEFAULT_NUM_WORKERS: Final = 4
@@ -23,19 +24,19 @@ DEFAULT_NUM_WORKERS: Final = 4
 class NevergradSearch(IncrementalSearch):
     """Searches with one of Nevergrad's gradient-free optimizers, e.g. evolution strategies.
 
-    Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space
-    says so; choices are given to Nevergrad as such, ordered ones as ordered. A trial that a
-    scheduler or stopper ended counts with its last value, one that failed with the worst value seen
-    when Nevergrad is asked next. A restore has Nevergrad live through all suggestions and results
-    again, which takes as long as they took, some 20 ms each.
+    Numbers are searched on their own scale, linear or logarithmic, and rounded as in the space;
+    choices are choices for Nevergrad as well, ordered or not. A trial that a scheduler or stopper
+    ended counts with its last value; one that failed with the worst value known when Nevergrad is
+    asked next. A restore replays all suggestions and results, which takes some 20 ms each.
 
     Args:
         optimizer: Name of an optimizer in Nevergrad's registry, e.g. ``"CMA"``, ``"TwoPointsDE"``
             or ``"OnePlusOne"``; or one of its classes or configured families. None takes
             ``"NGOpt"``, which chooses by space, budget and number of workers.
-        optimizer_kwargs: What the optimizer is made with: ``budget``, the number of trials it
-            should plan for (``num_samples`` unless that is endless), and ``num_workers``, how many
-            may be unfinished at a time (what a `ConcurrencyLimiter` around it says, else 4).
+        optimizer_kwargs: Arguments of the optimizer: ``budget``, the number of trials it should
+            plan for (default: ``num_samples`` unless that is endless), and ``num_workers``, how
+            many may be unfinished at a time (default: the limit of a `ConcurrencyLimiter` around
+            it, else 4).
         space: The search space, if ``param_space`` does not define it: a dictionary
             with domains.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -51,9 +52,9 @@ class NevergradSearch(IncrementalSearch):
 
     Raises:
         ImportError: If Nevergrad is not installed.
-        TypeError: If `optimizer` is an optimizer that is already made, which a restored experiment
-            could not make again.
-        ValueError: If there is no optimizer of this name, or it cannot be made with these
+        TypeError: If `optimizer` is an instance, which a restored experiment could not construct
+            again.
+        ValueError: If there is no optimizer of this name, or it cannot be constructed with these
             arguments.
 
     Example:
@@ -77,13 +78,13 @@ class NevergradSearch(IncrementalSearch):
         2010.04542 (NGOpt).
 
     Departures:
-        Ray Tune also takes Nevergrad's own parametrizations as `space` and optimizers that are made
-        already, and tells Nevergrad nothing of trials that failed.
+        Ray Tune also accepts Nevergrad's own parametrizations as `space` and instances of
+        optimizers, and does not report failed trials to Nevergrad.
     """
 
     extra = library = "nevergrad"
+    # Nevergrad imports it where it is installed, which fails with all but old releases of it.
     hidden = ("bayes_opt",)
-    """It is imported where it is there, and any release but an old one makes that fail."""
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer)
     remedy = "use uniform over the range that matters"
 
@@ -101,13 +102,19 @@ class NevergradSearch(IncrementalSearch):
         failed_trials: FailedTrials = "worst",
     ) -> None:
         super().__init__(
-            space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=seed,
+            failed_trials=failed_trials,
         )
-        self._optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
-        self._kind = self._found(self._optimizer)
+        self._given_optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
+        self._optimizer_class = self._class_of(self._given_optimizer)
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         self._num_workers = DEFAULT_NUM_WORKERS
-        self._made: Any = None
+        self._optimizer: Any = None
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -120,14 +127,15 @@ class NevergradSearch(IncrementalSearch):
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        self._check_parameters(self._parameters)
+        self._check_not_empty(self._parameters)
         num_samples = spec.get("num_samples", -1)
-        settings = {
-            "budget": num_samples if num_samples > 0 else None,
-            "num_workers": self._num_workers,
-            **self._optimizer_kwargs,
-        }
-        self._made = self._make(settings)
+        self._optimizer = self._new_optimizer(
+            {
+                "budget": num_samples if num_samples > 0 else None,
+                "num_workers": self._num_workers,
+                **self._optimizer_kwargs,
+            }
+        )
         return True
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
@@ -135,8 +143,8 @@ class NevergradSearch(IncrementalSearch):
         self._num_workers = max_concurrent
         return False
 
-    def _found(self, optimizer: Any) -> Any:
-        """Return what makes the optimizer that is meant."""
+    def _class_of(self, optimizer: Any) -> Any:
+        """Return the class or configured family of an optimizer."""
         optimizers = self._module().optimizers
         if isinstance(optimizer, str):
             if optimizer in optimizers.registry:
@@ -155,79 +163,80 @@ class NevergradSearch(IncrementalSearch):
         ):
             raise TypeError(
                 "optimizer must be a name, a class or a configured family of Nevergrad's, got "
-                f"{optimizer!r}; it is made anew in each "
-                "session, with optimizer_kwargs"
+                f"{optimizer!r}; it is made anew in each session, with optimizer_kwargs"
             )
         return optimizer
 
-    def _make(self, settings: Mapping[str, Any]) -> Any:
+    def _new_optimizer(self, settings: Mapping[str, Any]) -> Any:
         """Return the optimizer for the space, whose random numbers come from the seed."""
-        if self._kind.no_parallelization and settings["num_workers"] > 1:
+        if self._optimizer_class.no_parallelization and settings["num_workers"] > 1:
             raise ValueError(
-                f"optimizer {self._optimizer!r} takes one trial at a time, got "
-                f"num_workers={settings['num_workers']}; put "
-                "ConcurrencyLimiter(..., max_concurrent=1) around the searcher, or take another "
-                "optimizer"
+                f"optimizer {self._given_optimizer!r} takes one trial at a time, got num_workers="
+                f"{settings['num_workers']}; put ConcurrencyLimiter(..., max_concurrent=1) around "
+                "the searcher, or take another optimizer"
             )
-        words = self._module().p
+        parameters = self._module().p
         with seeded_global_rngs(self._seed % 2**32), _quiet():
-            parametrization = words.Dict(
-                **{name: _described(words, domain) for name, domain in self._parameters.items()}
+            parametrization = parameters.Dict(
+                **{
+                    name: _parameter(parameters, domain)
+                    for name, domain in self._parameters.items()
+                }
             )
             parametrization.random_state = np.random.RandomState(self._seed % 2**32)
             try:
-                return self._kind(parametrization, **settings)
+                return self._optimizer_class(parametrization, **settings)
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"optimizer {self._optimizer!r} cannot be made with {dict(settings)}: {error}; "
+                    f"optimizer {self._given_optimizer!r} cannot be made with {dict(settings)}: {error}; "
                     "change optimizer_kwargs"
                 ) from error
 
     def _propose(self, seed: int) -> Values | None:
         with _quiet():
             self._report_new_results()
-            candidate = self._made.ask()
+            candidate = self._optimizer.ask()
         self._record_proposal(candidate)
         return {
-            name: self._value(domain, candidate.value[name])
+            name: int(candidate.value[name])
+            if isinstance(domain, Categorical)
+            else domain.from_unit(float(candidate.value[name]))
             for name, domain in self._parameters.items()
         }
 
     def _attach(self, values: Values) -> Any:
-        self._made.suggest(self._described_values(values))
-        return self._made.ask()
-
-    def _finish(self, place: int | None, known_as: Any) -> None:
-        value = None if place is None else self._history[place].value
-        if value is not None:
-            self._made.tell(known_as, -self._sign * value)
-
-    @staticmethod
-    def _value(domain: Domain, told: Any) -> Any:
-        return (
-            int(told)
-            if isinstance(domain, Categorical)
-            else domain.from_unit(min(max(float(told), 0.0), 1.0))
+        # `suggest` queues the point; `ask` returns it as a candidate, which `tell` needs.
+        self._optimizer.suggest(
+            {
+                name: values[name]
+                if isinstance(domain, Categorical)
+                else domain.to_unit(values[name])
+                for name, domain in self._parameters.items()
+            }
         )
+        return self._optimizer.ask()
 
-    def _described_values(self, values: Values) -> dict[str, Any]:
-        return {
-            name: values[name] if isinstance(domain, Categorical) else domain.to_unit(values[name])
-            for name, domain in self._parameters.items()
-        }
+    def _finish(self, index: int | None, library_id: Any) -> None:
+        value = None if index is None else self._history[index].value
+        if value is not None:
+            self._optimizer.tell(library_id, -self._sign * value)
 
 
-def _described(words: Any, domain: Domain) -> Any:
-    """Return Nevergrad's parameter for a domain; numbers are scaled to their unit interval."""
+def _parameter(parameters: Any, domain: Domain) -> Any:
+    """Return Nevergrad's parameter for a domain; numbers are scaled to the unit interval."""
     if isinstance(domain, Categorical):
-        places = range(len(domain.categories))
-        return words.TransitionChoice(places) if domain.is_ordered else words.Choice(places)
-    return words.Scalar(lower=0.0, upper=1.0)
+        indices = range(len(domain.categories))
+        return (
+            parameters.TransitionChoice(indices)
+            if domain.is_ordered
+            else parameters.Choice(indices)
+        )
+    return parameters.Scalar(lower=0.0, upper=1.0)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Nevergrad from advising against what has been chosen."""
+    """Silence Nevergrad's warnings, which advise against the chosen settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

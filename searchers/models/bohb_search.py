@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
 
 from .encoding import Encoding
 from .model_search import ModelSearch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+# The defaults of the paper's implementation, HpBandSter.
 GOOD_SHARE = 0.15
 NUM_CANDIDATES = 64
 BANDWIDTH_FACTOR = 3.0
@@ -27,7 +28,7 @@ BANDWIDTH_FACTOR = 3.0
 
 @final
 class BOHBSearch(ModelSearch):
-    """Draws configurations that are likely among the good ones and unlikely among the others.
+    """Suggests configurations that are likely among good ones and unlikely among the others.
 
     All trials are ranked by their values at every level they have reached (see `observations`):
     the first density is that of the best 15 %, the second that of the others. Of 64
@@ -44,8 +45,8 @@ class BOHBSearch(ModelSearch):
             have to be complete and are not run.
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
-        random_fraction: How many of the later suggestions are random, between 0 and 1.
-        time_attr: Entry of a result that tells how long the trial has trained.
+        random_fraction: Share of the later suggestions that are random, between 0 and 1.
+        time_attr: Entry of a result that says how long the trial has trained.
         seed: Seed of all random numbers; None to take the experiment's.
         space: The search space, if ``param_space`` does not define it: a dictionary
             with domains.
@@ -76,10 +77,10 @@ class BOHBSearch(ModelSearch):
         ICML 2018, arXiv 1807.01774.
 
     Departures:
-        The paper fits the highest level that has enough trials and forgets the others; here all
-        levels make one order, so that the model begins after a handful of results, with half of
-        them good where 15 % would be fewer than the paper's ``d + 1``. The first points are spread
-        evenly. Nothing is suggested twice.
+        The paper fits the highest level that has enough trials and ignores the others; here the
+        trials of all levels are ranked together, so that the model begins after a few results. Of
+        few trials half count as good, where 15 % would be fewer than the paper's ``d + 1``. The
+        initial points are spread evenly. Nothing is suggested twice.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -113,12 +114,12 @@ class BOHBSearch(ModelSearch):
         """Return configurations drawn from the good ones' density, most promising first."""
         table = self.observations.table()
         good, others = self._densities(table, encoding)
-        candidates = good.drawn(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
+        candidates = good.sample(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
         if encoding.has_prior:
             candidates = np.concatenate(
                 [candidates, self.fresh(encoding, rng, NUM_CANDIDATES, table)]
             )
-        ratios = good.logs(candidates) - others.logs(candidates)
+        ratios = good.log_densities(candidates) - others.log_densities(candidates)
         proposed: Array = candidates[np.argsort(-ratios, kind="stable")]
         return proposed
 
@@ -132,7 +133,7 @@ class BOHBSearch(ModelSearch):
 
 
 def num_good_of(num_trials: int, num_columns: int) -> int:
-    """Return how many trials count as good: 15 %, but ``d + 1``, and of few trials half.
+    """Return how many trials count as good: 15 %, but at least ``d + 1``, of few trials half.
 
     Example:
         >>> num_good_of(10, 7), num_good_of(30, 7), num_good_of(200, 7)
@@ -143,7 +144,7 @@ def num_good_of(num_trials: int, num_columns: int) -> int:
 
 MIN_BANDWIDTH = 1e-3
 _MISMATCH = 1e-3
-"""The kernel between a parameter that exists and one that does not."""
+"""The kernel between an active and an inactive parameter."""
 
 
 @final
@@ -151,18 +152,18 @@ class Density:
     """A product-kernel density on the vectors of a space.
 
     Args:
-        rows: The vectors it is built on, one at least; NaN for what does not exist.
+        rows: The vectors it is built on, at least one; NaN for inactive parameters.
         encoding: The space.
 
     Attributes:
-        bandwidths: For each column the standard deviation of its kernel, or how likely it is that a
+        bandwidths: For each column the standard deviation of its kernel, or the probability that a
             category changes.
 
     Example:
         >>> import numpy as np
         >>> from searchers.space import uniform
         >>> density = Density(np.array([[0.2], [0.3]]), Encoding({"x": uniform(0, 1)}, "me"))
-        >>> bool(np.diff(density.logs(np.array([[0.25], [0.9]])))[0] < 0)
+        >>> bool(np.diff(density.log_densities(np.array([[0.25], [0.9]])))[0] < 0)
         True
 
     Reference:
@@ -179,25 +180,26 @@ class Density:
         self._is_category = self._num_categories > 0
         self.bandwidths = self._reference_bandwidths()
 
-    def logs(self, points: Array) -> Array:
+    def log_densities(self, points: Array) -> Array:
         """Return the log density at each point, up to a constant shared within a space."""
         kernels = np.zeros((len(points), len(self._rows)))
         for place, bandwidth in enumerate(self.bandwidths):
             kernels += np.log(
                 np.maximum(self._kernel(points[:, place, None], place, bandwidth), 1e-300)
             )
+        # The logarithm of a mean of exponentials, without underflow.
         highest = kernels.max(axis=1, keepdims=True)
         logs: Array = highest[:, 0] + np.log(np.exp(kernels - highest).mean(axis=1))
         return logs
 
-    def drawn(self, rng: Generator, encoding: Encoding, num_points: int, factor: float) -> Array:
+    def sample(self, rng: Generator, encoding: Encoding, num_points: int, factor: float) -> Array:
         """Return points drawn from the density.
 
         Args:
             rng: Random number generator.
             encoding: The space.
             num_points: How many.
-            factor: By how much the kernels are widened.
+            factor: Factor of the bandwidths.
         """
         centres = self._rows[rng.integers(len(self._rows), size=num_points)]
         fresh = encoding.entries_from_cube(rng.random(centres.shape))
@@ -231,12 +233,13 @@ class Density:
                 shares = np.bincount(known.astype(int), minlength=count) / max(len(known), 1)
                 widths[place] = min(shrinking * (1 - (shares**2).sum()), (count - 1) / count)
             else:
+                # Scott's normal-reference rule.
                 widths[place] = 1.06 * shrinking * (known.std() if len(known) else 0.3)
         return np.maximum(widths, MIN_BANDWIDTH)
 
 
 def _truncated(rng: Generator, centres: Array, widths: Array) -> Array:
-    """Return truncated normal draws around the centres, by rejection, at last uniform."""
+    """Return truncated normal draws around the centres, by rejection; after 20 rounds uniform."""
     drawn = rng.normal(centres, widths)
     for _ in range(20):
         is_out = (drawn < 0) | (drawn > 1)

@@ -1,4 +1,4 @@
-"""Candidate configurations for a model to choose from: random ones, and variations of the best."""
+"""Candidate configurations for a model to choose from: initial designs, variations of the best."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# Chosen by measurement, with benchmarks/quality.
 NUM_LOCAL = 400
+"""Number of variations of the best trials."""
 NUM_BEST = 8
-"""Around how many trials candidates are looked for."""
+"""Number of trials that are varied."""
 STEPS = (0.3, 0.2, 0.1, 0.05)
-"""The standard deviations of changes, in parts of the unit interval."""
+"""Standard deviations of changes, as parts of the unit interval."""
 CHANGE_PROBABILITY = 0.3
 NOVELTY = 0.3
-"""The least distance from earlier trials, in parts of that of evenly spread ones."""
-MAX_LOOKED_AT = 200
+"""Least distance from earlier trials, as a part of that of evenly spread ones."""
+MAX_CHECKED = 200
+"""Number of candidates whose distance from earlier trials is checked."""
 
 
 def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16) -> Array:
@@ -32,8 +35,7 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
         rng: Random number generator.
         num_points: Number of points, and of slices of each side.
         num_columns: Number of dimensions.
-        num_tries: Number of designs; the one whose nearest
-            two points are farthest apart is taken.
+        num_tries: Number of designs; the one whose nearest two points are farthest apart is taken.
 
     Reference:
         McKay, Beckman, Conover. A comparison of three methods for selecting values of input
@@ -47,6 +49,7 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
     if num_points == 1 or num_columns == 0:
         only: Array = designs[0]
         return only
+    # The diagonal, distances of points from themselves, is made greater than any other distance.
     gaps = ((designs[:, :, None] - designs[:, None]) ** 2).sum(axis=-1) + 2 * num_columns * np.eye(
         num_points
     )
@@ -58,7 +61,7 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
     """Return variations of the best trials, with steps of several sizes.
 
     Args:
-        table: What is known of trials, one at least.
+        table: The results so far, of one trial at least.
         encoding: The space.
         rng: Random number generator.
     """
@@ -72,23 +75,23 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
 def spread_out(
     candidates: Array, known: Array, encoding: Encoding, novelty: float = NOVELTY
 ) -> Array:
-    """Return the candidates, first the best one that keeps its distance from all trials.
+    """Return the candidates, first the best one that keeps a distance from all trials.
 
     It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a
-    part of the distance at which `n` trials would lie if they filled the space evenly. What is very
-    near to a trial tells little that the trial has not told, and models that do not know about
-    noise would return to a lucky one for ever.
+    part of the distance at which `n` trials would lie if they filled the space evenly. A
+    configuration very near to a trial adds little information, and a model that ignores noise would
+    propose the surroundings of a lucky trial for ever.
 
     Args:
-        candidates: Vectors, those liked best first.
+        candidates: Vectors, the best first.
         known: The vectors of all trials.
         encoding: The space.
-        novelty: How much of the distance in an even filling is kept.
+        novelty: The required part of the distance in an even filling.
     """
     radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
     is_category = np.array(encoding.num_categories, dtype=bool)
     filled, trials = (
-        np.nan_to_num(candidates[:MAX_LOOKED_AT], nan=-1.0),
+        np.nan_to_num(candidates[:MAX_CHECKED], nan=-1.0),
         np.nan_to_num(known, nan=-1.0),
     )
     for place, candidate in enumerate(filled):
@@ -106,21 +109,22 @@ def mutants(
     Args:
         rng: Random number generator.
         encoding: The space.
-        parents: Vectors, one per row; entries that do not exist there are drawn at random where
-            they come to exist.
-        steps: The standard deviation of a change for each parent, in parts of the unit interval.
-        probability: How likely each entry changes; one at least does.
+        parents: Vectors, one per row; inactive entries that become active are drawn at random.
+        steps: The standard deviation of a change for each parent, as a part of the unit interval.
+        probability: The probability that an entry changes; at least one does.
     """
     shape: tuple[int, ...] = parents.shape
     cube: Array = rng.random(shape)
     fresh = encoding.entries_from_cube(cube)
     is_changed: Array = rng.random(shape) < probability
     chosen = rng.integers(max(shape[1], 1), size=shape[0])
-    exists = ~np.isnan(parents)
-    if not exists.all():
-        chosen = np.where(exists, rng.random(shape), -1.0).argmax(axis=1)
+    is_active = ~np.isnan(parents)
+    if not is_active.all():
+        # Only a change of an active entry makes another configuration.
+        chosen = np.where(is_active, rng.random(shape), -1.0).argmax(axis=1)
     is_changed[np.arange(shape[0]), chosen] = True
     is_category = np.array(encoding.num_categories, dtype=bool)
+    # Reflected rather than clipped, which would pile candidates up at the ends.
     moved = _reflected(
         parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding))
     )
@@ -140,6 +144,6 @@ def _least_steps(encoding: Encoding) -> Array:
 
 
 def _reflected(places: Array) -> Array:
-    """Return the places with what lies beyond an end of the unit interval thrown back from it."""
+    """Return the places reflected at the ends of the unit interval."""
     reflected: Array = np.abs((places - 1) % 2 - 1)
     return reflected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
 from searchers.seeding import generator
 
 from .candidates import around_best, spread_out
@@ -22,25 +22,25 @@ Array = np.ndarray[Any, Any]
 
 
 NUM_FRESH = 300
-"""How many candidates are no changes of the best."""
+"""Number of candidates besides the variations of the best configurations."""
 NUM_QUANTILES = 5
 MIN_CONFORMAL = 32
-"""From how many trials on some are held out to correct the quantiles."""
+"""Number of trials from which on some are held out to calibrate the quantiles."""
 HELD_OUT = 0.1
+"""Share of trials that are held out."""
 REFIT_SHARE = 0.05
-"""After how many suggestions, in parts of the trials fitted, the model is fitted anew."""
+"""Number of suggestions after which the model is refitted, as a share of the fitted trials."""
 _FITS = 2**33
-"""Where the numbers of the generators for fits begin, far from those of the suggestions."""
+"""Number of the first fit's generator, beyond those of the suggestions."""
 
 
 @final
 class CQRSearch(ModelSearch):
     """Suggests by Thompson sampling from conformally corrected quantile predictions.
 
-    The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes
-    from their values at every level they have reached (see `observations`). From 32 trials on, a
-    tenth is held out, and each pair of quantiles is widened until it covers the right share of
-    these.
+    The quantiles, 1/6 to 5/6, are those of a trial's rank among all trials, which follows from
+    their values at every level they have reached (see `observations`). From 32 trials on, a tenth
+    is held out, and each pair of quantiles is widened until it covers the right share of these.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -52,8 +52,8 @@ class CQRSearch(ModelSearch):
             have to be complete and are not run.
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
-        random_fraction: How many of the later suggestions are random, between 0 and 1.
-        time_attr: Entry of a result that tells how long the trial has trained.
+        random_fraction: Share of the later suggestions that are random, between 0 and 1.
+        time_attr: Entry of a result that says how long the trial has trained.
         seed: Seed of all random numbers; None to take the experiment's.
         space: The search space, if ``param_space`` does not define it: a dictionary
             with domains.
@@ -84,11 +84,11 @@ class CQRSearch(ModelSearch):
         Quantile Regression. ICML 2023, arXiv 2305.03623.
 
     Departures:
-        The paper takes each trial's last value, whatever its level; we take its place among trials
-        of the same level, so that levels on other scales and metrics that get worse do no harm. The
-        trees of all quantiles share their cuts. The model is fitted anew after every twentieth of
-        the trials, not after each. Half of the candidates are changes of the best trials, and those
-        very near to trials that were suggested come last.
+        The paper uses each trial's last value, at any level; here it is its rank among trials of
+        the same level, so that levels of different scales and metrics that get worse do no harm.
+        The trees of all quantiles share their cuts. The model is refitted when the number of trials
+        has grown by a twentieth, not after each. Half of the candidates are variations of the best
+        trials, and the suggested one keeps a distance from earlier trials.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -120,7 +120,7 @@ class CQRSearch(ModelSearch):
         self._fitted: _Fitted | None = None
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return candidates, the one with the best draw first."""
+        """Return candidates, the one with the best sampled quantile first."""
         fitted = self._up_to_date(encoding)
         table = self.observations.table()
         pool = np.concatenate(
@@ -133,7 +133,7 @@ class CQRSearch(ModelSearch):
         return spread_out(pool[order], self.observations.vectors(), encoding)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the base class does, and what the model was last fitted to."""
+        """Return the state of the base class, and the data of the last fit."""
         data = (
             None
             if self._fitted is None
@@ -182,14 +182,14 @@ class CQRSearch(ModelSearch):
 @final
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A model, and what it was fitted to.
+    """A fitted model with its training data, from which a restore fits it again.
 
     Attributes:
-        number: Before which suggestion it was fitted.
+        number: The suggestion before which it was fitted.
         names: The trials.
         scores: Their scores then.
-        trees: What predicts quantiles.
-        widening: What is added to each quantile.
+        trees: The predictor of quantiles.
+        widening: The correction of each quantile.
     """
 
     number: int
@@ -205,10 +205,15 @@ class _Fitted:
 
 
 def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
-    """Return conformal corrections of the quantiles, so that pairs of them cover enough."""
+    """Return the conformal correction of each quantile, from data that was held out.
+
+    A pair of quantiles is moved apart until it covers its share of the targets.
+    """
     widening = np.zeros(len(levels))
     for low in range(len(levels) // 2):
         high = len(levels) - 1 - low
+        # The conformity score of conformalised quantile regression: the distance outside of the
+        # interval, negative inside.
         missed = np.maximum(predicted[low] - targets, targets - predicted[high])
         share = min((levels[high] - levels[low]) * (1 + 1 / len(targets)), 1.0)
         widening[high] = np.quantile(missed, share, method="higher")
@@ -219,24 +224,24 @@ def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
 NUM_ROUNDS = 40
 DEPTH = 3
 NUM_CUTS = 12
-"""Among how many random cuts the best is taken at each level of a tree."""
+"""Number of random cuts from which the best is taken at each level of a tree."""
 RATE = 0.15
-"""What share of a tree's correction is applied."""
+"""Learning rate: the share of a tree's correction that is applied."""
 _ABSENT = -1.0
-"""Stands for NaN, which no cut of a number or category mistakes for anything else."""
+"""Replaces NaN: below the unit interval, and no index of a category."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class QuantileTrees:
-    """Oblivious trees: all nodes of a level use one cut, whose answers number the leaf.
+    """Oblivious trees: all nodes of a level share one cut, and the answers are bits of the leaf.
 
     Attributes:
-        base: The quantiles of all targets, from which the trees correct.
-        features: The column that is asked for, by tree and level.
-        cuts: What a number is less than, or the category, by tree and level.
+        base: The quantiles of all targets, which the trees correct.
+        features: The column of the cut, by tree and level.
+        cuts: The threshold of a number, or the category, by tree and level.
         is_category: Whether it is a category, by tree and level.
-        corrections: What is added, by tree, quantile and leaf.
+        corrections: The corrections, by tree, quantile and leaf.
 
     Reference:
         Friedman. Greedy function approximation: a gradient boosting machine. Annals of Statistics
@@ -270,7 +275,7 @@ def boost(
     """Return trees that are fitted to the rows.
 
     Args:
-        rows: Vectors, one per row; NaN for what is not there.
+        rows: Vectors, one per row; NaN for inactive parameters.
         targets: The value of each row.
         num_categories: For each column the number of its categories, 0 for numbers.
         quantiles: Which quantiles to predict, each between 0 and 1.
@@ -293,15 +298,16 @@ def boost(
     trees = []
     for _ in range(NUM_ROUNDS):
         residuals = targets - predicted
+        # The negative gradient of the pinball loss.
         slopes = quantiles[:, None] - (residuals < 0)
-        features, cuts, leaves = _questions(filled, is_category, slopes, rng)
+        features, cuts, leaves = _grow_tree(filled, is_category, slopes, rng)
         corrections = RATE * _leaf_quantiles(residuals, leaves, quantiles)
         predicted += corrections[:, leaves]
         trees.append((features, cuts, is_category[features], corrections))
     return QuantileTrees(base, *(np.array(part) for part in zip(*trees, strict=True)))
 
 
-def _questions(
+def _grow_tree(
     rows: Array, is_category: Array, slopes: Array, rng: Generator
 ) -> tuple[Array, Array, Array]:
     """Return the columns and cuts of one tree, level by level, and the leaf of each row."""
@@ -323,7 +329,7 @@ def _questions(
 
 
 def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Array:
-    """Return by how much each cut makes the slopes within leaves agree, all quantiles together."""
+    """Return by how much each cut reduces the slopes' squared error within leaves, summed up."""
     is_in = (leaves == np.arange(num_leaves)[:, None]).astype(float)
     parts = (is_in[:, None, :] * slopes).reshape(-1, len(leaves))
     yes = answers.astype(float)
@@ -335,7 +341,10 @@ def _gains(answers: Array, leaves: Array, num_leaves: int, slopes: Array) -> Arr
 
 
 def _leaf_quantiles(residuals: Array, leaves: Array, quantiles: Array) -> Array:
-    """Return the residuals' quantiles by quantile and leaf; 0 for leaves without rows."""
+    """Return the residuals' quantiles by quantile and leaf; 0 for leaves without rows.
+
+    Each quantile is of its own residuals, which `np.quantile` cannot compute in one call.
+    """
     found = np.zeros((len(quantiles), 2**DEPTH))
     for leaf in np.unique(leaves):
         inside = np.sort(residuals[:, leaves == leaf], axis=1)

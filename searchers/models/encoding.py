@@ -1,12 +1,13 @@
 """Encoding of configurations as vectors, for searchers that fit models.
 
-A vector has one entry per searched parameter: for a number its place in the unit interval, for a
-category its index, and NaN for a parameter that does not exist in this configuration. Ordered
+A vector has one entry per searched parameter: for a number its position in the unit interval, for a
+category its index, and NaN for a parameter that is inactive in this configuration. Ordered
 categories count as numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
@@ -24,10 +25,10 @@ Array = np.ndarray[Any, Any]
 
 @final
 class Encoding:
-    """Turns configurations of a space into vectors and back.
+    """Converts configurations of a space to vectors and back.
 
-    In a conditional space each parameter has a column of its own, those of all options of a choice
-    side by side; in a vector the entries of those that do not exist beside the others are NaN.
+    In a conditional space each parameter has its own column, those of all options of a choice side
+    by side; in a vector the entries of inactive parameters are NaN.
 
     Args:
         space: The space.
@@ -36,13 +37,12 @@ class Encoding:
     Attributes:
         columns: The parameters of a vector's entries.
         num_categories: For each column the number of its categories, 0 for numbers.
-        has_prior: Whether the user expects anything of any of them.
+        has_prior: Whether any of them has a prior.
         is_finite: Whether there are finitely many configurations.
-        size: How many there are; None for infinitely many, or where conditions are too entangled to
-            tell.
+        size: How many there are; None if infinite, or if the conditions are too complex to count.
 
     Raises:
-        ValueError: If a part of the space has to be crossed in full rather than searched.
+        ValueError: If the space has a grid.
 
     Example:
         >>> from searchers.space import choice, loguniform
@@ -60,14 +60,13 @@ class Encoding:
         for axis in (parameter for parameter in self._space.parameters if parameter.is_grid):
             raise ValueError(
                 f"{axis.name!r} must be a range of numbers or a choice for {searcher}, got "
-                "grid_search; "
-                "use choice, or leave the searcher out for a grid"
+                "grid_search; use choice, or leave the searcher out for a grid"
             )
         self.columns = tuple(map(column_of, self._space.parameters))
         self.num_categories = tuple(column.num_categories for column in self.columns)
         self.has_prior = any(column.prior is not None for column in self.columns)
-        # Computed values may differ each time, so a repeated vector need not be the same
-        # configuration.
+        # A computed value may differ each time, so that equal vectors may be different
+        # configurations.
         self.is_finite = (
             all(column.num_values is not None for column in self.columns)
             and not self._space.dependents
@@ -76,7 +75,7 @@ class Encoding:
         self._active = ActiveParameters(self._space.parameters, self.columns)
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return the values of a configuration, which may be partial, by steps.
+        """Return the values of a configuration, which may be partial, by the steps to them.
 
         Raises:
             ValueError: If it does not fit the space.
@@ -97,7 +96,7 @@ class Encoding:
         ]
 
     def vector(self, config: Mapping[str, Any]) -> list[float]:
-        """Return the vector of a configuration; NaN for what it does not have.
+        """Return the vector of a configuration; NaN for parameters that it does not have.
 
         Raises:
             ValueError: If it does not fit the space.
@@ -106,9 +105,9 @@ class Encoding:
 
     def encoded(self, assignments: Mapping[Path, Any]) -> list[float]:
         """Return the vector of values by steps; NaN for missing and inactive parameters."""
-        there = self._existing(assignments)
+        active = self._active_values(assignments)
         return [
-            column.encode(there[column.steps]) if column.steps in there else float("nan")
+            column.encode(active[column.steps]) if column.steps in active else float("nan")
             for column in self.columns
         ]
 
@@ -127,37 +126,36 @@ class Encoding:
 
         Args:
             vector: An entry for each column.
-            rng: Random number generator for what functions compute; None will do where there are
-                none.
-            fixed: Values by steps that are taken as they are.
+            rng: Random number generator for computed parameters; None if there are none.
+            fixed: Values by steps that replace those of the vector, unrounded.
         """
         return self._space.resolve({**self.decoded(vector), **(fixed or {})}, rng)
 
     def decoded(self, vector: Sequence[float]) -> Mapping[Path, Any]:
         """Return the nearest valid values by steps, of active parameters."""
-        return self._existing(self._values(vector))
+        return self._active_values(self._values(vector))
 
     def settled(self, vector: Sequence[float]) -> list[float]:
-        """Return the vector of a vector's nearest configuration; equal ones have equal vectors."""
+        """Return the vector of the nearest configuration; equal configurations have equal ones."""
         return self.encoded(self.decoded(vector))
 
     def from_cube(self, cube: Array) -> Array:
-        """Return a vector for each point of the unit cube, equally distributed."""
+        """Return a vector for each point of the unit cube; uniform points give uniform vectors."""
         return self._active.masked(self.entries_from_cube(cube))
 
     def entries_from_cube(self, cube: Array) -> Array:
-        """Return what `from_cube` does, with entries for inactive parameters as well."""
+        """Return the vectors of `from_cube` with values for inactive parameters as well."""
         vectors = np.array(cube, dtype=float)
         for place, count in enumerate(self.num_categories):
             if count:
                 vectors[:, place] = np.minimum(np.floor(vectors[:, place] * count), count - 1)
-        return self._placed(vectors)
+        return self._rounded(vectors)
 
     def snapped(self, vectors: Array) -> Array:
         """Return the vectors with entries rounded to valid values, NaN if inactive."""
-        return self._active.masked(self._placed(vectors))
+        return self._active.masked(self._rounded(vectors))
 
-    def _placed(self, vectors: Array) -> Array:
+    def _rounded(self, vectors: Array) -> Array:
         snapped = np.array(vectors, dtype=float)
         for place, column in enumerate(self.columns):
             if column.edges is not None and column.places is not None:
@@ -177,33 +175,36 @@ class Encoding:
         return self.settled(vector)
 
     def each(self, rng: Generator) -> Iterator[list[float]]:
-        """Yield the vector of each configuration of a finite space once, beginning anywhere."""
+        """Yield the vector of each configuration of a finite space once, from a random start."""
         if not self._space.is_conditional:
             size = self.size or 1
+            # numpy draws integers below 2**63 only.
             start = int(rng.integers(min(size, 2**62)))
             return (self.numbered(start + step) for step in range(size))
-        return self._each_of_branches(
+        return self._each_conditional(
             [int(rng.integers(min(column.num_values or 1, 2**62))) for column in self.columns]
         )
 
-    def _each_of_branches(self, starts: Sequence[int]) -> Iterator[list[float]]:
+    def _each_conditional(self, starts: Sequence[int]) -> Iterator[list[float]]:
         """Enumerate the values of the last column fastest, each column from its own start."""
         counts = [column.num_values or 1 for column in self.columns]
-        turned = [0] * len(counts)
+        offsets = [0] * len(counts)
         while True:
-            places = (
-                (start + turn) % count
-                for start, turn, count in zip(starts, turned, counts, strict=True)
-            )
             vector = self.settled(
-                [column.nth(place) for column, place in zip(self.columns, places, strict=True)]
+                [
+                    column.nth((start + offset) % count)
+                    for column, start, offset, count in zip(
+                        self.columns, starts, offsets, counts, strict=True
+                    )
+                ]
             )
             yield vector
+            # An odometer that skips inactive columns: their values would only repeat a vector.
             for place in reversed(range(len(counts))):
-                if vector[place] == vector[place] and turned[place] + 1 < counts[place]:
-                    turned[place] += 1
+                if not math.isnan(vector[place]) and offsets[place] + 1 < counts[place]:
+                    offsets[place] += 1
                     break
-                turned[place] = 0
+                offsets[place] = 0
             else:
                 return
 
@@ -211,10 +212,10 @@ class Encoding:
         return {
             column.steps: column.decode(entry)
             for column, entry in zip(self.columns, vector, strict=True)
-            if entry == entry  # noqa: PLR0124  (NaN)
+            if not math.isnan(entry)
         }
 
-    def _existing(self, values: Mapping[Path, Any]) -> Mapping[Path, Any]:
+    def _active_values(self, values: Mapping[Path, Any]) -> Mapping[Path, Any]:
         """Return the values by steps of active parameters."""
         if not self._space.is_conditional:
             return values
@@ -230,17 +231,18 @@ class Encoding:
 
 
 def key(vector: Sequence[float]) -> tuple[float | None, ...]:
-    """Return what is equal for equal configurations, NaN included."""
-    return tuple(None if entry != entry else round(entry, 9) for entry in vector)  # noqa: PLR0124  (NaN)
+    """Return a hashable form of a vector, equal for equal configurations."""
+    # NaN equals nothing, and the last digits depend on how an entry was computed.
+    return tuple(None if math.isnan(entry) else round(entry, 9) for entry in vector)
 
 
 @final
 class ActiveParameters:
-    """Knows for many vectors at once what exists in them.
+    """Finds the inactive parameters of many vectors at once.
 
     Args:
-        parameters: The parameters of a space, each after those that its existence depends on.
-        columns: The same parameters as models see them.
+        parameters: The parameters of a space, each after those it depends on.
+        columns: The columns of the same parameters.
     """
 
     def __init__(self, parameters: Sequence[Parameter], columns: Sequence[Column]) -> None:
@@ -261,13 +263,13 @@ class ActiveParameters:
         """Return the vectors with NaN for inactive parameters; unchanged if all are active.
 
         Args:
-            vectors: One per row, each entry at the place of a value.
+            vectors: One per row, with entries that are rounded already.
         """
         if not self._gates:
             return vectors
         masked = np.array(vectors, dtype=float)
-        # Parents come before their children, so that children of inactive parents become inactive,
-        # too.
+        # Parents come before their children, so that a parameter that depends on an inactive one
+        # becomes inactive as well.
         for place, gates in self._gates:
             for gate in gates:
                 masked[~gate.is_open(masked), place] = np.nan
@@ -276,29 +278,29 @@ class ActiveParameters:
 
 @final
 class _Gate:
-    """A condition on a column's entries, evaluated beforehand if there are few values."""
+    """A condition on a column's entries, evaluated once per value if there are few values."""
 
     def __init__(self, place: int, column: Column, condition: Condition) -> None:
         self._place = place
         self._column = column
         self._condition = condition
         entries = column.entries
-        self._answers = None if entries is None else self._asked(entries)
+        self._answers = None if entries is None else self._evaluate(entries)
 
     def is_open(self, vectors: Array) -> Array:
-        """Return for each vector whether the condition holds; not if its parameter is inactive."""
+        """Return for each vector whether the condition holds; False for an inactive parameter."""
         entries = vectors[:, self._place]
         is_known = ~np.isnan(entries)
         is_open = np.zeros(len(vectors), dtype=bool)
         known = entries[is_known]
         is_open[is_known] = (
-            self._asked(known)
+            self._evaluate(known)
             if self._answers is None
             else self._answers[self._column.indices(known)]
         )
         return is_open
 
-    def _asked(self, entries: Array) -> Array:
+    def _evaluate(self, entries: Array) -> Array:
         return np.array(
             [self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()],
             dtype=bool,
@@ -306,27 +308,26 @@ class _Gate:
 
 
 MAX_TABLE = 4096
-"""Most values of a parameter that are tabulated; with more it counts as continuous."""
+"""Most values of a parameter that are tabulated; with more values it counts as continuous."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One searched parameter as a model sees it.
+    """A searched parameter as a column of vectors.
 
     Attributes:
         name: Its name, unique in the space.
         steps: The steps to it from the top of the space, as in `SearchSpace.assignments`.
-        domain: What it may be.
+        domain: Its domain.
         num_categories: How many unordered categories it has, 0 for a number.
         num_values: How many values it has, None for infinitely many.
-        edges: Where the stretch of each value but the first begins, for a number with few values;
+        edges: The boundaries between the values in the unit interval, for a number with few values;
             else None.
-        places: Where these values lie in the unit interval, for a number with few values; else
+        places: The positions of the values in the unit interval, for a number with few values; else
             None.
-        prior: Where the user expects the best value, as an entry of a vector; None where nothing is
-            expected.
-        confidence: How sure the user is of that: ``"low"``, ``"medium"`` or ``"high"``.
+        prior: The entry of the prior; None if there is none.
+        confidence: The confidence of the prior: ``"low"``, ``"medium"`` or ``"high"``.
     """
 
     name: str
@@ -376,7 +377,7 @@ class Column:
 
 
 def column_of(parameter: Parameter) -> Column:
-    """Return a parameter as models see it."""
+    """Return the column of a parameter."""
     domain = parameter.domain
     num_categories = (
         len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0

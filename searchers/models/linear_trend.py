@@ -1,4 +1,4 @@
-"""Linear trend fitted below a forest: a line and a parabola per number, a step per category."""
+"""Ridge regression on a line and a parabola per number and a step per category."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-STIFFNESS = 5.0
-"""How many rows it takes to move a weight half of the way from 0 to what they say."""
+PENALTY = 5.0
+"""Ridge penalty: so many rows move a weight half of the way from 0 to its estimate."""
 
-CAUTION = 0.5
-"""By how much of their deviation weights that are drawn differ from the likeliest ones."""
+POSTERIOR_SCALE = 0.5
+"""Factor of the posterior's standard deviation for weights that are drawn."""
 
 
 @final
 class LinearTrend:
     """Ridge regression on simple features of each parameter, without interactions.
 
-    Trees predict means of what they have seen, so they learn slowly what is true everywhere; and
-    they never predict anything better than the best. With the trend taken off before, and put on
-    afterwards, they do both.
+    Trees predict means of targets, so they need many rows for a trend, and never predict a value
+    better than the best. Fitted to the residuals of this regression, they do not have to.
 
     Args:
-        rows: Vectors, one per row; NaN for what is not there.
+        rows: Vectors, one per row; NaN for inactive parameters.
         targets: The value of each row.
         num_categories: For each column the number of its categories, 0 for numbers.
 
@@ -35,7 +34,7 @@ class LinearTrend:
         >>> import numpy as np
         >>> rows = np.linspace(0, 1, 50)[:, None]
         >>> trend = LinearTrend(rows, 3 * rows[:, 0], (0,))
-        >>> bool(abs(trend.of(np.array([[0.5]]), trend.weights)[0] - 1.5) < 0.1)
+        >>> bool(abs(trend.predict(np.array([[0.5]]), trend.weights)[0] - 1.5) < 0.1)
         True
 
     Reference:
@@ -45,48 +44,45 @@ class LinearTrend:
 
     def __init__(self, rows: Array, targets: Array, num_categories: tuple[int, ...]) -> None:
         self._num_categories = num_categories
-        known = features(rows, num_categories)
-        self._precision, self.weights = ridge(known, targets, means=[0])
-        self._spread = float(np.std(targets - known @ self.weights))
+        inputs = features(rows, num_categories)
+        self._precision, self.weights = ridge(inputs, targets, unpenalised=[0])
+        self._residual_sd = float(np.std(targets - inputs @ self.weights))
 
-    def drawn(self, rng: Generator, num_draws: int) -> Array:
-        """Return sets of weights, one per row, drawn from their posterior distribution.
-
-        Their deviation is scaled by `CAUTION`.
-
-        What they leave is learnt by trees, so that the residuals, from which the deviation is
-        known, overstate the doubt.
-        """
+    def sample_weights(self, rng: Generator, num_draws: int) -> Array:
+        """Return sets of weights, one per row, drawn from the posterior; see `POSTERIOR_SCALE`."""
+        # The scale is less than 1 because trees learn a part of the residuals, so that these
+        # overstate the uncertainty of the trend.
         factor = np.linalg.cholesky(self._precision)
         noise = np.linalg.solve(factor.T, rng.normal(size=(len(self.weights), num_draws)))
-        drawn: Array = self.weights + CAUTION * self._spread * noise.T
-        return drawn
+        weights: Array = self.weights + POSTERIOR_SCALE * self._residual_sd * noise.T
+        return weights
 
-    def of(self, rows: Array, weights: Array) -> Array:
+    def predict(self, rows: Array, weights: Array) -> Array:
         """Return the trend at each row; for several sets of weights, one row of results per set."""
-        found: Array = weights @ features(rows, self._num_categories).T
-        return found
+        predicted: Array = weights @ features(rows, self._num_categories).T
+        return predicted
 
 
-def ridge(known: Array, targets: Array, means: list[int]) -> tuple[Array, Array]:
-    """Return the precision and the mean of the weights by which features give the targets.
+def ridge(inputs: Array, targets: Array, unpenalised: list[int]) -> tuple[Array, Array]:
+    """Return the precision and the mean of the weights of a ridge regression.
 
     Args:
-        known: The features, a row for each target.
-        targets: What they are to give.
-        means: The columns that are no effects to be doubted, and not drawn to 0.
+        inputs: The features, a row for each target.
+        targets: The values to predict.
+        unpenalised: Columns whose weights are not shrunk to 0, such as the constant.
     """
-    penalty = np.full(known.shape[1], STIFFNESS)
-    penalty[means] = 1e-6
-    precision = known.T @ known + np.diag(penalty)
-    return precision, np.linalg.solve(precision, known.T @ targets)
+    penalty = np.full(inputs.shape[1], PENALTY)
+    # Not 0, which would leave the matrix singular where a column is constant.
+    penalty[unpenalised] = 1e-6
+    precision = inputs.T @ inputs + np.diag(penalty)
+    return precision, np.linalg.solve(precision, inputs.T @ targets)
 
 
 def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
     """Return the trend's features: a constant, per number a line and a parabola, categories.
 
     Args:
-        rows: Vectors, one per row; NaN for what is not there, which has no effect.
+        rows: Vectors, one per row; NaN for inactive parameters, which have no effect.
         num_categories: For each column the number of its categories, 0 for numbers.
     """
     columns = [np.ones(len(rows))]
@@ -94,6 +90,7 @@ def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
         if count:
             columns += [np.where(rows[:, place] == category, 1.0, 0.0) for category in range(count)]
         else:
+            # From -1 to 1; minus 1/3, the parabola has mean 0 there, as the line has.
             centred = np.nan_to_num(2 * rows[:, place] - 1, nan=0.0)
             columns += [centred, np.where(np.isnan(rows[:, place]), 0.0, centred**2 - 1 / 3)]
     return np.array(columns).T

@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from searchers.searcher import (
-    FailedTrials,
-    Searcher,
-    check_failed_trials,
-    check_objective,
-    check_rewards,
-)
-from searchers.seeding import chosen_seed, generator, seed_of
-from searchers.space import Path, is_word, leaves, merge
+from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.seeding import generator
+from searchers.space import Path, merge
 from searchers.space.search_space import check_own_space
 
 from .candidates import latin
@@ -32,38 +26,26 @@ Array = np.ndarray[Any, Any]
 
 NUM_INITIAL = 10
 NUM_FRESH = 8
-"""How many random points are drawn where one is wanted, lest the first was suggested before."""
+"""Number of random points that are drawn for one suggestion: some may be known already."""
 _DESIGN = 2**32
-"""The number of the generator of the first points, far from those of the suggestions."""
+"""Number of the generator of the initial design, beyond those of the suggestions."""
 MIN_OBSERVED = 4
-"""Fewer trials tell a model nothing, and the next points are drawn at random."""
+"""With results of fewer trials no model is fitted, and suggestions are random."""
 
 
-class ModelSearch(Searcher):
-    """Suggests what a model makes of the results so far.
+class ModelSearch(LearningSearcher):
+    """Base class of searchers that fit a model to the results so far.
 
     A subclass returns its preferred vectors from `propose`. This class chooses the initial points,
     keeps the observations, and ensures that no configuration is suggested twice while there are
     others.
 
     Args:
-        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
-            ``TuneConfig(mode=...)``.
-        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
-            are drawn at random.
-        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they
-            have to be complete and are not run.
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
-        random_fraction: How many of the later suggestions are random, between 0 and 1.
-        time_attr: Entry of a result that tells how long the trial has trained.
-        seed: Seed of all random numbers; None to take the experiment's.
-        space: The search space, if ``param_space`` does not define it: a dictionary
-            with domains.
-        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values
-            that are NaN or infinite, as worse than all others; ``"ignore"`` learns nothing from
-            them.
+        random_fraction: Share of the later suggestions that are random, between 0 and 1.
+        time_attr: Entry of a result that says how long the trial has trained.
+        space: See `LearningSearcher`, as for the other arguments.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -85,20 +67,19 @@ class ModelSearch(Searcher):
         failed_trials: FailedTrials,
     ) -> None:
         _check_arguments(n_initial_points, random_fraction, time_attr)
-        self._failed_trials = check_failed_trials(failed_trials)
         check_own_space(space, type(self).__name__)
-        self._given_space = space
-        self._constants: Mapping[str, Any] = {}
-        self.metric = metric
-        self.mode = mode
-        self._given_points = list(points_to_evaluate or ())
-        self._rewards = list(evaluated_rewards or ())
-        check_rewards(self._given_points, self._rewards)
+        super().__init__(
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=seed,
+            failed_trials=failed_trials,
+        )
         self._given_num_initial = n_initial_points
         self._random_fraction = random_fraction
         self._time_attr = time_attr
-        self._own_seed = None if seed is None else seed_of(seed)
-        self._seed = 0
         self._num_initial = NUM_INITIAL
         self._num_suggested = 0
         self._sign = 1.0
@@ -116,7 +97,7 @@ class ModelSearch(Searcher):
             num_points: How many.
             table: What is known of trials.
         """
-        return PriorBand(encoding).drawn(rng, num_points, table)
+        return PriorBand(encoding).sample(rng, num_points, table)
 
     @abstractmethod
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
@@ -131,8 +112,8 @@ class ModelSearch(Searcher):
             metric: Name of the metric, flattened, unless the searcher has one.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
                 searcher has one.
-            config: The space, or what stays constant beside the searcher's own space.
-            **spec: ``seed``, and ``num_samples``, by which few first points are made fewer.
+            config: The space, or the constants beside the searcher's own space.
+            **spec: ``seed``, and ``num_samples``, on which the number of initial points depends.
 
         Returns:
             False where the searcher already has a metric, mode or space and another one is given.
@@ -141,30 +122,28 @@ class ModelSearch(Searcher):
             ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to
                 evaluate does not fit.
         """
-        given = self._given_space
-        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
-            return False
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        check_objective(self)
-        self._constants = {} if given is None else config
+        self._check_objective()
         self._sign = -1.0 if self.mode == "max" else 1.0
-        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
-        num_samples = spec.get("num_samples", -1)
         self._num_initial = (
-            num_first_points(num_samples)
+            num_first_points(spec.get("num_samples", -1))
             if self._given_num_initial is None
             else self._given_num_initial
         )
-        self._encoding = Encoding(config if given is None else given, type(self).__name__)
-        self._take_points(self._encoding)
+        space = config if self._given_space is None else self._given_space
+        self._encoding = Encoding(space, type(self).__name__)
+        points = [self._encoding.assignments(point) for point in self._given_points]
+        self._points = [] if self._rewards else points
+        for point, reward in zip(self._given_points, self._rewards, strict=False):
+            self.add_evaluated_point(point, reward)
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return a configuration: points to evaluate, then initial points, then the model's.
 
-        A configuration that was suggested before does not come again; when a finite space has no
-        other, the search is finished.
+        No configuration is suggested twice; when all of a finite space have been, the search is
+        finished.
         """
         encoding = self._known_encoding
         if encoding.size is not None and len(self._seen) >= encoding.size:
@@ -209,11 +188,11 @@ class ModelSearch(Searcher):
                 trial_id, is_failed=error or not (stopped or self.observations.is_known(trial_id))
             )
         else:
-            self.observations.end(trial_id, is_failed=False, is_forgotten=error)
+            self.observations.end(trial_id, is_failed=False, drops_values=error)
 
     def on_trial_discard(self, trial_id: str) -> None:
         """Record that the configuration is not run."""
-        self.observations.end(trial_id, is_failed=False, is_forgotten=True)
+        self.observations.end(trial_id, is_failed=False, drops_values=True)
 
     def add_evaluated_point(
         self,
@@ -232,11 +211,11 @@ class ModelSearch(Searcher):
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
             value: The metric's value, in its own direction.
             error: Whether the run failed, so that it counts as worst.
-            pruned: Whether it was stopped before it was done. That by itself changes nothing: how
-                far it came follows from its intermediate values.
-            intermediate_values: What it reported on the way, from the first training iteration on,
-                the last of which counts as `value`. None if it was trained in full, or if that is
-                not knows: its value is then compared with those of the highest level.
+            pruned: Whether it was stopped before it was done; not used, since its intermediate
+                values show how long it has trained.
+            intermediate_values: Its intermediate values, from the first training iteration on; the
+                last of them is replaced by `value`. Without any, the value is compared with those
+                of the highest level of training.
 
         Raises:
             ValueError: If the configuration does not fit the space or is not complete, or a value
@@ -276,7 +255,8 @@ class ModelSearch(Searcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; metric, mode and space must be known already."""
-        assert self._known_encoding  # noqa: S101  (one that is used without an experiment takes its own space here)
+        if self._encoding is None:
+            self._take_own_space()
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._num_initial = state["num_initial"]
@@ -286,34 +266,9 @@ class ModelSearch(Searcher):
 
     @property
     def _known_encoding(self) -> Encoding:
-        if self._encoding is None and self._given_space is not None:
-            self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._encoding is None:
-            raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or "
-                "call set_search_properties"
-            )
-        return self._encoding
-
-    def _take_points(self, encoding: Encoding) -> None:
-        points = [encoding.assignments(point) for point in self._given_points]
-        self._points = [] if self._rewards else points
-        for number, (point, reward) in enumerate(
-            zip(points, self._rewards, strict=bool(self._rewards))
-        ):
-            if missing := encoding.missing(point):
-                raise ValueError(
-                    f"points with evaluated_rewards must be complete, got none of {missing}; add "
-                    "their values"
-                )
-            if not isinstance(reward, int | float) or math.isnan(reward):
-                raise ValueError(
-                    f"evaluated_rewards must hold numbers, got {reward!r}; leave out points "
-                    "without a result"
-                )
-            vector = encoding.encoded(point)
-            self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
-            self._seen.add(key(vector))
+            self._take_own_space()
+        return cast("Encoding", self._encoding)
 
     def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
         """Return the best proposed vector that was not suggested before, or None."""
@@ -327,8 +282,7 @@ class ModelSearch(Searcher):
                     return vector
         if not encoding.is_finite:
             return vector
-        # Nearly all have been suggested: walk through the space from a random start until one has
-        # not.
+        # Nearly all have been suggested: enumerate the space from a random start.
         return next(
             (vector for vector in encoding.each(rng) if key(vector) not in self._seen), None
         )
@@ -347,7 +301,7 @@ class ModelSearch(Searcher):
         if encoding.has_prior and number == 0:
             return band.expected(rng)
         if encoding.has_prior and number % 2 == 0:
-            return band.prior.drawn(rng, NUM_FRESH)
+            return band.prior.sample(rng, NUM_FRESH)
         design = latin(generator(self._seed, _DESIGN), self._num_initial, len(encoding.columns))
         return encoding.from_cube(design[[number]])
 
@@ -370,7 +324,7 @@ def _check_arguments(n_initial_points: int | None, random_fraction: float, time_
     if n_initial_points is not None and not is_count:
         raise ValueError(
             f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes "
-            "10, or fewer of few"
+            "10, or a quarter of num_samples if that is less"
         )
     if not isinstance(random_fraction, int | float) or not 0 <= random_fraction <= 1:
         raise ValueError(

@@ -1,10 +1,10 @@
 """Results of trials as a table to fit models to, with extrapolation of final scores.
 
-Most trials are stopped early, and trials that learn fast lead at the lowest level, so a model
-fitted to ranks at that level looks for fast learners. The few trials that were trained further tell
-how much others gain from more training: a trend over configurations and levels is fitted to them,
-and gives each stopped trial an expected final score. Trials that were trained to the end keep their
-own.
+Most trials are stopped early, and trials that learn fast lead at the lowest level of training, so a
+model fitted to ranks at that level finds fast learners. The few trials that were trained longer
+show how much others gain from more training: a trend over configurations and levels is fitted to
+them, and gives each stopped trial an expected final score. Trials that were trained to the end keep
+their own.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ Array = np.ndarray[Any, Any]
 
 
 SLOTS_PER_OCTAVE = 8
-"""Slots per doubling of the training time; the last value of each slot is kept."""
+"""Slots per doubling of the training time; the last value of each slot is kept.
+
+With a limited number of them, state and time per suggestion do not grow with each result.
+"""
 _SHORTEST = 2.0**-60
 
 
 @final
 @dataclass(slots=True)
-class Observed:
-    """What is known of a trial.
+class ObservedTrial:
+    """Results of a trial.
 
     Attributes:
         vector: Its configuration.
-        curve: Its values by slot of time; infinite for what counts as worst.
+        curve: Its values by slot of time; infinite for values that count as worst.
         is_over: Whether no more results will come.
         is_failed: Whether it failed for good, so that it counts as worst.
         reward: Its value after a full training, if that was known from the beginning.
@@ -50,7 +53,7 @@ class Observed:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was observed."""
+        """Whether it has a result."""
         return bool(self.curve) or self.is_failed or self.reward is not None
 
     @property
@@ -59,7 +62,7 @@ class Observed:
         return max(self.curve)
 
     def at(self, slot: int, end: int) -> float | None:
-        """Return the value at a slot, or at the next one that has a value and lies before `end`."""
+        """Return the value at a slot, or at the next slot before `end` that has one."""
         if slot in self.curve:
             return self.curve[slot]
         later = [each for each in self.curve if slot < each < end]
@@ -71,7 +74,7 @@ class Observations:
     """All trials in the order they were suggested.
 
     Attributes:
-        trials: What was observed of each, by trial id.
+        trials: The results of each, by trial id.
 
     Example:
         >>> observations = Observations()
@@ -84,22 +87,25 @@ class Observations:
     """
 
     def __init__(self) -> None:
-        self.trials: dict[str, Observed] = {}
+        self.trials: dict[str, ObservedTrial] = {}
+        # Vectors of the first trials; the others are appended on access, since converting all of
+        # them takes longer with each suggestion.
         self._vectors: Array | None = None
-        """Vectors of the first trials; the others are appended on access."""
 
     def add(self, name: str, vector: list[float]) -> None:
         """Add a new trial."""
-        self._add(name, Observed(vector))
+        self._add(name, ObservedTrial(vector))
 
     def add_evaluated(self, name: str, vector: list[float], reward: float) -> None:
         """Add a trial of another experiment; smaller rewards are better."""
         self._add(
             name,
-            Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf),
+            ObservedTrial(
+                vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf
+            ),
         )
 
-    def _add(self, name: str, trial: Observed) -> None:
+    def _add(self, name: str, trial: ObservedTrial) -> None:
         if name in self.trials:
             self._vectors = None
         self.trials[name] = trial
@@ -108,7 +114,7 @@ class Observations:
         """Record a value; a later one for the same time replaces it.
 
         Args:
-            name: The trial; results of unknown ones are left aside.
+            name: The trial; results of unknown ones are ignored.
             time: How long it has trained.
             value: Smaller is better; NaN and infinity count as worst.
         """
@@ -116,27 +122,27 @@ class Observations:
             self.trials[name].curve[slot_of(time)] = value if math.isfinite(value) else math.inf
 
     def is_known(self, name: str) -> bool:
-        """Return whether anything is known of a trial."""
+        """Return whether a trial has a result."""
         return name in self.trials and self.trials[name].is_known
 
-    def end(self, name: str, *, is_failed: bool, is_forgotten: bool = False) -> None:
+    def end(self, name: str, *, is_failed: bool, drops_values: bool = False) -> None:
         """Record that a trial has ended.
 
         Args:
-            name: The trial; the end of an unknown one is left aside.
+            name: The trial; the end of an unknown one is ignored.
             is_failed: Whether it failed for good, so that it counts as worst.
-            is_forgotten: Whether its values are to count no more.
+            drops_values: Whether to forget its values.
         """
         if name in self.trials:
             trial = self.trials[name]
-            if is_forgotten:
+            if drops_values:
                 trial.curve.clear()
             trial.is_over = True
             trial.is_failed = is_failed
 
     @property
     def num_observed(self) -> int:
-        """How many trials have something to tell, failures included."""
+        """Number of trials with a result, failures included."""
         return sum(1 for trial in self.trials.values() if trial.is_known)
 
     def vectors(self) -> Array:
@@ -156,28 +162,29 @@ class Observations:
         return added if self._vectors is None else self._vectors
 
     def table(self) -> Table:
-        """Return what a model is fitted to."""
+        """Return the table to fit a model to: trials with a result, ranked over all levels."""
         is_known = np.array([trial.is_known for trial in self.trials.values()], dtype=bool)
         names = tuple(compress(self.trials, is_known))
         known = list(compress(self.trials.values(), is_known))
-        # Failed trials keep their first place: at the end.
+        # Failed trials keep this last rank.
         quantiles = np.full(len(known), 1 - 0.5 / max(len(known), 1))
         heights = np.zeros(len(known), dtype=int)
-        levels = tuple(self._reached(known))
+        levels = tuple(self._levels_with_values(known))
         for height, level in enumerate(levels):
             places, values = level.places, level.values
-            # At the first level they divide what is better than failures among them, above it what
-            # they had below.
+            # At the first level all trials share the best ranks. Those that reach a higher level
+            # share the ranks that they had among them so far, in the order of their values there:
+            # values are only ever compared within a level.
             shares = (
                 np.sort(quantiles[places])
                 if height
                 else (np.arange(len(places)) + 0.5) / len(known)
             )
-            quantiles[places] = dealt(values, shares)
+            quantiles[places] = assign_by_rank(values, shares)
             heights[places] = height
         return Table(names, self.vectors()[is_known], quantiles, heights, levels)
 
-    def _reached(self, known: list[Observed]) -> Iterator[Level]:
+    def _levels_with_values(self, known: list[ObservedTrial]) -> Iterator[Level]:
         """Yield the levels with the values there, from the lowest to the highest."""
         climbing = [
             (place, trial, trial.last_slot)
@@ -192,7 +199,7 @@ class Observations:
             if height:
                 climbing = [(place, trial, last) for place, trial, last in climbing if last >= slot]
             found = {place: trial.at(slot, end) for place, trial, _ in climbing}
-            if not height:  # a trial below the first level has its last value there
+            if not height:  # a trial that ended before the first level counts with its last value
                 found |= {
                     place: trial.curve[last]
                     for place, trial, last in climbing
@@ -206,17 +213,17 @@ class Observations:
     def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
         """Return the slots at which trials are compared, each with the start of the next octave.
 
-        Of each octave it is the slot at which most trials stand: there a scheduler holds them, or
-        they end.
+        Of each octave it is the slot at which most trials have stopped: a rung of a scheduler, or
+        the end of training.
         """
-        standing = Counter(last_slots)
+        counts = Counter(last_slots)
         octaves: dict[int, int] = {}
-        for slot, _ in sorted(standing.items(), key=lambda pair: (-pair[1], pair[0])):
+        for slot, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
             octaves.setdefault(slot // SLOTS_PER_OCTAVE, slot)
         return [(slot, (octave + 1) * SLOTS_PER_OCTAVE) for octave, slot in sorted(octaves.items())]
 
     def state_dict(self) -> list[Any]:
-        """Return all that is known, as JSON values."""
+        """Return all results, as JSON values."""
         return [
             [
                 name,
@@ -238,12 +245,8 @@ class Observations:
                 self.add_evaluated(name, vector, _number(known[0]))
             else:
                 curve, is_over, is_failed = known
-                self._add(
-                    name,
-                    Observed(
-                        vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed
-                    ),
-                )
+                values = {slot: _number(value) for slot, value in curve}
+                self._add(name, ObservedTrial(vector, values, is_over, is_failed))
 
 
 @final
@@ -252,8 +255,8 @@ class Level:
     """Values of trials at a level of training.
 
     Attributes:
-        slot: The slot at which it lies.
-        places: The numbers of the trials that have reached it.
+        slot: Its slot of time.
+        places: Indices of the trials that have reached it.
         values: Their values there; smaller is better.
     """
 
@@ -263,7 +266,7 @@ class Level:
 
     @classmethod
     def of(cls, slot: int, values: Mapping[int, float]) -> Level:
-        """Return a level with values by the number of the trial."""
+        """Return a level from values by the index of the trial."""
         return cls(
             slot,
             np.fromiter(values, dtype=int, count=len(values)),
@@ -274,13 +277,12 @@ class Level:
 @final
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Trials as a model sees them.
+    """Trials and their ranks, which a model is fitted to.
 
     Attributes:
         names: Their names, in the order they were suggested.
         vectors: Their configurations, one per row.
-        quantiles: Rank of each among all trials, from near 0
-            for the best to near 1 for the worst.
+        quantiles: Rank of each among all trials, from near 0 for the best to near 1 for the worst.
         heights: The number of the highest level that each has reached, from 0.
         levels: The levels, from the lowest to the highest.
     """
@@ -293,7 +295,7 @@ class Table:
 
     @property
     def scores(self) -> Array:
-        """The quantiles mapped to normally distributed scores; smaller is better."""
+        """The quantiles as normal scores; smaller is better."""
         return normal_scores(self.quantiles)
 
 
@@ -303,7 +305,7 @@ def slot_of(time: float) -> int:
 
 
 def number_in(result: Mapping[str, Any], name: str) -> float | None:
-    """Return a number of a result: NaN for what is there but is none, None for what is missing."""
+    """Return an entry of a result: NaN if it is not a number, None if it is missing."""
     if name not in result:
         return None
     value = result[name]
@@ -318,18 +320,23 @@ def number_in(result: Mapping[str, Any], name: str) -> float | None:
 
 
 def normal_scores(quantiles: Array) -> Array:
-    """Return quantiles as they would lie if values were normally distributed."""
+    """Return the quantiles of the standard normal distribution at these probabilities."""
     score_of = NormalDist().inv_cdf
     return np.array([score_of(quantile) for quantile in quantiles.tolist()])
 
 
-def dealt(values: Array, shares: Array) -> Array:
-    """Return for each value its share, the least for the least; equal ones divide theirs."""
+def assign_by_rank(values: Array, shares: Array) -> Array:
+    """Return for each value the share at its rank; equal values get the mean of their shares.
+
+    Args:
+        values: The values.
+        shares: As many numbers, in ascending order.
+    """
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     sums = np.concatenate(([0.0], np.cumsum(shares)))
     ends = np.cumsum(counts)
-    dealt: Array = ((sums[ends] - sums[ends - counts]) / counts)[inverse]
-    return dealt
+    assigned: Array = ((sums[ends] - sums[ends - counts]) / counts)[inverse]
+    return assigned
 
 
 def _plain(vector: list[float]) -> list[float | None]:
@@ -345,20 +352,19 @@ def _number(value: float | None) -> float:
 
 
 RETAINED = 0.9
-"""Which part of what sets a trial apart from the trend is still there one level higher."""
+"""Part of a trial's residual from the trend that is expected to remain one level higher."""
 MIN_TRIALS = 8
-"""With fewer trials there is no trend to be learnt, and places are taken as they are."""
+"""With fewer trials no trend is fitted, and the observed ranks are used."""
 
 
 def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> Table:
-    """Return the trials in the order in which they are expected to stand after a full training.
+    """Return the table with the ranks that trials are expected to have after a full training.
 
-    Every value at every level has a score, its place among all values of all levels as a normal
-    score, so that only order counts. A ridge regression of scores on the features of
-    configurations, alone and times the distance to the highest level on a logarithmic scale, tells
-    what is to be expected at each level. A trial's extrapolated score is what is expected at
-    the highest level, and of what sets its last value apart from expectations as much as is
-    retained on the way there. Failed trials stay last.
+    The score of a value is its rank among all values of all levels, as a normal score, so that only
+    order counts. A ridge regression predicts scores from the features of configurations, alone and
+    multiplied by the distance to the highest level on a logarithmic scale. A trial's extrapolated
+    score is its prediction at the highest level plus a part of the residual of its last value: the
+    further away the highest level, the smaller that part. Failed trials stay last.
 
     Args:
         table: The trials, with their values at the levels they have reached.
@@ -366,24 +372,27 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
             numbers.
 
     Returns:
-        The same trials with other quantiles; the table as it is while there are few trials or only
-        one level.
+        The same trials with other quantiles; `table` itself if there are few trials or only one
+        level.
     """
     levels = table.levels
-    if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004  (what is gained from level to level takes two)
+    # What trials gain from level to level is only seen with two.
+    if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004
         return table
     places = np.concatenate([level.places for level in levels])
     heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
     values = np.concatenate([level.values for level in levels])
-    scores = normal_scores(dealt(values, (np.arange(len(values)) + 0.5) / len(values)))
+    scores = normal_scores(assign_by_rank(values, (np.arange(len(values)) + 0.5) / len(values)))
     distances = _distances(levels)
     single = features(table.vectors, num_categories)
     both = np.hstack([single[places], single[places] * distances[heights][:, None]])
-    _, weights = ridge(both, scores, means=[0, single.shape[1]])
+    # Neither the mean at the highest level nor the mean gain is shrunk: both are constants.
+    _, weights = ridge(both, scores, unpenalised=[0, single.shape[1]])
     expected = np.full(len(table.names), np.inf)
-    kept = RETAINED ** (len(levels) - 1 - heights)
-    # Of several values of a trial the last one, at the highest level, overwrites the others.
-    expected[places] = (single @ weights[: single.shape[1]])[places] + kept * (
+    retained = RETAINED ** (len(levels) - 1 - heights)
+    # A trial has several values in `places`; the last one, at its highest level, overwrites the
+    # others. At the highest level the distance is 0, so that its half of the weights drops out.
+    expected[places] = (single @ weights[: single.shape[1]])[places] + retained * (
         scores - both @ weights
     )
     order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")

@@ -1,4 +1,4 @@
-"""TreeSearch: extremely randomised trees with Thompson sampling."""
+"""Thompson sampling from extremely randomised trees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.searcher import FailedTrials
+from searchers.learning_searcher import FailedTrials
 
 from .candidates import around_best, spread_out
 from .encoding import Encoding
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+# Chosen by measurement, with benchmarks/quality.
 NUM_FRESH = 300
-"""How many candidates are no changes of the best."""
+"""Number of candidates besides the variations of the best configurations."""
 NUM_AVERAGED = 5
-"""How many trees are averaged to temper the one that is drawn."""
+"""Number of trees whose mean is added to the prediction of the sampled tree."""
 NOVELTY = 0.1
 """Least distance of suggestions from earlier ones, see `spread_out`."""
 ROWS_PER_LEAF_ROW = 40
@@ -41,14 +42,14 @@ class TreeSearch(ModelSearch):
     """Suggests candidates by Thompson sampling from randomised trees on final scores.
 
     Only the order of values counts, so that the search is the same for any increasing function of
-    the metric. From the values at all levels of training their order at the highest level is
+    the metric. From the values at all levels of training, the order at the highest level is
     extrapolated (see `extrapolate_final_scores`): trials that are stopped early or learn slowly
     count with their expected final scores. For each suggestion, a linear trend is fitted to the
     ranks as normal scores, and extremely randomised trees to its residuals, which takes some
-    milliseconds; each tree has a trend of its own, drawn from the posterior. Candidates are some
-    hundred variations of the best configurations and random ones; the one with the best sum of one
-    tree's prediction and the mean of five others is suggested: one tree alone would explore too
-    much, the mean too little. Failed trials, and values that are not finite, count as worst.
+    milliseconds; the trend of each tree is drawn from the posterior. Candidates are several hundred
+    variations of the best configurations and random ones; the one with the best sum of one tree's
+    prediction and the mean of five others is suggested: one tree alone would explore too much, the
+    mean too little. Failed trials, and values that are not finite, count as worst.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -60,8 +61,8 @@ class TreeSearch(ModelSearch):
             have to be complete and are not run.
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
-        random_fraction: How many of the later suggestions are random, between 0 and 1.
-        time_attr: Entry of a result that tells how long the trial has trained.
+        random_fraction: Share of the later suggestions that are random, between 0 and 1.
+        time_attr: Entry of a result that says how long the trial has trained.
         seed: Seed of all random numbers; None to take the experiment's.
         space: The search space, if ``param_space`` does not define it: a dictionary
             with domains.
@@ -88,15 +89,17 @@ class TreeSearch(ModelSearch):
         True
 
     Reference:
-        Geurts, Ernst, Wehenkel. Extremely randomized trees. Machine Learning 63, 2006. Hutter,
-        Hoos, Leyton-Brown. Sequential Model-Based Optimization for General Algorithm Configuration.
-        LION 2011 (forests, and changes of the best as candidates). Thompson. On the likelihood that
-        one unknown probability exceeds another in view of the evidence of two samples. Biometrika
-        25, 1933.
+        Geurts, Ernst, Wehenkel. Extremely randomized trees. Machine Learning 63, 2006.
+
+        Hutter, Hoos, Leyton-Brown. Sequential Model-Based Optimization for General Algorithm
+        Configuration. LION 2011 (forests, and variations of the best as candidates).
+
+        Thompson. On the likelihood that one unknown probability exceeds another in view of the
+        evidence of two samples. Biometrika 25, 1933.
 
     Departures:
-        From SMAC: extrapolated ranks in place of values, a trend below the trees, and a
-        draw tempered by a mean for want of expected improvement.
+        From SMAC: extrapolated ranks instead of values, trees on the residuals of a linear trend,
+        and Thompson sampling tempered by a mean instead of expected improvement.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -127,19 +130,20 @@ class TreeSearch(ModelSearch):
         )
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return candidates, the best first by one random tree and the mean of some others."""
+        """Return candidates, the best first by the sum of a sampled tree and the mean of others."""
         table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
         pool = np.concatenate(
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
         )
-        rows, scores = _learnt(table, rng)
-        predicted = _predicted(rows, scores, pool, encoding, rng)
-        drawn, others = predicted[0], predicted[1 : 1 + NUM_AVERAGED]
-        order = np.argsort(drawn + others.mean(axis=0), kind="stable")
+        rows, scores = _training_data(table, rng)
+        predicted = _predictions(rows, scores, pool, encoding, rng)
+        # The first tree is the sample of Thompson's; scores are minimised. A stable sort, since
+        # trees give many candidates the same value, and a restored search has to choose the same.
+        order = np.argsort(predicted[0] + predicted[1:].mean(axis=0), kind="stable")
         return spread_out(pool[order], self.observations.vectors(), encoding, NOVELTY)
 
 
-def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
+def _training_data(table: Table, rng: Generator) -> tuple[Array, Array]:
     """Return the vectors and scores of the trials that the model is fitted to."""
     if len(table.quantiles) <= MAX_ROWS:
         return table.vectors, table.scores
@@ -149,23 +153,27 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
     return table.vectors[kept], normal_scores(table.quantiles[kept])
 
 
-def _predicted(
+def _predictions(
     rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator
 ) -> Array:
     """Return the prediction of each tree, with its trend, for each candidate."""
     trend = LinearTrend(rows, scores, encoding.num_categories)
-    weights = trend.drawn(rng, 1 + NUM_AVERAGED)
-    left = scores - trend.of(rows, weights)
-    min_leaf = min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF)
+    weights = trend.sample_weights(rng, 1 + NUM_AVERAGED)
+    residuals = scores - trend.predict(rows, weights)
     forest = grow(
-        rows, left, encoding.num_categories, num_trees=1 + NUM_AVERAGED, rng=rng, min_leaf=min_leaf
+        rows,
+        residuals,
+        encoding.num_categories,
+        num_trees=1 + NUM_AVERAGED,
+        rng=rng,
+        min_leaf=min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF),
     )
-    predicted: Array = forest.predict(pool) + trend.of(pool, weights)
+    predicted: Array = forest.predict(pool) + trend.predict(pool, weights)
     return predicted
 
 
 MAX_DEPTH = 40
-"""Where growing ends at the latest; trees of a thousand rows are about twenty deep."""
+"""Greatest depth of a tree; trees of a thousand rows are about twenty deep."""
 _NOT_ALLOWED = -math.inf
 _ABSENT = -1.0
 """Replaces NaN: below the unit interval, so that early cuts separate missing entries."""
@@ -174,16 +182,16 @@ _ABSENT = -1.0
 @final
 @dataclass(frozen=True, slots=True)
 class ExtraTrees:
-    """A forest: for each node its cut and its children, all trees in one list of nodes.
+    """A forest: the nodes of all trees in parallel arrays, with the roots first.
 
-    Categories have no order, so each tree puts those of each column into a random order of its own
-    and cuts that like a number.
+    Categories have no order, so each tree gives those of each column a random order, and cuts that
+    like a number.
 
     Attributes:
         features: The column that a node cuts.
         thresholds: Rows with less than this go to the first child.
-        children: The first child of a node, the second follows it; a leaf is its own child.
-        values: What a node predicts, the mean of its rows.
+        children: Index of a node's first child, which the second follows; of a leaf, its own.
+        values: The prediction of a node: the mean of its rows.
         codes: For each tree the code of each category, by column.
 
     Example:
@@ -211,11 +219,12 @@ class ExtraTrees:
         """Return the prediction of each tree for each row.
 
         Args:
-            rows: Vectors, one per row; NaN for what is not there.
+            rows: Vectors, one per row; NaN for inactive parameters.
 
         Returns:
             An array with a row for each tree and a column for each of `rows`.
         """
+        # All trees at once, a level per iteration: numpy's overhead is per call, not per row.
         coded = np.concatenate([_coded(rows, codes) for codes in self.codes])
         where = np.arange(len(coded))
         nodes = np.repeat(np.arange(len(self.codes)), len(rows))
@@ -243,13 +252,12 @@ def grow(
     """Return a forest fitted to all rows, without bootstrap.
 
     Args:
-        rows: Vectors, one per row; NaN for what is not there.
-        targets: The value of each row, the same for all trees or, with a row for each tree, its
-            own.
+        rows: Vectors, one per row; NaN for inactive parameters.
+        targets: The value of each row; the same for all trees, or a row of values for each.
         num_categories: For each column the number of its categories, 0 for numbers.
         num_trees: How many trees to grow.
         rng: Random number generator.
-        min_leaf: How many rows each side of a cut has at least.
+        min_leaf: Least number of rows on each side of a cut.
     """
     codes = tuple(
         {column: rng.permutation(count) for column, count in enumerate(num_categories) if count}
@@ -268,7 +276,7 @@ def grow(
 
 
 class _Growth:
-    """Trees while they grow: the rows not yet in a leaf, in the order of their nodes."""
+    """Trees while they grow, level by level: the rows not yet in a leaf, sorted by node."""
 
     def __init__(self, coded: Array, targets: Array, nodes: Array) -> None:
         self.coded, self.targets, self.nodes = coded, targets, nodes
@@ -286,7 +294,7 @@ class _Growth:
         # A cut at the lower end would leave the first side empty.
         cuts = np.where(cuts > lows, cuts, highs)
         local = np.repeat(np.arange(len(starts)), sizes)
-        # Which takes a third of the time of an index.
+        # `take` needs a third of the time of `cuts[:, local]`.
         is_first = self.coded < cuts.take(local, axis=1)
         totals = np.add.reduceat(self.targets, starts)
         gains = self._gains(is_first, starts, sizes, totals, min_leaf)
@@ -296,13 +304,15 @@ class _Growth:
             self.targets, starts
         )
         is_cut = is_mixed & (gains[best, columns] > _NOT_ALLOWED) & (not is_last)
-        self._note(best, cuts[best, columns], totals / sizes, is_cut)
+        self._add_level(best, cuts[best, columns], totals / sizes, is_cut)
         return self._descend(is_first[best[local], np.arange(len(local))], is_cut, local)
 
     def _gains(
         self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int
     ) -> Array:
         """Return each cut's reduction of squared error, by column and node; -inf if not allowed."""
+        # Of a node and its two sides, (sum of targets)^2 / count: what the split adds to it is by
+        # how much the squared error around the means falls.
         first = np.add.reduceat(is_first * self.targets, starts, axis=1)
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size
@@ -313,17 +323,17 @@ class _Growth:
         )
         return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, _NOT_ALLOWED)
 
-    def _note(self, features: Array, thresholds: Array, values: Array, is_cut: Array) -> None:
+    def _add_level(self, features: Array, thresholds: Array, values: Array, is_cut: Array) -> None:
         below = self.num_nodes + 2 * (np.cumsum(is_cut) - 1)
         children = np.where(is_cut, below, self.first + np.arange(len(values)))
         self.parts.append((features, thresholds, children, values))
 
     def _descend(self, goes_first: Array, is_cut: Array, local: Array) -> bool:
         children = self.parts[-1][2]
-        goes_on = np.flatnonzero(is_cut[local])
-        nodes = children[local[goes_on]] + ~goes_first[goes_on]
+        remaining = np.flatnonzero(is_cut[local])
+        nodes = children[local[remaining]] + ~goes_first[remaining]
         by_node = nodes.argsort(kind="stable")
-        order = goes_on[by_node]
+        order = remaining[by_node]
         self.first, self.num_nodes = self.num_nodes, self.num_nodes + 2 * int(is_cut.sum())
         self.nodes, self.targets = nodes[by_node], self.targets[order]
         self.coded = self.coded.take(order, axis=1)

@@ -1,12 +1,12 @@
 """Search spaces: the functions that declare one, and its parameters and configurations.
 
-A space is a dictionary, nested through dictionaries, lists and tuples, in which some leaves are
-domains such as those returned by `uniform` or `choice`. All other leaves are constants: each
-configuration has its own dictionaries, lists and tuples, and the same objects in them.
+A space is a dictionary, nested through dictionaries, lists and tuples. Some of its leaves are
+searched: domains such as those returned by `uniform` or `choice`, grids and computed parameters,
+called search-space words. All other leaves are constants: each configuration has new dictionaries,
+lists and tuples, with the same objects in them.
 
-A space is conditional where a `choice` has options that contain domains themselves, or an entry
-only exists under `only_if`. Then each parameter has a name of its own, and a configuration has some
-of them; see `SearchSpace.parameters`.
+A space is conditional if a `choice` has options that contain words, or an entry is under `only_if`.
+Then a configuration has only some of the parameters; see `SearchSpace.parameters`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .tree import (
 )
 
 if TYPE_CHECKING:
-    # For annotations only, so that importing the space words stays cheap.
+    # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
 __all__ = [
@@ -144,7 +144,7 @@ def experiment_tag(
     Args:
         index: The trial's number.
         config: The trial's configuration.
-        space: The space it came from, best taken apart already; constants are not told.
+        space: The space it is from, best parsed already; constants are left out.
 
     Example:
         >>> experiment_tag(
@@ -168,12 +168,8 @@ def _values_at(config: Any, paths: Iterable[Path]) -> Iterator[tuple[Path, Any]]
     for path in paths:
         try:
             yield path, reduce(getitem, path, config)
-        # A searcher of the user's own need not keep to the space.
-        except (
-            KeyError,
-            IndexError,
-            TypeError,
-        ):
+        # A user's searcher may have left the parameter out.
+        except (KeyError, IndexError, TypeError):
             continue
 
 

@@ -21,20 +21,20 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 class Branching(Conditional):
     """A choice between options that contain domains.
 
-    The configuration has the chosen option in its place, with the parameters of that option alone.
-    To searchers the choice is a parameter whose values are the numbers of its options, from 0.
+    A configuration has only the chosen option, with its parameters. For searchers the choice is a
+    parameter whose values are the numbers of its options, from 0.
 
     Attributes:
         options: The options, at least one: sub-spaces, domains and plain values.
         is_ordered: Whether neighbours in the list are similar.
-        prior: The option expected to be best, by its number or, if
-            it is plain and not a number, itself; None for no prior.
+        prior: The option expected to be best, by its number or, if it is plain and not a number,
+            itself; None for no prior.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
         selector: The domain of the options' numbers.
 
     Raises:
-        ValueError: If there is no option, one of them contains a grid
-            or is an `OnlyIf`, or the prior is none of them.
+        ValueError: If there is no option, one of them contains a grid or is an `OnlyIf`, or the
+            prior is none of them.
 
     Example:
         >>> from searchers.space import uniform
@@ -62,7 +62,7 @@ class Branching(Conditional):
         for number, option in enumerate(self.options):
             _check_no_grid("choice", option)
             if isinstance(option, OnlyIf):
-                raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
+                raise ValueError(  # noqa: TRY004
                     "choice must have options that are always there, got only_if as option "
                     f"{number}; put the choice into only_if"
                 )
@@ -70,8 +70,7 @@ class Branching(Conditional):
         if self.prior is not None and preferred is None:
             raise ValueError(
                 f"prior must be one of the options, got {self.prior!r}; give an option that is "
-                "plain and no number itself, any other by "
-                f"its number, 0 to {len(self.options) - 1}"
+                f"plain and no number itself, any other by its number, 0 to {len(self.options) - 1}"
             )
         numbers = tuple(range(len(self.options)))
         object.__setattr__(
@@ -118,7 +117,7 @@ class Branching(Conditional):
 @final
 @dataclass(frozen=True, slots=True)
 class OnlyIf(Conditional):
-    """An entry of a space that exists only under conditions.
+    """An entry of a space that is only there under conditions.
 
     Attributes:
         conditions: For each parameter asked for, by name: a value, a list of values, or a function
@@ -153,7 +152,7 @@ class OnlyIf(Conditional):
                 "what is always there"
             )
         _check_no_grid("only_if", self.node)
-        # Sets have no order, which the JSON form needs.
+        # A set has no order, and the recorded form must be the same each time.
         listed = {
             name: sorted(asked, key=repr) if isinstance(asked, AbstractSet) else asked
             for name, asked in self.conditions.items()
@@ -167,7 +166,8 @@ class OnlyIf(Conditional):
 
 def is_word(leaf: Any) -> bool:
     """Return whether the leaf is a domain, function, grid axis or conditional."""
-    if type(leaf) in _PLAIN:  # told at once, for abstract classes take their time to say no
+    # Most leaves are plain, and isinstance of an abstract class is slow when the answer is no.
+    if type(leaf) in _PLAIN:
         return False
     return isinstance(leaf, Domain | SampleFrom | Conditional) or is_grid(leaf)
 
@@ -190,6 +190,5 @@ def _check_no_grid(word: str, node: Any) -> None:
         place = f" at {found[0]!r}" if found[0] else ""
         raise ValueError(
             f"{word} must hold no grid, got one{place} inside {node!r}: a grid has no points where "
-            "it is not there; use choice instead of "
-            "grid_search"
+            "it is not there; use choice instead of grid_search"
         )

@@ -1,8 +1,7 @@
-"""Configurations of a search space: build one from values, parse it back, and encode it as JSON.
+"""Configurations of a search space: build one from values, parse it, and encode it as JSON.
 
-In the JSON form, objects that occur in the search space are named by their position there, so that
-they are restored as the same objects. A searcher that has to remember configurations stores them in
-this form, and compares them by it.
+In the JSON form, objects that occur in the search space are referred to by their position there, so
+that they are restored as the same objects. Searchers store and compare configurations in this form.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
 
 if TYPE_CHECKING:
-    # For annotations only, so that importing the space words stays cheap.
+    # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
 
@@ -34,12 +33,12 @@ def build_configuration(
     Args:
         space: The space.
         table: The parameters of the space.
-        assignments: Values by the steps to their parameters, the numbers of options among them.
+        assignments: Values by the steps to their parameters, the numbers of options included.
         rng: Random number generator.
 
     Raises:
-        ValueError: If a grid axis has no value, a parameter has one that does not exist beside the
-            others, or functions wait for each other in a circle.
+        ValueError: If a grid axis has no value, an inactive parameter has one, or functions depend
+            on each other in a circle.
     """
     values: dict[str, Any] = {}
     for parameter in table.parameters:
@@ -52,17 +51,17 @@ def build_configuration(
                 "values"
             )
         elif is_active or rng is not None:
-            # Drawn in any case, so that conditional parameters do not change the draws of
-            # unconditional ones.
+            # An inactive parameter is drawn as well, so that the draws of the others do not depend
+            # on which ones are active.
             value = sample(parameter.domain, rng)
         if is_active:
             values[parameter.name] = value
     builder = _Builder(table, values, assignments)
     config: dict[str, Any] = builder.built(dict(space), (), ())
     used = {table.steps[name] for name in values} | builder.computed
-    if strangers := sorted(flat_name(steps) for steps in assignments if steps not in used):
+    if inactive := sorted(flat_name(steps) for steps in assignments if steps not in used):
         raise ValueError(
-            f"{strangers[0]!r} must be left out, since it is not there beside {values!r}; its "
+            f"{inactive[0]!r} must be left out, since it is not there beside {values!r}; its "
             "conditions do not hold"
         )
     return resolve_dependents(config, builder.pending, rng) if builder.pending else config
@@ -70,12 +69,11 @@ def build_configuration(
 
 @final
 class _Builder:
-    """Copies a space, with values in place of words.
+    """Copies a space with values instead of words.
 
     Attributes:
         pending: Values to be computed, by their paths in the configuration.
-        computed: The steps to all computed parameters that exist, also those that have been
-            assigned.
+        computed: The steps to all active computed parameters, assigned ones included.
     """
 
     def __init__(
@@ -113,12 +111,12 @@ class _Builder:
 
     def _container(self, node: Any, path: Path, steps: Path) -> Any:
         if isinstance(node, dict):
-            there = {
-                key: child for key, child in node.items() if self._is_there(child, (*steps, key))
+            active = {
+                key: child for key, child in node.items() if self._is_active(child, (*steps, key))
             }
             return {
                 key: self.built(unwrapped(child), (*path, key), (*steps, key))
-                for key, child in there.items()
+                for key, child in active.items()
             }
         children = [
             self.built(child, (*path, index), (*steps, index)) for index, child in enumerate(node)
@@ -127,16 +125,16 @@ class _Builder:
             return children
         return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
 
-    def _is_there(self, node: Any, steps: Path) -> bool:
+    def _is_active(self, node: Any, steps: Path) -> bool:
         return type(node) is not OnlyIf or are_met(self._table.conditions[steps], self._values)
 
 
 def known_constants(
     space: Mapping[str, Any], table: ParameterTable, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the constants of the space that exist with some parameter values.
+    """Return the constants of the space that are active with some parameter values.
 
-    A list or tuple that holds a word is left out as a whole.
+    A list or tuple that contains a word is left out as a whole.
 
     Args:
         space: The space.
@@ -175,8 +173,7 @@ def parse_configuration(
 ) -> dict[Path, Any]:
     """Return the values of a configuration, which may be partial, by steps.
 
-    Which option of a choice is meant follows from what is given there. Where several fit with
-    nothing missing, the first is taken.
+    The option of a choice is found by its entries. If several fit completely, the first is taken.
 
     Args:
         space: The space.
@@ -185,29 +182,29 @@ def parse_configuration(
 
     Raises:
         ValueError: If it has an unknown name, a value outside its domain, another value for a
-            constant, what is not there beside the other values, or what fits no option of a choice
-            or, being incomplete, several.
+            constant or an inactive parameter; or if an entry fits no option of a choice or, being
+            incomplete, several.
     """
-    fitting = _Parser(table)
-    fit = fitting.of(dict(space), (), (), config, {})
-    for steps in fit.guarded:
-        fitting.require_met(steps, fit.known)
-    return fit.assignments
+    parser = _Parser(table)
+    parsed = parser.parse(dict(space), (), (), config, {})
+    # Only now are all parameters known that conditions may depend on.
+    for steps in parsed.guarded:
+        parser.require_met(steps, parsed.known)
+    return parsed.assignments
 
 
 @final
 @dataclass(slots=True)
 class _Parsed:
-    """What a part of a configuration gives.
+    """The values found in a part of a configuration.
 
     Attributes:
-        known: The values of parameters by name, those found before included.
-        assignments: What this part gives, by the steps to it.
-        guarded: The steps to the entries under conditions that are given.
-        undecided: The choices that are still to be decided, each with path and steps and with what
-            is given for it.
+        known: Values of parameters by name, those of other parts included.
+        assignments: Values in this part, by steps.
+        guarded: The steps to those entries that are under conditions.
+        undecided: The choices whose option is not known yet, each with path, steps and entry.
         is_complete: Whether nothing is missing.
-        is_exact: Whether everything is also of the type that the space has.
+        is_exact: Whether all values have the types of the space.
     """
 
     known: dict[str, Any]
@@ -217,7 +214,7 @@ class _Parsed:
     is_complete: bool = True
     is_exact: bool = True
 
-    def take(self, other: _Parsed) -> None:
+    def merge(self, other: _Parsed) -> None:
         """Merge the values of a decided choice."""
         self.known = other.known
         self.assignments |= other.assignments
@@ -231,23 +228,23 @@ class _Parser:
     def __init__(self, table: ParameterTable) -> None:
         self._table = table
 
-    def of(
+    def parse(
         self, node: Any, path: Path, steps: Path, given: Any, known: Mapping[str, Any]
     ) -> _Parsed:
-        """Return what a part of a configuration gives.
+        """Return the values of a part of a configuration.
 
         Raises:
             ValueError: If it does not fit.
         """
         fit = _Parsed(dict(known))
         self._collect(node, path, steps, given, fit)
-        # After all other entries: conditions inside may refer to them.
+        # After all other entries, since conditions inside the options may refer to them.
         while fit.undecided:
             self._decide(*fit.undecided.pop(0), fit)
         return fit
 
     def require_met(self, steps: Path, known: Mapping[str, Any]) -> None:
-        """Check that an entry which is given may be there."""
+        """Check that a given entry is active."""
         for condition in self._table.conditions[steps]:
             if condition.name not in known:
                 raise ValueError(
@@ -262,7 +259,7 @@ class _Parser:
                 )
 
     def _collect(self, node: Any, path: Path, steps: Path, given: Any, fit: _Parsed) -> None:
-        # Here and below: for a final class, comparing types is far faster than isinstance.
+        # Here and below, of a final class comparing types is much faster than isinstance.
         if type(node) is Branching:
             fit.undecided.append((node, path, steps, given))
         elif is_word(node):
@@ -292,22 +289,22 @@ class _Parser:
         self, node: Any, path: Path, steps: Path, children: Mapping[Any, Any], fit: _Parsed
     ) -> None:
         entries = list(node.items() if isinstance(node, dict) else enumerate(node))
-        # Conditions mostly refer to entries beside them.
+        # Entries under conditions last: these mostly refer to the entries beside them.
         entries.sort(key=lambda entry: type(entry[1]) is OnlyIf)
         for key, child in entries:
             inside = (*steps, key)
-            is_there = self._is_there(inside, fit.known) if type(child) is OnlyIf else True
+            is_active = self._is_known_active(inside, fit.known) if type(child) is OnlyIf else True
             if key not in children:
-                fit.is_complete &= is_there is not True
+                fit.is_complete &= is_active is not True
                 continue
             if type(child) is OnlyIf:
                 fit.guarded.append(inside)
-            if is_there is False:
+            if is_active is False:
                 self.require_met(inside, fit.known)
             self._collect(unwrapped(child), (*path, key), inside, children[key], fit)
 
-    def _is_there(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
-        """Return whether a conditional entry must exist; None while undecided."""
+    def _is_known_active(self, steps: Path, known: Mapping[str, Any]) -> bool | None:
+        """Return whether an entry is active; None if its conditions are not all known yet."""
         conditions = self._table.conditions[steps]
         held = [
             condition.holds(known[condition.name])
@@ -320,7 +317,7 @@ class _Parser:
         name, fits, refusals = self._table.names[steps], dict[int, _Parsed](), list[str]()
         for number, option in enumerate(choice.options):
             try:
-                fits[number] = self.of(
+                fits[number] = self.parse(
                     option, path, (*steps, number), given, {**fit.known, name: number}
                 )
             except ValueError as refusal:
@@ -336,10 +333,9 @@ class _Parser:
         if not whole and len(fits) > 1:
             raise ValueError(
                 f"{flat_name(path)!r} must fit one option of its choice, got {given!r}, which "
-                f"could be one of {list(fits)}; add what "
-                "tells them apart"
+                f"could be one of {list(fits)}; add what tells them apart"
             )
-        fit.take(fits[number])
+        fit.merge(fits[number])
         fit.assignments[steps] = number
 
 
@@ -390,7 +386,7 @@ _CATEGORY, _CONSTANT, _DICT, _LIST, _TUPLE, _OBJECT = (
 )
 
 Naming = Callable[[Any], Any]
-"""Returns a JSON value for an object that is neither JSON nor in the space."""
+"""Returns a JSON value for an object that is neither a JSON value nor in the space."""
 
 
 def record(space: Any, config: Any, name: Naming | None = None) -> Any:
@@ -399,8 +395,8 @@ def record(space: Any, config: Any, name: Naming | None = None) -> Any:
     Args:
         space: The space, or the part of it that the configuration belongs to.
         config: The configuration.
-        name: Called for an object that neither JSON nor the space knows; None describes it, so that
-            it cannot be brought back.
+        name: Returns a JSON value for an object that is neither a JSON value nor in the space; None
+            writes its type, from which it cannot be restored.
 
     Example:
         >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}
@@ -430,7 +426,7 @@ def decode_configuration(space: Any, recorded: Any) -> Any:
     """Return the configuration that was recorded, its containers new.
 
     Raises:
-        ValueError: If it holds an object that is found nowhere in the space.
+        ValueError: If it contains an object that is not in the space.
 
     Example:
         >>> space = {"size": Categorical(((8, 8), (16, 16))), "loss": abs, "lr": 0.1}

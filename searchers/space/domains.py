@@ -2,11 +2,11 @@
 
 Every domain maps its values to the unit interval and back. Numeric domains do so on their own
 scale: on a logarithmic one, equal steps of the interval are equal factors of the value. Rounded
-domains (integers, multiples of `q`) give each value the stretch of the scale that rounds to it, the
-two ends included, so that ``from_unit(to_unit(value)) == value``.
+domains (integers, multiples of `q`) give each value the interval of the scale that rounds to it,
+the two ends included, so that ``from_unit(to_unit(value)) == value``.
 
-Random numbers come from the generator that is passed in; only `Domain.sample` makes one if it is
-given none, for use outside of experiments. Values are plain Python objects, never numpy scalars.
+Random numbers come from the generator that is passed in; only `Domain.sample` creates one if it
+gets none, for use outside of experiments. Values are plain Python objects, never numpy scalars.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 if TYPE_CHECKING:
-    # For annotations only, so that importing the space words stays cheap.
+    # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
 
@@ -31,15 +31,15 @@ PRIOR_FIELDS: Final = frozenset({"prior", "prior_confidence"})
 """Fields of a domain that are shown and stored only if there is a prior."""
 
 DEFAULT_FACTORS = (1.2, 0.8)
-"""Up and down: how far a value is perturbed where nothing else is asked for."""
+"""Default factors of a perturbation, up and down."""
 
 
 class Domain(ABC):
     """The values that a hyperparameter may take.
 
     Attributes:
-        prior: The value expected to be best, None for no
-            prior. Sampling ignores it; searchers decide how to use it.
+        prior: The value expected to be best, None for no prior. Sampling ignores it; searchers
+            decide how to use it.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
     """
 
@@ -60,9 +60,9 @@ class Domain(ABC):
         Args:
             rng: Random number generator.
             size: How many values to draw.
-            random_state: Ray Tune's name for `rng`: a generator, or the seed of a new
-                one. With neither, a new generator is seeded by the operating system, so
-                that each call draws other values; numpy's global generator is not used.
+            random_state: Ray Tune's name for `rng`: a generator, or the seed of a new one. With
+                neither, a new generator is seeded by the operating system, so that each call draws
+                other values; numpy's global generator is not used.
 
         Returns:
             One value where `size` is 1, otherwise a list of them.
@@ -100,16 +100,16 @@ class Domain(ABC):
         return self._draw(rng) if size == 1 else [self._draw(rng) for _ in range(size)]
 
     def _draw(self, rng: Generator) -> Any:
-        """Draw one value; a class outside of this package may override `sample` itself instead."""
+        """Draw one value; a user's class may override `sample` instead."""
         raise NotImplementedError(f"{type(self).__name__} must override _draw, or sample")
 
     @abstractmethod
     def contains(self, value: Any) -> bool:
-        """Return whether the value is one of the domain's."""
+        """Return whether the domain contains the value."""
 
     @abstractmethod
     def cast(self, value: Any) -> Any:
-        """Return the value in the domain's type and rounding, which may still lie beyond its ends.
+        """Return the value in the domain's type, rounded; it may still lie outside the bounds.
 
         Raises:
             ValueError: If that is impossible, e.g. for NaN.
@@ -117,10 +117,10 @@ class Domain(ABC):
 
     @abstractmethod
     def clip(self, value: Any) -> Any:
-        """Return the domain's value nearest to the given one.
+        """Return the domain's nearest value.
 
         Raises:
-            ValueError: If no value is near, as with an unknown category.
+            ValueError: If there is none, as for an unknown category.
         """
 
     @abstractmethod
@@ -129,11 +129,11 @@ class Domain(ABC):
 
     @abstractmethod
     def from_unit(self, unit: float) -> Any:
-        """Return the value at a place between 0 and 1; places outside are clipped."""
+        """Return the value at a position between 0 and 1, which is clipped."""
 
     @abstractmethod
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
-        """Return a neighbouring value, which never leaves the domain.
+        """Return a neighbouring value of the domain.
 
         Args:
             value: The value to start from; clipped first.
@@ -152,8 +152,7 @@ class Categorical(Domain):
         categories: The objects, at least one. The objects themselves are returned, not copies.
         is_ordered: Whether neighbours in the list are similar, so that perturbing moves to one of
             them.
-        prior: The category expected to be best, None for
-            no prior: a category None cannot be one.
+        prior: The category expected to be best, None for no prior: a category None cannot be one.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
@@ -188,14 +187,13 @@ class Categorical(Domain):
         return {"grid_search": list(self.categories)}
 
     def index(self, value: Any) -> int:
-        """Return the place of the value among the categories.
-
-        What is the same object counts first, then what is equal and of the same type, then what is
-        equal: True is not taken for 1 where both are categories.
+        """Return the index of the category that equals the value.
 
         Raises:
-            ValueError: If it is none of them.
+            ValueError: If there is none.
         """
+        # The same object first, then an equal one of the same type, then any equal one: True must
+        # not be found as 1 if both are categories.
         for is_match in (_is_same, _is_equal_in_type, _is_equal):
             for place, category in enumerate(self.categories):
                 if is_match(category, value):
@@ -220,7 +218,7 @@ class Categorical(Domain):
         return self.categories[self.index(value)]
 
     def clip(self, value: Any) -> Any:
-        """Return the category that equals the value, since unequal ones have no distance."""
+        """Return the category that equals the value: different ones have no distance."""
         return self.cast(value)
 
     def to_unit(self, value: Any) -> float:
@@ -228,7 +226,7 @@ class Categorical(Domain):
         return (self.index(value) + 0.5) / len(self.categories)
 
     def from_unit(self, unit: float) -> Any:
-        """Return the category to whose share of the unit interval the place belongs."""
+        """Return the category whose share of the unit interval contains the position."""
         return self.categories[
             min(int(clamp(unit) * len(self.categories)), len(self.categories) - 1)
         ]
@@ -236,7 +234,8 @@ class Categorical(Domain):
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
         """Return another category; a neighbour if ordered, on the side of `factor` if possible.
 
-        With a single category there is no other; a value that is none of them is replaced by any.
+        If there is only one category, it is returned. A value that is no category is replaced by a
+        random one.
         """
         last = len(self.categories) - 1
         if not self.contains(value):
@@ -253,14 +252,14 @@ class Categorical(Domain):
 
 
 def step_from(factor: float | None, rng: Generator) -> float:
-    """Return a factor's signed step, e.g. 0.2 for 1.2; without one, a random default."""
+    """Return the signed step of a factor, e.g. 0.2 for 1.2; of a random default if None."""
     if factor is None:
         factor = DEFAULT_FACTORS[int(rng.integers(2))]
     return factor - 1
 
 
 def clamp(unit: float) -> float:
-    """Return the nearest place between 0 and 1."""
+    """Return the nearest number between 0 and 1."""
     return min(max(unit, 0.0), 1.0)
 
 
@@ -275,7 +274,7 @@ def _is_equal_in_type(category: Any, value: Any) -> bool:
 def _is_equal(category: Any, value: Any) -> bool:
     try:
         return bool(category == value)
-    except ValueError:  # arrays, which compare element by element: only the same object counts
+    except ValueError:  # arrays, which compare element by element, are only found by identity
         return False
 
 
@@ -312,18 +311,18 @@ class _Interval(Domain):
     def to_unit(self, value: Any) -> float:
         """Return the value's position between 0 and 1 on the domain's scale, clipped."""
         low, high = self._ends()
-        if low == high:  # ends that differ by less than the scale can tell
+        if low == high:  # bounds that differ by less than the resolution of floats on this scale
             return 0.5
         return clamp((self._scaled(self.clip(value)) - low) / (high - low))
 
     def from_unit(self, unit: float) -> Any:
-        """Return the value at a place between 0 and 1 on the domain's scale."""
+        """Return the value at a position between 0 and 1 on the domain's scale."""
         low, high = self._ends()
         place = low + clamp(unit) * (high - low)
         return self.clip(math.exp(place) if self.is_log else place)
 
     def perturb(self, value: Any, rng: Generator, *, factor: float | None = None) -> Any:
-        """Return a value moved along the scale, by `q` at least, clipped to the bounds."""
+        """Return a value moved along the scale, by at least `q`, clipped to the bounds."""
         step = step_from(factor, rng)
         start = self.clip(value)
         moved = self.from_unit(self.to_unit(start) + step)
@@ -333,7 +332,8 @@ class _Interval(Domain):
 
     def uniform(self) -> Self:
         """Return the same domain on a linear scale."""
-        return replace(self, is_log=False)  # type: ignore[type-var]  # (the classes below are dataclasses)
+        # The subclasses are dataclasses.
+        return replace(self, is_log=False)  # type: ignore[type-var]
 
     def loguniform(self) -> Self:
         """Return the same domain on a logarithmic scale.
@@ -362,15 +362,15 @@ class _Interval(Domain):
 @final
 @dataclass(frozen=True, slots=True)
 class Float(_Interval):
-    """Real numbers between two ends.
+    """Real numbers between two bounds.
 
     Attributes:
         lower: The least value.
-        upper: The greatest value. Without `q`, sampling practically never meets it.
+        upper: The greatest value. Without `q`, it is practically never sampled.
         q: Values are multiples of it; None for all real numbers. `lower` and `upper` must be
-            multiples themselves.
+            multiples as well.
         is_log: Whether the scale is logarithmic.
-        prior: The value presumed best, None where nothing is presumed.
+        prior: The value expected to be best, None for no prior.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
@@ -441,15 +441,14 @@ class Float(_Interval):
 @final
 @dataclass(frozen=True, slots=True)
 class Integer(_Interval):
-    """Integers between two ends, both included.
+    """Integers between two bounds, both included.
 
     Attributes:
         lower: The least value.
-        upper: The greatest value itself, also where the word that made the domain leaves its own
-            upper bound out.
-        q: Values are multiples of it. Ends that are not move inwards to the next multiple.
+        upper: The greatest value, although `randint` and the like exclude their upper bound.
+        q: Values are multiples of it. Bounds that are not move inwards to the next multiple.
         is_log: Whether the scale is logarithmic.
-        prior: The value presumed best, None where nothing is presumed.
+        prior: The value expected to be best, None for no prior.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
@@ -529,7 +528,7 @@ class Integer(_Interval):
 @final
 @dataclass(frozen=True, slots=True)
 class Normal(Domain):
-    """Normally distributed numbers. Few searchers can model them; they take no prior.
+    """Normally distributed numbers. Few searchers can model them; they have no prior.
 
     Attributes:
         mean: Centre of the distribution.
@@ -574,7 +573,7 @@ class Normal(Domain):
         return number if self.q is None else _multiple(round(number / self.q), self.q)
 
     def clip(self, value: Any) -> float:
-        """Return the value rounded, since there are no ends to stop at."""
+        """Return the value rounded: there are no bounds."""
         return self.cast(value)
 
     def to_unit(self, value: Any) -> float:
@@ -596,7 +595,7 @@ class Normal(Domain):
 
 
 def _multiple(count: int, q: float) -> float:
-    # In decimal, because 3 * 0.1 is not 0.3 in binary, and people read these numbers.
+    # In decimal: 3 * 0.1 is not 0.3 in binary, and people read these numbers.
     return float(count * Decimal(repr(q)))
 
 
@@ -654,11 +653,11 @@ def checked_prior(domain: Any) -> Any:
     """Return a domain's prior in the domain's type, None if it has none.
 
     Args:
-        domain: A domain, complete but for its prior, which may still be of another type.
+        domain: A domain, complete except for its prior, which may be of another type.
 
     Raises:
         ValueError: If the prior lies outside the domain, or the confidence is none of `CONFIDENCES`
-            or stands alone.
+            or is given without a prior.
     """
     prior, confidence = domain.prior, domain.prior_confidence
     if confidence not in CONFIDENCES:
@@ -682,12 +681,26 @@ def checked_prior(domain: Any) -> Any:
     return domain.cast(prior)
 
 
+def checked_value(name: str, domain: Domain, value: Any) -> Any:
+    """Return a parameter's value in the domain's type.
+
+    Raises:
+        ValueError: If it lies outside the domain.
+    """
+    if not domain.contains(value):
+        raise ValueError(
+            f"{name!r} must lie in {domain!r}, got {value!r}; widen the space or leave the "
+            "parameter out"
+        )
+    return domain.cast(value)
+
+
 def shown(domain: Any, hidden: frozenset[str] | None = None) -> str:
     """Return the representation of a domain, without a prior if it has none.
 
     Args:
         domain: A dataclass with a prior.
-        hidden: Fields to leave out; None for those that say nothing.
+        hidden: Fields to leave out; None for those of a missing prior.
     """
     if hidden is None:
         hidden = PRIOR_FIELDS if domain.prior is None else frozenset()

@@ -44,7 +44,7 @@ def quniform(
     """Return multiples of `q` from `lower` to `upper`, both included and all equally likely.
 
     Departures:
-        Ray Tune rounds uniform numbers, so that the two ends come up half as often as the others.
+        Ray Tune rounds uniform numbers, so that the two bounds are half as likely as the others.
 
     Example:
         >>> quniform(0, 1, 0.25).from_unit(0.3)
@@ -109,7 +109,7 @@ def qrandint(
     """Return uniform multiples of `q`; `upper` is included unless `q` is 1.
 
     Departures:
-        Ray Tune rounds, which leaves the bounds where these are no multiples of `q`.
+        Ray Tune rounds, so that values may exceed bounds that are no multiples of `q`.
 
     Example:
         >>> qrandint(8, 64, 8).contains(64), qrandint(8, 64).contains(64)
@@ -126,8 +126,8 @@ def lograndint(
     """Return log-uniform integers from `lower`, which must be positive, to ``upper - 1``.
 
     Departures:
-        Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off
-        decimals: small ones come up more often.
+        Each integer has the interval of the logarithmic scale that rounds to it, where Ray Tune
+        cuts off decimals, so that small ones are more likely.
 
     Example:
         >>> lograndint(1, 1000).contains(1000)
@@ -187,22 +187,22 @@ def choice(
     """Return a domain of equally likely objects, which may be sub-spaces with domains.
 
     Args:
-        categories: The objects, of any type. Those that hold search-space words, at any depth, are
-            drawn from once they are chosen: the configuration has the parameters of that one alone.
-            A grid cannot be one of them.
-        *others: Not accepted; only there to say that a list is wanted.
+        categories: The objects, of any type. Those that contain search-space words, at any depth,
+            are sub-spaces: the configuration has the parameters of the chosen one alone. None of
+            them may contain a grid.
+        *others: Not accepted; only there for an error message that asks for a list.
         ordered: Whether neighbours in the list are similar, so that population based training moves
             between them.
-        prior: The object presumed best; a sub-space by its number in the list. None where nothing
-            is presumed.
+        prior: The object expected to be best; a sub-space by its number in the list. None for no
+            prior.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
 
     Returns:
-        A domain, or where an object holds search-space words a `Branching`.
+        A domain, or a `Branching` if an object contains search-space words.
 
     Raises:
-        TypeError: If they are not a list or another iterable with an order.
-        ValueError: If there are none, or a grid among them, or the prior is none of them.
+        TypeError: If they are not a list or another ordered iterable.
+        ValueError: If there are none, or one contains a grid, or the prior is none of them.
 
     Example:
         >>> choice(["adam", "sgd"]).grid()
@@ -217,20 +217,21 @@ def choice(
 
 
 def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
-    """Return a dictionary entry that exists only under conditions; else its key is missing.
+    """Return a dictionary entry that is only there under conditions; else its key is missing.
 
-    Parameters are looked for by name: beside the entry first, then one level further out, and so on
-    to the root, where their full names count, such as ``"model/depth"``. One that is not there
-    itself fulfils no condition. A choice between sub-spaces is asked for the number of its option.
+    Names of parameters are looked up beside the entry first, then one level further out, and so on
+    to the root, where they are full names such as ``"model/depth"``. A condition on a parameter
+    that is missing itself does not hold. The value of a choice between sub-spaces is the number of
+    its option.
 
     Args:
-        conditions: For each parameter asked for, by name: a value, a list of values, or a function
-            of the value that returns whether the condition holds. All of them have to hold.
-        node: What stands there then: a word, a dictionary with words or a constant, but no grid.
+        conditions: For each parameter, by name: a value, a list of values, or a function of the
+            value that returns whether the condition holds. All of them have to hold.
+        node: The entry: a word, a dictionary with words or a constant, but no grid.
 
     Raises:
         TypeError: If the conditions are not a dictionary with names.
-        ValueError: If there is none, or a grid under them. With the space, if a parameter is
+        ValueError: If there is none, or `node` contains a grid. With the space, if a parameter is
             unknown or cannot have the value, or if conditions depend on each other in a circle.
 
     Example:
@@ -252,10 +253,10 @@ def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
 
     Args:
         values: The values, of any type but search-space words.
-        *others: Not accepted; only there to say that a list is wanted.
+        *others: Not accepted; only there for an error message that asks for a list.
 
     Raises:
-        TypeError: If they are not a list or another iterable with an order.
+        TypeError: If they are not a list or another ordered iterable.
 
     Example:
         >>> grid_search([0.1, 0.01])
@@ -266,13 +267,12 @@ def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
 
 
 def sample_from(function: Callable[..., Any]) -> SampleFrom:
-    """Return what a function computes, from the values of other parameters if it takes an argument.
+    """Return a parameter computed by a function, of other parameters if it takes an argument.
 
-    The function is called in each trial's turn with the configuration so far (see `ConfigView`),
-    and put off while it reads what is not yet known. It may return search-space words, from which
-    is then sampled. Chance of its own is not covered by the experiment's seed. Searchers that build
-    a model of the space refuse such parameters, and search what is conditional with `only_if`
-    instead.
+    The function is called for each trial with the configuration so far (see `ConfigView`), and
+    postponed while it reads values that are not known yet. It may return search-space words, which
+    are then sampled. Its own random numbers do not depend on the experiment's seed. Searchers that
+    fit a model of the space refuse such parameters; use `only_if` for conditional ones.
 
     Args:
         function: ``function()`` or ``function(config)``.
@@ -287,14 +287,14 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
 
 
 def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
-    """Return what may be chosen from as a list, with numpy scalars as Python numbers.
+    """Return the values of a choice or grid as a list, with numpy scalars as Python numbers.
 
     Args:
         word: Name of the function, for the message.
         values: The values.
 
     Raises:
-        TypeError: If they are not a list or another iterable with an order.
+        TypeError: If they are not a list or another ordered iterable.
         ValueError: If there are none, or search-space words among them.
     """
     listed = _listed(word, values)

@@ -1,4 +1,4 @@
-"""Parameters of a search space with their conditions, and the number of configurations."""
+"""Parameters of a search space, their conditions, and the number of configurations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Final, final
 
 from .conditions import Branching, OnlyIf, Predicate, is_word
-from .domains import Categorical, Domain, Float, Integer
+from .domains import Categorical, Domain, Float, Integer, checked_value
 from .sample_from import SampleFrom
 from .tree import DELIMITER, GRID_KEY, Path, flat_name, is_grid, is_same_constant
 
@@ -52,7 +52,7 @@ class Condition:
             raise
 
     def __str__(self) -> str:
-        """Return the condition in words."""
+        """Return the condition as a phrase for messages."""
         if self.values is None:
             return f"{self.name} fulfils {getattr(self.predicate, '__name__', self.predicate)}"
         return f"{self.name} is {' or '.join(map(repr, self.values))}"
@@ -67,13 +67,13 @@ class Parameter:
         name: Its name, unique in the space: the steps to it, joined by slashes. Inside a choice
             between sub-spaces the number of the option is a step, as in ``"opt/0/momentum"``.
         path: Path of its value in a configuration, as in ``("opt", "momentum")``.
-        domain: Its values: for a choice between sub-spaces the numbers of
-            its options, for a grid axis the values on it.
-        conditions: The conditions under which it exists, all of which
-            have to hold. Empty if it is in every configuration.
+        domain: Its values: for a choice between sub-spaces the numbers of its options, for a grid
+            axis the values on it.
+        conditions: The conditions under which it is active, all of which have to hold. Empty if it
+            is in every configuration.
         is_grid: Whether it is a grid axis, which only searchers that cross grids support.
-        steps: The steps to it from the top of the
-            space, numbers of options included; keys of `SearchSpace.assignments` and `resolve`.
+        steps: The steps to it from the top of the space, numbers of options included; keys of
+            `SearchSpace.assignments` and `resolve`.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Parameter:
     steps: Path = ()
 
     def is_active(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the parameter is active; values of all that it depends on are needed."""
+        """Return whether it is active, given the values of all parameters that it depends on."""
         return are_met(self.conditions, values)
 
     def checked(self, value: Any) -> Any:
@@ -93,12 +93,7 @@ class Parameter:
         Raises:
             ValueError: If it lies outside the domain.
         """
-        if not self.domain.contains(value):
-            raise ValueError(
-                f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or "
-                "leave the parameter out"
-            )
-        return self.domain.cast(value)
+        return checked_value(self.name, self.domain, value)
 
 
 def _is_same(allowed: Any, value: Any) -> bool:
@@ -107,7 +102,7 @@ def _is_same(allowed: Any, value: Any) -> bool:
 
 
 def are_met(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
-    """Return whether all conditions hold; one on a parameter without a value does not."""
+    """Return whether all conditions hold; a condition on a missing parameter does not."""
     return all(
         condition.name in values and condition.holds(values[condition.name])
         for condition in conditions
@@ -116,72 +111,70 @@ def are_met(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 
 @final
 class ParameterTable:
-    """What a space consists of.
+    """The parameters and conditions of a space.
 
     Attributes:
-        parameters: The parameters, those that others depend on before these, else as declared.
+        parameters: The parameters, each after those it depends on, else in the order of the space.
         names: The name of each parameter, by its steps.
         by_name: The parameters by name.
         steps: The steps to each parameter, by its name.
         dependents: The computed parameters, by their steps.
-        conditions: What has to hold for each entry that `OnlyIf` guards, by its steps.
+        conditions: The conditions of each entry under `OnlyIf`, by its steps.
 
     Raises:
-        ValueError: If two entries share a name, a condition is impossible or in a circle, or
-            `OnlyIf` stands in a list.
+        ValueError: If two entries share a name, a condition is impossible or circular, or `OnlyIf`
+            is in a list.
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
-        places = list(_places(dict(space), (), (), ()))
-        _check_names(places)
-        words = {place.steps: place for place in places if is_word(place.leaf)}
+        found_leaves = list(_walk(dict(space), (), (), ()))
+        _check_names(found_leaves)
+        words = {leaf.steps: leaf for leaf in found_leaves if is_word(leaf.node)}
         self.dependents = {
-            steps: place.leaf
-            for steps, place in words.items()
-            if isinstance(place.leaf, SampleFrom)
+            steps: leaf.node for steps, leaf in words.items() if isinstance(leaf.node, SampleFrom)
         }
         self.names = {steps: flat_name(steps) for steps in words if steps not in self.dependents}
         self.steps = {name: steps for steps, name in self.names.items()}
-        known = {flat_name(steps): place.leaf for steps, place in words.items()}
+        known = {flat_name(steps): leaf.node for steps, leaf in words.items()}
         self.conditions: dict[Path, tuple[Condition, ...]] = {}
-        for guard in dict.fromkeys(guard for place in places for guard in place.guards):
-            resolved = tuple(_condition(guard, *asked, known) for asked in guard.asked())
+        for guard in dict.fromkeys(guard for leaf in found_leaves for guard in leaf.guards):
+            resolved = tuple(_condition(guard, *required, known) for required in guard.required())
             self.conditions[guard.steps] = self.conditions.get(guard.steps, ()) + resolved
         every = {name: self._parameter(words[steps], name) for name, steps in self.steps.items()}
         self.parameters = tuple(_in_order(every))
         self.by_name = every
 
-    def _parameter(self, place: _Place, name: str) -> Parameter:
+    def _parameter(self, leaf: _Leaf, name: str) -> Parameter:
         conditions = (
             condition
-            for steps in dict.fromkeys(guard.steps for guard in place.guards)
+            for steps in dict.fromkeys(guard.steps for guard in leaf.guards)
             for condition in self.conditions[steps]
         )
         return Parameter(
             name,
-            place.path,
-            _domain(place.leaf),
+            leaf.path,
+            _domain(leaf.node),
             tuple(conditions),
-            is_grid(place.leaf),
-            place.steps,
+            is_grid(leaf.node),
+            leaf.steps,
         )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Guard:
-    """Stands before a part of a space.
+    """A condition on a part of a space.
 
     Attributes:
-        steps: The steps to what it guards.
-        node: The `OnlyIf`, or the steps to the choice of which the guarded part is an option.
+        steps: The steps to the part.
+        node: The `OnlyIf`, or the steps to the choice of which the part is an option.
     """
 
     steps: Path
     node: OnlyIf | Path
 
-    def asked(self) -> Iterator[tuple[str, Any]]:
-        """Yield each name that is asked for, and what for."""
+    def required(self) -> Iterator[tuple[str, Any]]:
+        """Yield each name that a condition is on, and its required value."""
         if isinstance(self.node, OnlyIf):
             yield from self.node.conditions.items()
         else:
@@ -189,50 +182,50 @@ class _Guard:
 
     @property
     def scope(self) -> Path:
-        """Where names are looked for first."""
+        """The steps to where names are looked up first."""
         return self.steps[:-1] if isinstance(self.node, OnlyIf) else ()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A leaf of a space: its path, its steps, and its conditions, outermost first."""
+class _Leaf:
+    """A leaf of a space with its path, its steps and its guards, the outermost first."""
 
     path: Path
     steps: Path
-    leaf: Any
+    node: Any
     guards: tuple[_Guard, ...]
 
 
-def _places(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> Iterator[_Place]:
+def _walk(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> Iterator[_Leaf]:
     if isinstance(node, OnlyIf):
-        yield from _places(node.node, path, steps, (*guards, _Guard(steps, node)))
+        yield from _walk(node.node, path, steps, (*guards, _Guard(steps, node)))
     elif isinstance(node, Branching):
-        yield _Place(path, steps, node, guards)
+        yield _Leaf(path, steps, node, guards)
         for number, option in enumerate(node.options):
             inside = (*steps, number)
-            yield from _places(option, path, inside, (*guards, _Guard(inside, steps)))
+            yield from _walk(option, path, inside, (*guards, _Guard(inside, steps)))
     elif isinstance(node, dict) and not is_grid(node):
         for key, child in node.items():
-            yield from _places(child, (*path, key), (*steps, key), guards)
+            yield from _walk(child, (*path, key), (*steps, key), guards)
     elif isinstance(node, list | tuple):
         for index, child in enumerate(node):
             if isinstance(child, OnlyIf):
-                raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
+                raise ValueError(  # noqa: TRY004
                     "only_if must stand at a name in a dictionary, got one in the list "
                     f"{flat_name(path)!r}; use choice there"
                 )
-            yield from _places(child, (*path, index), (*steps, index), guards)
+            yield from _walk(child, (*path, index), (*steps, index), guards)
     else:
-        yield _Place(path, steps, node, guards)
+        yield _Leaf(path, steps, node, guards)
 
 
-def _check_names(places: Iterable[_Place]) -> None:
+def _check_names(found_leaves: Iterable[_Leaf]) -> None:
     """Refuse two different paths or steps with the same flattened name."""
     in_configs: dict[str, Path] = {}
     among_parameters: dict[str, Path] = {}
-    for place in places:
-        for seen, steps in ((in_configs, place.path), (among_parameters, place.steps)):
+    for leaf in found_leaves:
+        for seen, steps in ((in_configs, leaf.path), (among_parameters, leaf.steps)):
             other = seen.setdefault(flat_name(steps), steps)
             if other != steps:
                 raise ValueError(
@@ -250,8 +243,9 @@ def _domain(word: Any) -> Domain:
     return domain
 
 
-def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) -> Condition:
+def _condition(guard: _Guard, given: str, required: Any, known: Mapping[str, Any]) -> Condition:
     place = flat_name(guard.steps)
+    # The name is looked up beside the entry first, then level by level outwards.
     outward = (
         DELIMITER.join((*map(str, guard.scope[:depth]), given))
         for depth in range(len(guard.scope), -1, -1)
@@ -264,39 +258,39 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
             f"are {listed}"
         )
     if isinstance(known[name], SampleFrom):
-        raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
+        raise ValueError(  # noqa: TRY004
             f"only_if at {place!r} must ask for parameters that are drawn, got {given!r}, which is "
             "computed; ask for its source"
         )
     number_of = _look_up(known[name])
-    value = number_of(asked)
+    value = number_of(required)
     if value is not _UNKNOWN:
         return Condition(name, (value,))
-    if isinstance(asked, list | tuple | range) and asked:
-        if strangers := [each for each in asked if number_of(each) is _UNKNOWN]:
+    if isinstance(required, list | tuple | range) and required:
+        if unknown := [each for each in required if number_of(each) is _UNKNOWN]:
             raise ValueError(
                 f"only_if at {place!r} must ask for values that {name!r} can have, got "
-                f"{strangers!r}; correct or leave them out"
+                f"{unknown!r}; correct or leave them out"
             )
-        return Condition(name, tuple(map(number_of, asked)))
-    if callable(asked):
-        return Condition(name, predicate=asked)
+        return Condition(name, tuple(map(number_of, required)))
+    if callable(required):
+        return Condition(name, predicate=required)
     remedy = (
         "ask for the number of an option"
         if isinstance(known[name], Branching)
         else "give such a value, a list of them or a function"
     )
     raise ValueError(
-        f"only_if at {place!r} must ask for a value that {name!r} can have, got {asked!r}; {remedy}"
+        f"only_if at {place!r} must ask for a value that {name!r} can have, got {required!r}; {remedy}"
     )
 
 
 def _look_up(word: Any) -> Callable[[Any], Any]:
     """Return a lookup from a condition's value to the parameter's, or `_UNKNOWN`."""
     if isinstance(word, Branching):
-        return lambda asked: _UNKNOWN if (number := word.number_of(asked)) is None else number
+        return lambda required: _UNKNOWN if (number := word.number_of(required)) is None else number
     domain = _domain(word)
-    return lambda asked: domain.cast(asked) if domain.contains(asked) else _UNKNOWN
+    return lambda required: domain.cast(required) if domain.contains(required) else _UNKNOWN
 
 
 def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
@@ -307,27 +301,27 @@ def _in_order(every: Mapping[str, Parameter]) -> Iterator[Parameter]:
     """
     done: set[str] = set()
     for first in every:
-        # A stack in place of recursion: a chain of conditions may be long. It holds unfinished
+        # A stack instead of recursion, since a chain of conditions may be long. It holds unfinished
         # parameters with their remaining parents.
-        under_way: list[tuple[str, Iterator[str]]] = (
+        unfinished: list[tuple[str, Iterator[str]]] = (
             [(first, _parents(every[first]))] if first not in done else []
         )
-        while under_way:
-            name, parents = under_way[-1]
+        while unfinished:
+            name, parents = unfinished[-1]
             parent = next((parent for parent in parents if parent not in done), None)
             if parent is None:
-                under_way.pop()
+                unfinished.pop()
                 done.add(name)
                 yield every[name]
                 continue
-            trail = [waiting for waiting, _ in under_way]
+            trail = [waiting for waiting, _ in unfinished]
             if parent in trail:
                 circle = " -> ".join(map(repr, [*trail[trail.index(parent) :], parent]))
                 raise ValueError(
                     f"conditions must not go in a circle, got {circle}; let one of them be there "
                     "in any case"
                 )
-            under_way.append((parent, _parents(every[parent])))
+            unfinished.append((parent, _parents(every[parent])))
 
 
 def _parents(parameter: Parameter) -> Iterator[str]:
@@ -335,18 +329,18 @@ def _parents(parameter: Parameter) -> Iterator[str]:
 
 
 MAX_TRIED: Final = 100_000
-"""The most values of a parameter that are tried on a condition that is a function."""
+"""Most values of a parameter on which a condition that is a function is evaluated."""
 MAX_CASES: Final = 5_000
-"""Most combinations of condition parameters that are enumerated for counting."""
+"""Most combinations of values that conditions refer to which are enumerated for counting."""
 MAX_DEPTH: Final = 100
-"""How many conditions may depend on each other one after the other for it to be counted."""
+"""Longest chain of conditions that is counted; counting is recursive."""
 _OTHER: Final = object()
-"""A value that no condition names."""
+"""Stands for all values that no condition refers to."""
 
-_Dead = frozenset[str]
-"""The names of the parameters that do not exist if a parameter has a value."""
-_Outcomes = Mapping[_Dead, int]
-"""What the values of a parameter mean for others, and how many of its values mean that."""
+_Inactive = frozenset[str]
+"""The names of the parameters that a value of another parameter makes inactive."""
+_Effects = Mapping[_Inactive, int]
+"""How many values of a parameter make the same other parameters inactive."""
 
 
 def num_values(domain: Domain) -> int | None:
@@ -371,7 +365,7 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     """Return the number of assignments of a space; None if infinite or unknown.
 
     Args:
-        parameters: Each after those that its existence depends on.
+        parameters: Each after those it depends on.
     """
     if any(num_values(parameter.domain) is None for parameter in parameters):
         return None
@@ -381,12 +375,12 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     for parameter in parameters:
         for condition in parameter.conditions:
             asking[condition.name].append((parameter.name, condition))
-    outcomes = {
-        parameter.name: _outcomes(parameter.domain, asking[parameter.name])
+    effects = {
+        parameter.name: _effects(parameter.domain, asking[parameter.name])
         for parameter in parameters
     }
-    finite = {name: found for name, found in outcomes.items() if found is not None}
-    if len(finite) < len(outcomes):
+    finite = {name: found for name, found in effects.items() if found is not None}
+    if len(finite) < len(effects):
         return None
     try:
         return _Counting(finite).of(parameters, 0)
@@ -395,93 +389,100 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
 
 
 class _TooManyCases(Exception):
-    """Conditions are so entangled that going through all cases would take too long."""
+    """Conditions depend on each other so much that enumerating all cases would take too long."""
 
 
 @final
 class _Counting:
-    """Multiplies what is independent, and sums over the outcomes of what is not.
+    """Counts assignments: a product over independent parts, a sum over the effects of a parameter.
 
-    Once a parameter is decided, what depended on it may fall apart into independent parts, and
-    mostly does.
+    Once a parameter has a value, those that depend on it mostly fall into independent parts.
     """
 
-    def __init__(self, outcomes: Mapping[str, _Outcomes]) -> None:
-        self._outcomes = outcomes
+    def __init__(self, effects: Mapping[str, _Effects]) -> None:
+        self._effects = effects
         self._num_cases = 0
 
     def of(self, undecided: Sequence[Parameter], depth: int) -> int:
-        """Return in how many ways the undecided parameters can have values."""
+        """Return the number of assignments of the undecided parameters."""
         return prod(self._of_connected(part, depth) for part in _independent_parts(undecided))
 
     def _of_connected(self, part: Sequence[Parameter], depth: int) -> int:
         first, *rest = part
-        outcomes = self._outcomes[first.name]
+        effects = self._effects[first.name]
         if not rest:
-            return sum(outcomes.values())
-        self._num_cases += len(outcomes)
+            return sum(effects.values())
+        self._num_cases += len(effects)
         if self._num_cases > MAX_CASES or depth == MAX_DEPTH:
             raise _TooManyCases
         return sum(
-            weight * self.of(_survivors(rest, dead), depth + 1) for dead, weight in outcomes.items()
+            weight * self.of(_without_inactive(rest, inactive), depth + 1)
+            for inactive, weight in effects.items()
         )
 
 
-def _survivors(parameters: Iterable[Parameter], dead: _Dead) -> list[Parameter]:
-    gone = set(dead)
-    alive = []
+def _without_inactive(parameters: Iterable[Parameter], inactive: _Inactive) -> list[Parameter]:
+    inactive_names = set(inactive)
+    remaining = []
     for parameter in parameters:
-        if parameter.name in gone or any(
-            condition.name in gone for condition in parameter.conditions
+        if parameter.name in inactive_names or any(
+            condition.name in inactive_names for condition in parameter.conditions
         ):
-            gone.add(parameter.name)
+            inactive_names.add(parameter.name)
         else:
-            alive.append(parameter)
-    return alive
+            remaining.append(parameter)
+    return remaining
 
 
 def _independent_parts(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
+    # Connected components by union-find.
     names = {parameter.name for parameter in parameters}
-    home = {name: name for name in names}
+    parent_of = {name: name for name in names}
 
     def root(name: str) -> str:
-        while home[name] != name:
-            home[name] = name = home[home[name]]
+        while parent_of[name] != name:
+            parent_of[name] = name = parent_of[parent_of[name]]
         return name
 
     for parameter in parameters:
         for condition in parameter.conditions:
             if condition.name in names:
-                home[root(parameter.name)] = root(condition.name)
+                parent_of[root(parameter.name)] = root(condition.name)
     parts: dict[str, list[Parameter]] = {}
     for parameter in parameters:
         parts.setdefault(root(parameter.name), []).append(parameter)
     return list(parts.values())
 
 
-def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outcomes | None:
-    """Return a parameter's distinguishable outcomes; None if infinite or too many."""
+def _effects(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Effects | None:
+    """Return the effects of a parameter's values; None if these are infinite or too many."""
     size = num_values(domain)
-    tried = None if size is None else _to_try(domain, size, [condition for _, condition in asking])
-    if tried is None:
+    representatives = (
+        None
+        if size is None
+        else _representatives(domain, size, [condition for _, condition in asking])
+    )
+    if representatives is None:
         return None
-    outcomes: Counter[_Dead] = Counter()
-    for value, weight in tried:
-        outcomes[
+    effects: Counter[_Inactive] = Counter()
+    for value, weight in representatives:
+        effects[
             frozenset(
                 name for name, condition in asking if value is _OTHER or not condition.holds(value)
             )
         ] += weight
-    return outcomes
+    return effects
 
 
-def _to_try(domain: Domain, size: int, asked: Sequence[Condition]) -> list[tuple[Any, int]] | None:
-    """Return representative values with their multiplicities; None if there are too many."""
+def _representatives(
+    domain: Domain, size: int, required: Sequence[Condition]
+) -> list[tuple[Any, int]] | None:
+    """Return representative values, each with the number it stands for; None if too many."""
     if isinstance(domain, Categorical):
         return [(category, 1) for category in domain.categories]
-    if all(condition.predicate is None for condition in asked):
+    if all(condition.predicate is None for condition in required):
         named = list(
-            dict.fromkeys(value for condition in asked for value in condition.values or ())
+            dict.fromkeys(value for condition in required for value in condition.values or ())
         )
         return [(value, 1) for value in named] + (
             [(_OTHER, size - len(named))] if size > len(named) else []

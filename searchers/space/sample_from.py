@@ -11,11 +11,11 @@ from .domains import Domain
 from .tree import Conditional, Path, assign, copied, flat_name, is_grid, leaves
 
 if TYPE_CHECKING:
-    # For annotations only, so that importing the space words stays cheap.
+    # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
 MAX_PASSES = 20
-"""How often the parameters that wait for others are tried before they are called circular."""
+"""Most passes over computed parameters: functions may return functions without end."""
 
 
 @final
@@ -48,21 +48,21 @@ class SampleFrom:
 def _takes_argument(function: Callable[..., Any]) -> bool:
     try:
         return bool(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # built-in functions that do not tell, such as random.random
+    except (TypeError, ValueError):  # a built-in function without a signature
         return False
 
 
 class _NotYetKnown(Exception):
-    """A function asked for a value that another function still has to compute."""
+    """A function reads a value that another function has not computed yet."""
 
 
 @final
 class ConfigView(Mapping[str, Any]):
-    """A partial configuration, as the function of a `SampleFrom` sees it.
+    """A partial configuration, the argument of the function of a `SampleFrom`.
 
-    Values are read as items or attributes, ``config["lr"]`` or ``config.lr``; older code's
-    ``spec.config.lr`` works too. Asking for a value not yet known puts the function off until it
-    is; going through all entries shows the known ones.
+    Values are read as items or attributes, ``config["lr"]`` or ``config.lr``; Ray Tune's former
+    ``spec.config.lr`` works too. Reading a value that is not known yet postpones the function until
+    it is; iterating returns the known entries.
 
     Example:
         >>> config = ConfigView({"model": {"depth": 3}})
@@ -73,7 +73,7 @@ class ConfigView(Mapping[str, Any]):
     __slots__ = ("_is_root", "_node")
 
     def __init__(self, node: Mapping[str, Any], *, is_root: bool = True) -> None:
-        """See `node`; only the root answers to ``config``."""
+        """Wrap a part of the configuration; only its root has the attribute ``config``."""
         self._node = node
         self._is_root = is_root
 
@@ -100,7 +100,7 @@ class ConfigView(Mapping[str, Any]):
 
 @final
 class _ListView(Sequence[Any]):
-    """A list in which some values are not yet known."""
+    """A list of which some values are not known yet."""
 
     __slots__ = ("_node",)
 
@@ -146,17 +146,16 @@ def resolve_dependents(
 ) -> dict[str, Any]:
     """Return the configuration with computed values, in the order of dependencies.
 
-    A function may return domains or further `SampleFrom` objects, bare or nested, which are then
-    sampled or called in turn: that is how one parameter decides what another may be.
+    A function may return domains or further `SampleFrom` objects, also nested, which are then
+    sampled or called in turn, so that the domain of a parameter can depend on another one.
 
     Args:
         config: The configuration, with a `SampleFrom` at each path of `pending`.
-        pending: What is to be computed.
-        rng: Random number generator for returned domains, None where there are none.
+        pending: The values to compute, by path.
+        rng: Random number generator for returned domains; None if there are none.
 
     Raises:
-        ValueError: If functions read each other's values in a circle, or are not done after
-            `MAX_PASSES` passes.
+        ValueError: If functions depend on each other in a circle, or `MAX_PASSES` are not enough.
     """
     for _ in range(MAX_PASSES):
         waiting: dict[Path, SampleFrom] = {}
@@ -184,7 +183,7 @@ def _call(
     path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Generator | None
 ) -> tuple[Any, dict[Path, SampleFrom]]:
     try:
-        value = _unwrapped(dependent.call(ConfigView(config)))
+        value = _without_views(dependent.call(ConfigView(config)))
     except _NotYetKnown:
         raise
     except Exception as error:
@@ -210,7 +209,8 @@ def _call(
     return (assign(value, sampled) if sampled else value), deeper
 
 
-def _unwrapped(value: Any) -> Any:
+def _without_views(value: Any) -> Any:
+    """Return a function's result with plain containers instead of views of the configuration."""
     views = {
         path: copied(leaf._node)  # noqa: SLF001
         for path, leaf in leaves(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from .conditions import holds_words, is_word
 from .configurations import build_configuration, known_constants, parse_configuration
-from .domains import Categorical, Domain
+from .domains import Categorical, Domain, checked_value
 from .functions import plain_values
 from .parameters import Parameter, ParameterTable, num_assignments
 from .sample_from import SampleFrom, resolve_dependents, sample
@@ -28,30 +28,30 @@ from .tree import (
 )
 
 if TYPE_CHECKING:
-    # For annotations only, so that importing the space words stays cheap.
+    # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
 
 @final
 class SearchSpace:
-    """A parsed space, so that each configuration costs only its searched parameters.
+    """A parsed space, so that the cost of a configuration depends only on searched parameters.
 
-    There are two ways to search one. `parameters` shows any space, conditional or not, as a list,
-    and `values_of` and `config_of` lead from configurations to values by name and back. `domains`,
-    `assignments` and `resolve` go by paths, and know no conditions: they are for searchers of
-    flat spaces, and for random search.
+    There are two ways to use one. `parameters` lists the parameters of any space, conditional or
+    not; `values_of` and `config_of` convert configurations to values by name and back. `domains`,
+    `assignments` and `resolve` use paths and ignore conditions: they are for searchers of flat
+    spaces, and for random search.
 
     Attributes:
         space: The space as declared.
-        is_conditional: Whether some parameters exist in some configurations only.
+        is_conditional: Whether some parameters are only in some configurations.
         grid_axes: The values of each grid axis, by path.
         dependents: Its `SampleFrom` leaves, by path; in a conditional space by the steps to them,
             numbers of options included.
 
     Raises:
         TypeError: If the space is not a dictionary.
-        ValueError: If a grid axis has no values, a domain is nested in another, or
-            a condition is unknown, impossible or circular.
+        ValueError: If a grid axis has no values, a domain is nested in another, or a condition is
+            unknown, impossible or circular.
 
     Example:
         >>> from searchers.space import choice, grid_search, loguniform, uniform
@@ -99,8 +99,7 @@ class SearchSpace:
         """The domains of a flat space, by path.
 
         Raises:
-            ValueError: If the space is conditional. A searcher that asks for them can search flat
-                spaces only.
+            ValueError: If the space is conditional.
         """
         self._require_flat()
         return self._domains
@@ -124,8 +123,7 @@ class SearchSpace:
         """Return the active parameters, in the order of `parameters`.
 
         Args:
-            values: Values by name. Without that of a parameter, no other exists whose condition
-                asks for it.
+            values: Values by name. A condition on a missing parameter does not hold.
         """
         return tuple(parameter for parameter in self.parameters if parameter.is_active(values))
 
@@ -140,8 +138,8 @@ class SearchSpace:
 
         Raises:
             ValueError: If it has an unknown name, a value outside its domain, another value for a
-                constant, or what cannot be there beside the rest; or if it fits no option of a
-                choice or, being incomplete, several.
+                constant, or an inactive parameter; or if it fits no option of a choice or, being
+                incomplete, several.
         """
         found = self.assignments(config)
         steps = self._table.steps
@@ -156,16 +154,16 @@ class SearchSpace:
 
         Args:
             values: Values by name, with one for each grid axis.
-            rng: Random number generator; None will do where nothing is drawn.
+            rng: Random number generator; None if nothing is drawn.
 
         Raises:
-            ValueError: If a name is unknown, a value lies outside its domain or does not exist
-                beside the others, or a grid axis has none.
+            ValueError: If a name is unknown, a value lies outside its domain or belongs to an
+                inactive parameter, or a grid axis has none.
         """
         steps = self._table.steps
-        if strangers := sorted(name for name in values if name not in steps):
+        if unknown := sorted(name for name in values if name not in steps):
             raise ValueError(
-                f"values must be those of parameters, got {strangers[0]!r}; there are "
+                f"values must be those of parameters, got {unknown[0]!r}; there are "
                 f"{', '.join(map(repr, steps)) or 'none'}"
             )
         return self.resolve(
@@ -198,15 +196,15 @@ class SearchSpace:
         }
 
     def resolve(self, assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
-        """Return a configuration: assigned values as they are, all else sampled or computed.
+        """Return a configuration with the assigned values; all others are sampled or computed.
 
         Args:
             assignments: Values by path, as from `assignments`, with one for each grid axis.
-            rng: Random number generator; None will do where every domain is assigned.
+            rng: Random number generator; None if every domain is assigned.
 
         Raises:
-            ValueError: If a grid axis has no value, a value is given for what does not exist, or
-                functions wait for each other in a circle.
+            ValueError: If a grid axis has no value, an inactive parameter has one, or functions
+                depend on each other in a circle.
         """
         if self.is_conditional:
             return build_configuration(self.space, self._table, assignments, rng)
@@ -230,11 +228,10 @@ class SearchSpace:
         return resolve_dependents(config, pending, rng) if pending else config
 
     def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return `assignments` of the known entries; nothing if they do not fit the space.
+        """Return `assignments` of the known entries; an empty dictionary if they do not fit.
 
         Args:
-            config: A configuration, perhaps of a searcher of the user's own or with entries of its
-                own.
+            config: A configuration, perhaps with entries that a user's searcher has added.
         """
         known = {
             key: value
@@ -250,8 +247,8 @@ class SearchSpace:
         """Return a suggestion completed with the constants of the space.
 
         Args:
-            suggestion: A configuration that may lack constants. It need not fit the space; then the
-                constants outside choices count.
+            suggestion: A configuration that may lack constants. If it does not fit the space, the
+                constants outside choices are added.
         """
         if not self.is_conditional:
             return merge(self._constants, suggestion)
@@ -266,9 +263,9 @@ class SearchSpace:
     def num_configurations(self) -> int | None:
         """Return the number of configurations, grid included; None if infinite or unknown.
 
-        It cannot be told of computed parameters, of functions as conditions on more than a hundred
-        thousand values, nor of conditions that are entangled beyond what can be gone through.
-        Options of a choice count separately, also where their configurations are equal.
+        It is unknown with computed parameters, with functions as conditions on more than a hundred
+        thousand values, and if conditions depend on each other too much to enumerate all cases.
+        Options of a choice count separately, even if their configurations are equal.
 
         Example:
             >>> from searchers.space import choice, randint
@@ -295,8 +292,8 @@ class SearchSpace:
             found = next(parameter.name for parameter in self.parameters if parameter.conditions)
             raise ValueError(
                 f"a space must be flat for this searcher, got the conditional parameter {found!r}; "
-                "leave search_alg out for random "
-                "search, or take a searcher that knows conditions, such as OptunaSearch"
+                "leave search_alg out for random search, or take a searcher that knows conditions, "
+                "such as OptunaSearch"
             )
 
     def _checked(self, path: Path, value: Any) -> Any:
@@ -305,14 +302,7 @@ class SearchSpace:
             if path in self.grid_axes
             else self._domains.get(path)
         )
-        if known is None:
-            return value
-        if not known.contains(value):
-            raise ValueError(
-                f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or "
-                "leave the parameter out"
-            )
-        return known.cast(value)
+        return value if known is None else checked_value(flat_name(path), known, value)
 
 
 def _check_names(paths: Iterable[Path]) -> None:
@@ -353,11 +343,11 @@ _MODULES: Final = (
     "nevergrad.parametrization",
     "ray.tune.search.sample",
 )
-"""Where the classes of other libraries' words are defined, or begin to be."""
+"""Modules, or prefixes of modules, with the domains of other libraries."""
 
 
 def library_of(value: Any) -> str | None:
-    """Return the library whose search-space word a value is, None for all else.
+    """Return the library whose domain a value is, or None; without importing any library.
 
     Example:
         >>> library_of(3.0)
@@ -375,19 +365,19 @@ def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = N
     Args:
         space: The space.
         place: Where it was given, for the message.
-        accepts: A library whose words are known to the searcher.
+        accepts: A library whose domains the searcher supports.
 
     Raises:
-        ValueError: If there is one; names it, and what to write instead.
+        ValueError: If there is one; with the function to use instead.
     """
     for path, leaf in every_leaf(dict(space)):
         library = library_of(leaf)
         if library not in (None, accepts):
             raise ValueError(
                 f"{place} must hold constants and search-space words, got {flat_name(path)!r} in "
-                f"the words of {library}; write "
-                "tune.uniform(lower, upper), tune.loguniform(lower, upper), tune.randint(lower, "
-                "upper), tune.choice([...]) and the like"
+                f"the words of {library}; write tune.uniform(lower, upper), "
+                "tune.loguniform(lower, upper), tune.randint(lower, upper), tune.choice([...]) and "
+                "the like"
             )
 
 
@@ -397,11 +387,11 @@ def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> Non
     Args:
         space: What was given, None for nothing.
         kind: The searcher.
-        accepts: A library whose words are known to it.
+        accepts: A library whose domains it supports.
 
     Raises:
         TypeError: If it is no dictionary.
-        ValueError: If it is written in the words of another library.
+        ValueError: If it has domains of another library.
     """
     if space is None:
         return

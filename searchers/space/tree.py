@@ -1,7 +1,6 @@
 """Search spaces and configurations as trees of dictionaries and lists; paths to their leaves.
 
-A leaf is anything else, a user's object as well as a domain. ``{"grid_search": [...]}`` is a leaf
-too.
+A leaf is any other object, such as a domain or a constant; ``{"grid_search": [...]}`` is one too.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Path = tuple[str | int, ...]
-"""Where a leaf stands: keys of dictionaries and indices of lists, from the root."""
+"""Position of a leaf: keys of dictionaries and indices of lists, from the root."""
 
 GRID_KEY = "grid_search"
 DELIMITER = "/"
 
 
 class Conditional(ABC):
-    """A leaf that contains a space, of which a configuration has a part or nothing."""
+    """A leaf that contains a sub-space, of which a configuration has a part or nothing."""
 
     __slots__ = ()
 
     @abstractmethod
     def inner(self) -> Iterator[tuple[Path, Any]]:
-        """Yield what is inside, each with the steps that lead there."""
+        """Yield the parts inside, each with the steps to it."""
 
 
 def is_grid(node: Any) -> bool:
@@ -33,7 +32,7 @@ def is_grid(node: Any) -> bool:
 
 
 def leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield each leaf with its path, in the order they were declared.
+    """Yield each leaf with its path, in the order of the space.
 
     Example:
         >>> list(leaves({"lr": 0.1, "layers": [{"units": 8}, 2]}))
@@ -70,9 +69,9 @@ def flat_name(path: Path) -> str:
 
 
 def assign(node: Any, values: Mapping[Path, Any]) -> Any:
-    """Return the tree with the values put in at their paths.
+    """Return the tree with values at some paths replaced.
 
-    Containers on the way to a path are new; all else is the same objects as in `node`.
+    Containers along these paths are new; all other objects are those of `node`.
 
     Example:
         >>> assign({"lr": None, "layers": (None, 2)}, {("lr",): 0.1, ("layers", 0): 8})
@@ -96,8 +95,8 @@ def assign(node: Any, values: Mapping[Path, Any]) -> Any:
 def copied(node: Any) -> Any:
     """Return the tree with new containers and the same leaves.
 
-    Only plain dictionaries, lists and tuples are copied: an object of a class derived from them is
-    the user's own.
+    Only plain dictionaries, lists and tuples are copied: an instance of a derived class is an
+    object of the user's.
 
     Example:
         >>> space = {"model": {"layers": [8]}}
@@ -129,7 +128,7 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
             and not is_grid(old)
             and not is_grid(value)
         ):
-            value = merge(old, value)  # noqa: PLW2901  (the entry to put in)
+            value = merge(old, value)  # noqa: PLW2901
         merged[key] = value
     return merged
 
@@ -159,12 +158,11 @@ def match(
     Args:
         node: The space.
         given: A configuration, which may leave entries out.
-        is_searched: Tells the searched leaves of the space from constants.
-        path: Where in the space `node` stands.
+        is_searched: Returns whether a leaf of the space is searched, and not a constant.
+        path: Path of `node` in the space.
 
     Raises:
-        ValueError: If the configuration has an entry that the space has not, or another value for a
-            constant.
+        ValueError: If the configuration has an unknown entry, or another value for a constant.
     """
     if is_searched(node):
         yield path, given
@@ -192,6 +190,7 @@ def _match_entry(
     node: Mapping[Any, Any], key: Any, value: Any, is_searched: Callable[[Any], bool], path: Path
 ) -> Iterator[tuple[Path, Any]]:
     if isinstance(key, str) and key not in node:
+        # A flattened name, of which digits may be the index of a list.
         key, *rest = key.split(DELIMITER, maxsplit=1)
         value = {rest[0]: value} if rest else value
         key = int(key) if key.isdigit() and int(key) in node else key
@@ -204,7 +203,7 @@ def _match_entry(
 
 
 def is_same_constant(constant: Any, given: Any) -> bool:
-    """Return whether what is given for a constant is the constant."""
+    """Return whether a given value is the constant, or equals it."""
     try:
         return constant is given or bool(constant == given)
     except ValueError:  # arrays, which compare element by element

@@ -44,12 +44,12 @@ class ConcurrencyLimiter(SearcherWrapper):
         self.max_concurrent = max_concurrent
         self.batch = batch
         searcher.set_max_concurrency(max_concurrent)
-        # Open suggestions in the order they were made; in a batch, each keeps its end until all
-        # have ended: an empty dictionary if it was discarded.
+        # Unfinished suggestions in the order they were made; in a batch with their ends, which are
+        # kept until all have ended. The end of a discarded one is an empty dictionary.
         self._open: dict[str, dict[str, Any] | None] = {}
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Set another limit, which suggestions that are open already may exceed."""
+        """Set another limit; suggestions that are unfinished already may exceed it."""
         _check_limit(max_concurrent)
         self.max_concurrent = max_concurrent
         self.searcher.set_max_concurrency(max_concurrent)
@@ -87,19 +87,19 @@ class ConcurrencyLimiter(SearcherWrapper):
         if not self.batch:
             self._report(trial_id)
         else:
-            self._tell_batch()
+            self._report_batch()
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Pass it on: at once, or with the rest of the batch."""
+        """Pass the end on: at once, or with the rest of the batch."""
         if trial_id not in self._open or not self.batch:
             self._open.pop(trial_id, None)
             self.searcher.on_trial_discard(trial_id)
             return
         self._open[trial_id] = {}
-        self._tell_batch()
+        self._report_batch()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the open suggestions and the searcher's state."""
+        """Return the unfinished suggestions and the searcher's state."""
         return {
             "open": [[trial_id, ending] for trial_id, ending in self._open.items()],
             "searcher": self.searcher.state_dict(),
@@ -107,10 +107,11 @@ class ConcurrencyLimiter(SearcherWrapper):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._open = {trial_id: ending for trial_id, ending in state["open"]}  # noqa: C416  (pairs come back as lists)
+        # A comprehension, since pairs are lists in JSON.
+        self._open = {trial_id: ending for trial_id, ending in state["open"]}  # noqa: C416
         self.searcher.load_state_dict(state["searcher"])
 
-    def _tell_batch(self) -> None:
+    def _report_batch(self) -> None:
         if None not in self._open.values():
             for finished in list(self._open):
                 self._report(finished)

@@ -23,9 +23,9 @@ POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 class DuplicateGuard(SearcherWrapper):
     """Detects configurations that a searcher has proposed before.
 
-    Two configurations are the same if all their entries are: floats exactly, 1 and 1.0 apart,
-    nested entries in any order, objects by identity or equality. Configurations of failed
-    trials count as well.
+    Two configurations are equal if all their entries are: floats exactly, 1 and 1.0 different,
+    nested entries in any order, objects by identity or equality. Configurations of failed trials
+    are included.
 
     If one is proposed again, ``"repeat"`` runs it. ``"skip"`` discards the suggestion and asks for
     another. ``"reuse"`` reports the earlier trial's results and end to the searcher, as if the
@@ -33,9 +33,9 @@ class DuplicateGuard(SearcherWrapper):
     the searcher gets its results for both as they arrive. Duplicates that are not run do not count
     towards ``num_samples``.
 
-    After `max_tries` duplicates in a row the next one is let through, unless every configuration of
-    a finite space has been proposed: then the search has finished. A searcher that proposes the
-    best it knows until a better result is reported (`BayesOptSearch`) needs ``"reuse"``.
+    After `max_tries` duplicates in a row the next one is run, unless every configuration of a
+    finite space has been proposed: then the search is finished. A searcher that proposes the best
+    configuration until a better result is reported (`BayesOptSearch`) needs ``"reuse"``.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
@@ -59,8 +59,8 @@ class DuplicateGuard(SearcherWrapper):
         [{'depth': 3}, {'depth': 2}, 'FINISHED']
 
     Departures:
-        Ray Tune has no such policy, but for an argument of its BayesOptSearch. `"reuse"` keeps
-        every number that trials report, as long as the experiment lasts.
+        Ray Tune has no such policy, except for an argument of its BayesOptSearch. `"reuse"` keeps
+        every number that trials report until the end of the experiment.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class DuplicateGuard(SearcherWrapper):
         ):
             raise ValueError(
                 "duplicates must be 'repeat' around a Repeater without set_index, got "
-                f"{duplicates!r}; "
-                "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
+                f"{duplicates!r}; put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
             )
         self.duplicates = duplicates
-        # A nested guard gets ids made by the outer one, from which its own must differ.
+        # The searcher gets a new trial id for each further suggestion of a trial. A nested guard
+        # gets such ids from the outer one, and has to derive different ones from them.
         self._mark = "+" * sum(isinstance(each, DuplicateGuard) for each in _chain(self))
         self.max_tries = max_tries
         self._space: Mapping[str, Any] = {}
@@ -94,13 +94,13 @@ class DuplicateGuard(SearcherWrapper):
         self._is_exhausted = False
         self._known: dict[str, _Known] = {}
         self._open: dict[str, tuple[str, str]] = {}
-        self._turned_down: dict[str, int] = {}
+        self._num_rejected: dict[str, int] = {}
         self._objects: list[Any] = []
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Pass everything on; the searcher is asked for more if it proposes duplicates."""
+        """Pass everything on except the number of samples, which duplicates would use up."""
         self._space = config
         self._num_points = SearchSpace(config).num_configurations()
         self._num_samples = spec.get("num_samples")
@@ -121,7 +121,7 @@ class DuplicateGuard(SearcherWrapper):
         space = SearchSpace(self._space)
         try:
             values = space.values_of(parameters)
-        except ValueError:  # the searcher, which has taken it, has a space of its own
+        except ValueError:  # the searcher has another space, in which the point is valid
             return
         if not space.dependents and len(values) == len(space.active(values)):
             key = key_of(self._space, space.config_of(values, None), self._name_object)
@@ -144,8 +144,8 @@ class DuplicateGuard(SearcherWrapper):
                 return suggestion
             key = key_of(self._space, suggestion, self._name_object)
             if key not in self._known or (is_last and not self._has_seen_all()):
-                return self._let_through(trial_id, name, key, suggestion)
-            self._turn_down(trial_id, name, self._known[key])
+                return self._accept(trial_id, name, key, suggestion)
+            self._reject(trial_id, name, self._known[key])
         self._is_exhausted = True
         return self.FINISHED
 
@@ -160,7 +160,7 @@ class DuplicateGuard(SearcherWrapper):
                 self.searcher.on_trial_result(follower, result)
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
-        """Pass it on; duplicates of the trial just wait."""
+        """Pass the pause on; it does not concern duplicates of the trial."""
         self.searcher.on_trial_pause(self._open.get(trial_id, (trial_id, ""))[0], result)
 
     def on_trial_complete(
@@ -188,7 +188,7 @@ class DuplicateGuard(SearcherWrapper):
         known.followers.clear()
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Pass it on, also for the trial's duplicates; forget the configuration."""
+        """Pass the end on, also for the trial's duplicates; forget the configuration."""
         name, key = self._open.pop(trial_id, (trial_id, ""))
         self.searcher.on_trial_discard(name)
         known = self._known.get(key)
@@ -198,13 +198,13 @@ class DuplicateGuard(SearcherWrapper):
                 self.searcher.on_trial_discard(follower)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been proposed, what is known of it, and the searcher's state."""
+        """Return the configurations so far, with results to reuse, and the searcher's state."""
         return {
             "num_suggested": self._num_suggested,
             "is_exhausted": self._is_exhausted,
             "known": {key: asdict(known) for key, known in self._known.items()},
             "open": {trial_id: list(names) for trial_id, names in self._open.items()},
-            "turned_down": dict(self._turned_down),
+            "turned_down": dict(self._num_rejected),
             "num_objects": len(self._objects),
             "searcher": self.searcher.state_dict(),
         }
@@ -213,8 +213,8 @@ class DuplicateGuard(SearcherWrapper):
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If configurations held objects that are found nowhere in the space, so that
-                they cannot be compared any more.
+            ValueError: If configurations contained objects that are not in the space, so that they
+                cannot be compared any more.
         """
         if state["num_objects"]:
             raise ValueError(
@@ -225,25 +225,25 @@ class DuplicateGuard(SearcherWrapper):
         self._is_exhausted = state["is_exhausted"]
         self._known = {key: _Known(**known) for key, known in state["known"].items()}
         self._open = {trial_id: (name, key) for trial_id, (name, key) in state["open"].items()}
-        self._turned_down = dict(state["turned_down"])
+        self._num_rejected = dict(state["turned_down"])
         self.searcher.load_state_dict(state["searcher"])
 
     def _name_for(self, trial_id: str) -> str:
-        """Return the id given to the searcher, a new one for each suggestion of a trial."""
-        number = self._turned_down.get(trial_id, 0)
+        """Return the id for the searcher's next suggestion for a trial."""
+        number = self._num_rejected.get(trial_id, 0)
         return f"{trial_id}{self._mark}{number}" if number else trial_id
 
-    def _let_through(
+    def _accept(
         self, trial_id: str, name: str, key: str, suggestion: dict[str, Any]
     ) -> dict[str, Any]:
         self._num_suggested += 1
-        self._turned_down.pop(trial_id, None)
+        self._num_rejected.pop(trial_id, None)
         self._open[trial_id] = name, key
         self._known.setdefault(key, _Known(trial_id))
         return suggestion
 
-    def _turn_down(self, trial_id: str, name: str, known: _Known) -> None:
-        self._turned_down[trial_id] = self._turned_down.get(trial_id, 0) + 1
+    def _reject(self, trial_id: str, name: str, known: _Known) -> None:
+        self._num_rejected[trial_id] = self._num_rejected.get(trial_id, 0) + 1
         if self.duplicates == "skip":
             self.searcher.on_trial_discard(name)
             return
@@ -258,7 +258,7 @@ class DuplicateGuard(SearcherWrapper):
         return self._num_points is not None and len(self._known) >= self._num_points
 
     def _name_object(self, value: Any) -> int:
-        """Return a number for an object and those equal to it."""
+        """Return a number that is the same for equal objects."""
         known = Categorical((None, *self._objects))
         if known.contains(value):
             return known.index(value)
@@ -272,9 +272,9 @@ class _Known:
 
     Attributes:
         trial_id: The trial that runs it; empty once that is over.
-        results: What it has reported, where that is to be used again.
-        ending: How it ended, likewise.
-        followers: Names of duplicates for which the searcher gets the same results.
+        results: Its results, to report them again.
+        ending: The arguments of `report_end` for it, likewise; None before its end.
+        followers: Ids of duplicates, for which the searcher gets the same results.
     """
 
     trial_id: str
@@ -284,6 +284,7 @@ class _Known:
 
 
 def _chain(searcher: Searcher) -> Iterator[Searcher]:
+    """Yield a searcher and those that it wraps, from the outside in."""
     inner: Any = searcher
     while isinstance(inner, Searcher):
         yield inner
@@ -291,5 +292,5 @@ def _chain(searcher: Searcher) -> Iterator[Searcher]:
 
 
 def _only_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what searchers read, without the dates and names that fill a result up."""
+    """Return the numbers of a result: searchers read nothing else."""
     return {name: value for name, value in result.items() if isinstance(value, int | float)}

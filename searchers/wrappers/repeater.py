@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -12,19 +13,19 @@ from searchers.space.configurations import decode_configuration, record
 from searchers.space.tree import copied
 
 TRIAL_INDEX: Final = "__trial_index__"
-"""The entry of a configuration that tells which of its repeats a trial is, from 0."""
+"""Entry of a configuration: the number of the trial among its repeats, from 0."""
 
 
 @final
 class Repeater(SearcherWrapper):
     """Runs each configuration of a searcher several times and reports the mean result to it.
 
-    ``num_samples`` counts trials, repeats included. The searcher gets no results before all repeats
-    of a configuration are over, and then one end: every number of their last results as its mean,
-    NaN and missing values left out. Repeats that failed do not count, and the configuration has
-    failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all
-    were: their values are not final. A `ConcurrencyLimiter` inside this wrapper counts
-    configurations, one around it counts trials.
+    ``num_samples`` counts trials, repeats included. The searcher gets no results until all repeats
+    of a configuration are over, and then one final result: the mean of each number of their last
+    results, NaN and missing values left out. Failed repeats do not count; the configuration has
+    failed if all of them have. Repeats that a scheduler or stopper ended early do not count either,
+    unless all were, since their values are not final. A `ConcurrencyLimiter` inside this wrapper
+    counts configurations, one around it counts trials.
 
     Args:
         searcher: The searcher, which gives metric, mode and space.
@@ -34,8 +35,8 @@ class Repeater(SearcherWrapper):
 
     Raises:
         TypeError: If `searcher` is no searcher.
-        ValueError: If `repeat` is less than 1; with the number of samples, if that is no multiple
-            of it.
+        ValueError: If `repeat` is less than 1; with the number of samples, if that is not a
+            multiple of it.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -49,9 +50,9 @@ class Repeater(SearcherWrapper):
         ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})
 
     Departures:
-        If ``num_samples`` is no multiple of `repeat`, Ray Tune drops the remainder; here that is
-        refused. Ray Tune treats values of stopped repeats as final. Repeats are best used without a
-        scheduler that stops trials early, since which repeat is stopped is random, too.
+        If ``num_samples`` is not a multiple of `repeat`, Ray Tune drops the remainder; here that is
+        an error. Ray Tune treats values of stopped repeats as final. Repeats are best used without
+        a scheduler that stops trials early, since which repeat is stopped is random.
     """
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
@@ -66,6 +67,7 @@ class Repeater(SearcherWrapper):
         self._space: Mapping[str, Any] = {}
         self._groups: dict[str, _Group] = {}
         self._filling: str | None = None
+        # By trial id: the name of its group, which is the id of the first trial, and its index there.
         self._places: dict[str, tuple[str, int]] = {}
 
     def set_search_properties(
@@ -87,7 +89,7 @@ class Repeater(SearcherWrapper):
         return None if num_groups is None else num_groups * self.repeat
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Pass on the limit in configurations; trials are not limited."""
+        """Pass on the limit in configurations; this wrapper itself enforces none."""
         self.searcher.set_max_concurrency(-(-max_concurrent // self.repeat))
         return False
 
@@ -109,7 +111,7 @@ class Repeater(SearcherWrapper):
         return {**config, TRIAL_INDEX: place} if self.set_index else config
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
-        """Keep it from the searcher, which knows configurations, not repeats."""
+        """Do nothing: the searcher knows configurations, not repeats."""
 
     def on_trial_complete(
         self,
@@ -118,8 +120,8 @@ class Repeater(SearcherWrapper):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Keep how the repeat ended; after the last one, tell the searcher."""
-        self._keep(
+        """Record the repeat's end; after the last one, report the configuration's."""
+        self._record_end(
             trial_id,
             {
                 "result": None if result is None else dict(result),
@@ -130,10 +132,10 @@ class Repeater(SearcherWrapper):
 
     def on_trial_discard(self, trial_id: str) -> None:
         """Drop the repeat; if all of them are dropped, discard the configuration."""
-        self._keep(trial_id, {})
+        self._record_end(trial_id, {})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the configurations whose repeats are not over, and the searcher's state."""
+        """Return the configurations with unfinished repeats, and the searcher's state."""
         return {
             "groups": [
                 [name, self._recorded(name), group.endings.copy()]
@@ -148,8 +150,7 @@ class Repeater(SearcherWrapper):
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: If a configuration that is to be repeated holds an object that is found
-                nowhere in the space.
+            ValueError: If a configuration contains an object that is not in the space.
         """
         self._groups = {
             name: _Group(decode_configuration(self._space, config), list(endings))
@@ -161,7 +162,7 @@ class Repeater(SearcherWrapper):
         }
         self.searcher.load_state_dict(state["searcher"])
 
-    def _keep(self, trial_id: str, ending: dict[str, Any]) -> None:
+    def _record_end(self, trial_id: str, ending: dict[str, Any]) -> None:
         if trial_id not in self._places:
             return
         name, place = self._places.pop(trial_id)
@@ -170,13 +171,14 @@ class Repeater(SearcherWrapper):
         if name == self._filling or None in endings:
             return
         del self._groups[name]
-        if counting := [each for each in endings if each]:
-            report_end(self.searcher, name, **_summary(counting))
+        # An empty ending is that of a discarded repeat.
+        if counted := [each for each in endings if each]:
+            report_end(self.searcher, name, **_summary(counted))
         else:
             self.searcher.on_trial_discard(name)
 
     def _recorded(self, name: str) -> Any:
-        # Once all repeats have been given out, the configuration is not needed any more.
+        # After the last repeat has been suggested, the configuration is not needed any more.
         return record(self._space, self._groups[name].config) if name == self._filling else None
 
     def _num_groups(self, num_samples: int) -> int:
@@ -194,24 +196,24 @@ class Repeater(SearcherWrapper):
 
 @dataclass(slots=True)
 class _Group:
-    """The repeats of one configuration: values of ended ones, None for unfinished ones."""
+    """A configuration and the ends of its repeats, None for unfinished ones."""
 
     config: Any
     endings: list[dict[str, Any] | None] = field(default_factory=list)
 
 
 def _summary(endings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how a configuration ended, from how its repeats did."""
-    alive = [ending for ending in endings if not ending["error"]]
-    finished = [ending for ending in alive if not ending["stopped"]]
-    if not alive:
+    """Return the arguments of `report_end` for a configuration."""
+    successful = [ending for ending in endings if not ending["error"]]
+    finished = [ending for ending in successful if not ending["stopped"]]
+    if not successful:
         return {"result": None, "error": True, "stopped": False}
-    results = [ending["result"] for ending in finished or alive if ending["result"]]
+    results = [ending["result"] for ending in finished or successful if ending["result"]]
     return {"result": _mean(results) if results else None, "error": False, "stopped": not finished}
 
 
 def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return each entry's mean over the results; of what is no number, the first."""
+    """Return the mean of each entry over the results; if it is not a number, its first value."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for result in results for name in result):
         values = [result[name] for result in results if name in result]
@@ -222,8 +224,8 @@ def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _mean_value(values: Sequence[Any]) -> Any:
     numbers = list(_numbers(values))
     if not numbers or (len(numbers) == len(values) and len(set(numbers)) == 1):
-        return values[0]  # as it is: a whole number stays one
-    valid = [number for number in numbers if number == number] or numbers  # noqa: PLR0124  (NaN is what does not equal itself)
+        return values[0]  # so that an integer stays one
+    valid = [number for number in numbers if not math.isnan(number)] or numbers
     return sum(valid) / len(valid)
 
 

@@ -182,7 +182,7 @@ def test_a_searcher_without_a_state_says_what_to_do(tmp_path):
 
     with pytest.raises(
         NotImplementedError,
-        match="Forgetful has no state that can be saved; override get_state and set_state, or let "
+        match="Forgetful has no state that can be saved; override get_state and set_state, or use "
         "Tuner",
     ):
         Forgetful().save(str(tmp_path / "state"))

@@ -14,13 +14,15 @@ def density_of(rows):
 
 def test_it_is_dense_where_its_rows_are():
     density = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 1, 0.1]])
-    near, far, other = density.logs(np.array([[0.24, 0, 0.1], [0.9, 0, 0.1], [0.24, 2, 0.1]]))
+    near, far, other = density.log_densities(
+        np.array([[0.24, 0, 0.1], [0.9, 0, 0.1], [0.24, 2, 0.1]])
+    )
     assert near > other > far or near > far > other
     assert near > max(far, other)
 
 
 def test_draws_lie_in_the_space_and_near_the_rows():
-    drawn = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 0, 0.3]]).drawn(
+    drawn = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 0, 0.3]]).sample(
         np.random.default_rng(0), SPACE, 300, factor=1.0
     )
     assert ((drawn[:, 0] >= 0) & (drawn[:, 0] <= 1)).all()
@@ -32,14 +34,14 @@ def test_draws_lie_in_the_space_and_near_the_rows():
 def test_equal_rows_leave_the_least_bandwidth():
     density = density_of([[0.5, 1, 0.1]] * 5)
     assert density.bandwidths.tolist() == [MIN_BANDWIDTH] * 3
-    assert np.isfinite(density.logs(np.array([[0.9, 0, 0.9]]))).all()
+    assert np.isfinite(density.log_densities(np.array([[0.9, 0, 0.9]]))).all()
 
 
 def test_what_is_absent_is_near_to_what_is_absent():
     density = density_of([[np.nan, 0, 0.1], [np.nan, 0, 0.3]])
-    absent, there = density.logs(np.array([[np.nan, 0, 0.1], [0.5, 0, 0.1]]))
+    absent, there = density.log_densities(np.array([[np.nan, 0, 0.1], [0.5, 0, 0.1]]))
     assert absent > there
-    assert not np.isnan(density.drawn(np.random.default_rng(0), SPACE, 20, factor=3.0)).any()
+    assert not np.isnan(density.sample(np.random.default_rng(0), SPACE, 20, factor=3.0)).any()
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_another_policy_is_refused(make):
 
 
 def seen_by_the_sampler(searcher, *, as_pruned):
-    with searcher.study.counting_failures(as_pruned=as_pruned):
+    with searcher.study.showing_failures_as_worst(as_pruned=as_pruned):
         return [
             (trial.state.name, trial.values, trial.intermediate_values)
             for trial in searcher.study.get_trials(deepcopy=False)
@@ -179,7 +179,7 @@ def test_optuna_shows_the_worst_in_either_direction_and_of_each_metric_and_const
         (None, {"error": True}),
         ({"a": 1, "b": math.nan, "c": 0}, {}),
     )
-    with several.study.counting_failures(as_pruned=False):
+    with several.study.showing_failures_as_worst(as_pruned=False):
         trials = several.study.trials
     assert [trial.values for trial in trials[2:]] == [[1.0, 5.0]] * 2
     assert [trial.constraints for trial in trials[2:]] == [{"c": 2.0}, {"c": 0.0}]
@@ -229,7 +229,7 @@ def test_only_tpe_with_one_metric_is_shown_failures_as_pruned():
 def ax_data(searcher):
     with _quiet(searcher):
         searcher._report_new_results()
-    experiment = searcher._opened._experiment
+    experiment = searcher._client._experiment
     means = {
         row["trial_index"]: row["mean"]
         for row in experiment.lookup_data().df.to_dict("records")
@@ -273,10 +273,10 @@ def test_nevergrad_hears_of_failures_once_there_is_a_worst_value():
     searcher.suggest("a"), searcher.suggest("b")
     fails(searcher, "a")
     searcher._report_new_results()
-    assert searcher._made.num_tell == 0
+    assert searcher._optimizer.num_tell == 0
     searcher.on_trial_complete("b", {"score": -3.0})
     searcher._report_new_results()
-    assert searcher._made.num_tell == 2
+    assert searcher._optimizer.num_tell == 2
 
 
 @pytest.mark.parametrize("make", [TreeSearch, BOHBSearch, CQRSearch])

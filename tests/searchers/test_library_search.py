@@ -395,10 +395,10 @@ def test_ax_asks_its_model_and_keeps_to_constraints():
         searcher.on_trial_complete(
             str(number), {"loss": value, **({} if number == 1 else {"size": 2})}
         )
-    statuses = [trial.status.name for trial in searcher._opened._experiment.trials.values()]
+    statuses = [trial.status.name for trial in searcher._client._experiment.trials.values()]
     assert statuses[:2] == ["COMPLETED", "FAILED"]
     generators = {trial.generator_run.generator_run_type or trial.generator_run._generator_key
-                  for trial in searcher._opened._experiment.trials.values()}  # fmt: skip
+                  for trial in searcher._client._experiment.trials.values()}  # fmt: skip
     assert len(generators) >= 2
 
 
@@ -418,7 +418,7 @@ def test_nevergrad_learns_in_the_direction_that_is_asked_for():
     for number in range(60):
         config = searcher.suggest(str(number))
         searcher.on_trial_complete(str(number), {"score": -abs(config["x"] - 0.9)})
-    assert abs(searcher._made.provide_recommendation().value["x"] - 0.9) < 0.05
+    assert abs(searcher._optimizer.provide_recommendation().value["x"] - 0.9) < 0.05
 
 
 @pytest.mark.usefixtures("nevergrad")
@@ -431,7 +431,8 @@ def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
     searcher.add_evaluated_point({"x": 0.25}, 1.0)
     searcher.suggest("c")
     heard = [
-        (round(each.parameter.value["x"], 6), each.mean) for each in searcher._made.archive.values()
+        (round(each.parameter.value["x"], 6), each.mean)
+        for each in searcher._optimizer.archive.values()
     ]
     assert sorted(heard) == [(0.0, 2.0), (0.25, 1.0), (1.0, 2.0)]
 
@@ -440,10 +441,10 @@ def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
 def test_nevergrad_plans_for_the_trials_there_will_be():
     searcher = NevergradSearch("CMA")
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=50)
-    assert (searcher._made.budget, searcher._made.num_workers) == (50, 4)
+    assert (searcher._optimizer.budget, searcher._optimizer.num_workers) == (50, 4)
     searcher = NevergradSearch("CMA", {"budget": 7, "num_workers": 2})
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=-1)
-    assert (searcher._made.budget, searcher._made.num_workers) == (7, 2)
+    assert (searcher._optimizer.budget, searcher._optimizer.num_workers) == (7, 2)
 
 
 def test_nevergrad_takes_classes_and_families(nevergrad):

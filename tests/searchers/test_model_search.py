@@ -13,7 +13,7 @@ from searchers import BOHBSearch, CQRSearch, TreeSearch
 from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
-from searchers.models.prior_band import Belief, PriorBand
+from searchers.models.prior_band import LocalDensity, PriorBand
 from searchers.space import (
     Categorical,
     SearchSpace,
@@ -260,7 +260,7 @@ def test_wrong_arguments_are_refused_at_once(kind, arguments, message):
         (
             {"points_to_evaluate": [{"x": 1}], "evaluated_rewards": [math.nan]},
             ("loss", "min", {"x": randint(0, 5)}),
-            "must hold numbers",
+            "must be numbers",
         ),
     ],
 )
@@ -401,9 +401,10 @@ def test_what_is_changed_or_drawn_has_all_that_came_alive():
     children = mutants(rng, encoding, parents, np.full(400, 0.2), 0.3)
     assert (np.isnan(parents) & ~np.isnan(children)).any()
     assert is_settled(encoding, children)
-    assert is_settled(encoding, Density(parents[:7], encoding).drawn(rng, encoding, 200, 3.0))
+    assert is_settled(encoding, Density(parents[:7], encoding).sample(rng, encoding, 200, 3.0))
     assert is_settled(
-        encoding, Belief(encoding, parents[0], ["low"] * len(encoding.columns)).drawn(rng, 200)
+        encoding,
+        LocalDensity(encoding, parents[0], ["low"] * len(encoding.columns)).sample(rng, 200),
     )
     assert is_settled(encoding, PriorBand(encoding).expected(rng))
 

@@ -143,8 +143,8 @@ def test_no_pickle_in_a_manipulated_state_reaches_cma_es():
     Play(planted).run(3)
     with pytest.raises(
         ValueError,
-        match=r"state must be empty with this sampler, got .*'study'.*; live through the search "
-        r"again",
+        match=r"state must be empty with this sampler, got .*'study'.*; replay the search "
+        r"instead",
     ):
         prepared(ENDLESS["cmaes"]()).load_state_dict(planted.state_dict())
 

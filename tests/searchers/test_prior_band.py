@@ -126,7 +126,7 @@ def test_later_the_prior_has_the_share_that_the_best_trials_give_it(best, is_fol
 )
 def test_the_surer_the_user_the_narrower_the_prior(confidence, spread):
     encoding = Encoding({"x": Expected(uniform(0, 1), 0.5, confidence)}, "me")
-    drawn = PriorBand(encoding).prior.drawn(np.random.default_rng(0), 4000)
+    drawn = PriorBand(encoding).prior.sample(np.random.default_rng(0), 4000)
     # The median distance from the expected value.
     assert np.median(np.abs(drawn - 0.5)) == pytest.approx(spread, abs=0.03)
 
@@ -139,7 +139,7 @@ def test_densities_of_numbers_average_to_one():
 
 def test_draws_follow_the_prior_and_lie_in_the_space():
     encoding = Encoding({"x": Expected(uniform(2, 3), 2.9), "y": uniform(0, 1)}, "me")
-    drawn = PriorBand(encoding).prior.drawn(np.random.default_rng(0), 500)
+    drawn = PriorBand(encoding).prior.sample(np.random.default_rng(0), 500)
     assert ((drawn >= 0) & (drawn <= 1)).all()
     assert np.median(drawn[:, 0]) > 0.7
     assert abs(np.median(drawn[:, 1]) - 0.5) < 0.1

@@ -178,7 +178,6 @@ def told(searcher, num_samples):
         (lambda: DuplicateGuard(BasicVariantGenerator()), 4, 12),
         (Ones, 4, 4),
         (AsInRay, 4, 4),
-        (WithMethod, 4, 5),
         (lambda: ConcurrencyLimiter(WithMethod(), 2), 4, 5),
     ],
 )
@@ -187,6 +186,10 @@ def test_it_is_a_number_once_an_experiment_has_the_searcher(make, num_samples, t
     assert searcher.total_samples == 0
     assert told(searcher, num_samples).total_samples == total
     assert searcher.num_trials_for(num_samples) == total
+
+
+def test_a_method_of_that_name_gives_the_number_of_trials():
+    assert told(WithMethod(), 4).num_trials_for(4) == 5
 
 
 def test_an_attribute_of_that_name_is_the_searchers_own():

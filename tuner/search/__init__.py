@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the searchers: ``from tuner.search import OptunaSearch``; they live in the package `searchers`."""
+"""Ray Tune's import path of the package `searchers`: ``from tuner.search import OptunaSearch``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Tune's import path ``from tuner.search.bohb import BOHBSearch``; Ray Tune calls the class ``TuneBOHB``."""
+"""Ray Tune's import path ``from tuner.search.bohb import BOHBSearch``, there ``TuneBOHB``."""
 
 from searchers import BOHBSearch
 

@@ -21,17 +21,17 @@ _EXHAUSTIVE = ("GridSampler", "BruteForceSampler")
 
 @final
 class SamplerSource:
-    """Gives a sampler for each suggestion.
+    """Returns a sampler for each suggestion.
 
-    Optuna's own samplers know nothing but the study, their arguments and their generators of random
-    numbers. Each suggestion is made by a fresh copy of what was given, whose generators are seeded
+    The state of Optuna's own samplers is the study, their arguments and their random number
+    generators. Each suggestion is made by a new copy of the given one, whose generators are seeded
     by the number of the suggestion; so a restored search continues as if never interrupted, and
-    what one suggestion draws does not shift the next. A sampler from elsewhere may remember
-    anything: there is one copy of it for the whole search, and it draws as it likes.
+    the number of draws of one suggestion does not affect the next. Any other sampler may have
+    hidden state: the whole search uses one copy of it, with its own random numbers.
 
     Args:
-        given: The user's sampler, which is left as it is; None for TPE.
-        seed: The searcher's seed. A sampler that was given a seed of its own follows from that one.
+        given: The user's sampler, which is not changed; None for TPE.
+        seed: The searcher's seed, which the sampler's own seed replaces if there is one.
     """
 
     def __init__(self, given: BaseSampler | None, seed: int) -> None:
@@ -40,11 +40,8 @@ class SamplerSource:
 
     @property
     def is_portable(self) -> bool:
-        """Whether all that the sampler has learnt can be saved as JSON, in the study.
-
-        CMA-ES keeps a pickle there, which must not be loaded
-        from a file of unknown origin.
-        """
+        """Whether the study holds the sampler's whole state, as JSON."""
+        # CMA-ES keeps a pickle there, which must not be loaded from a file of unknown origin.
         return self._given is None or (
             is_built_in(self._given) and not _contains(self._given, "CmaEsSampler")
         )
@@ -56,22 +53,22 @@ class SamplerSource:
 
     @property
     def ranks_pruned(self) -> bool:
-        """Whether the sampler also learns from PRUNED trials; those without values rank worst."""
+        """Whether the sampler learns from PRUNED trials too, and ranks those without values last."""
         from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
 
         sampler = self._given
         while isinstance(sampler, PartialFixedSampler):
-            sampler = sampler._base_sampler  # noqa: SLF001  (not accessible otherwise)
+            sampler = sampler._base_sampler  # noqa: SLF001
         return sampler is None or isinstance(sampler, TPESampler)
 
-    def at(self, number: int) -> BaseSampler:
+    def sampler_for(self, number: int) -> BaseSampler:
         """Return the sampler for the suggestion with that number, 0 or more."""
         if self._given is None:
             return _tpe(self.seed, number)
         if not is_built_in(self._given):
             return self._given
         sampler = copy.deepcopy(self._given)
-        states = list(_random_states(sampler))
+        states = list(_random_generators(sampler))
         for state, seed in zip(
             states, generator(self.seed, number).integers(_MAX_SEED, size=len(states)), strict=True
         ):
@@ -79,7 +76,7 @@ class SamplerSource:
         return sampler
 
     def repeats(self, trial: FrozenTrial, others: list[FrozenTrial]) -> bool:
-        """Return whether an exhaustive sampler has repeated a trial, as it has no others left."""
+        """Return whether an exhaustive sampler has proposed a trial twice: it has no others left."""
         grid = trial.system_attrs.get("search_space")
         if grid is not None:
             taken = {
@@ -110,8 +107,8 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
     """Check that a sampler supports the objectives and constraints.
 
     Raises:
-        ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of
-            which a part is fixed.
+        ValueError: If it is CMA-ES and there are constraints, or an exhaustive sampler inside
+            another one.
         TypeError: If it is no sampler.
     """
     if sampler is None:
@@ -129,7 +126,8 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
         name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name
     ]
     if inner and is_built_in(sampler):
-        # Optuna counts impossible configurations as not yet run, and repeats others instead.
+        # A grid inside a PartialFixedSampler never ends: Optuna counts grid points that contradict
+        # the fixed values as not yet run, and repeats others instead.
         raise ValueError(
             f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take "
             "what is fixed out of the space"
@@ -167,15 +165,17 @@ def _parts(sampler: BaseSampler) -> Iterator[Any]:
                 waiting.append(value)
 
 
-def _random_states(sampler: BaseSampler) -> Iterator[Any]:
+def _random_generators(sampler: BaseSampler) -> Iterator[Any]:
     yield from (part for part in _parts(sampler) if type(part).__name__ == "LazyRandomState")
 
 
 def _own_seed(sampler: BaseSampler, seed: int) -> int:
     """Return a seed derived from the sampler's own, or the searcher's without one."""
-    # Optuna makes the generator of an unseeded sampler when it is first used.
+    # Optuna creates the generator of an unseeded sampler at its first use.
     seeded = [
-        state.rng for state in _random_states(sampler) if getattr(state, "_rng", None) is not None
+        state.rng
+        for state in _random_generators(sampler)
+        if getattr(state, "_rng", None) is not None
     ]
     if not seeded:
         return seed

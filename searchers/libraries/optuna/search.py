@@ -1,4 +1,4 @@
-"""OptunaSearch: the searcher that asks Optuna's samplers."""
+"""Searcher that asks Optuna's samplers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
-from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_rewards
-from searchers.seeding import chosen_seed, fresh_seed, generator, seed_of
-from searchers.space import is_word, leaves, merge
+from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.seeding import fresh_seed, generator
+from searchers.space import merge
 from searchers.space.search_space import check_own_space
 
 from .samplers import SamplerSource, check_sampler
@@ -22,18 +22,16 @@ from .space import (
     DefinedSpace,
     Objective,
     OptunaSpace,
+    as_tuple,
     check_constraints,
-    names_of,
     objective_of,
     with_nested_names,
 )
 
 if TYPE_CHECKING:
-    import optuna  # an extra: at run time imported where it is used
-    from optuna.trial import (
-        FrozenTrial,  # an extra: at run time imported where it is used
-        TrialState,
-    )
+    # An extra: at run time it is imported where it is used, as is `study`, which imports it.
+    import optuna
+    from optuna.trial import FrozenTrial, TrialState
 
     from .study import Mirror, StudyView
 
@@ -42,20 +40,19 @@ TIME_ATTR = "training_iteration"
 
 
 @final
-class OptunaSearch(Searcher):
+class OptunaSearch(LearningSearcher):
     """Searches with any of Optuna's samplers, for one or several metrics and constraints.
 
     The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early
     are reported as PRUNED with their intermediate values, so that the sampler does not take their
     last value for a final one. A paused trial, which may be resumed, is shown as PRUNED at its rung
-    until it reports again: Optuna has no state for it and treats reported states as final, so the
-    searcher's own study shows the trial differently.
+    until it reports again: Optuna has no state for it and treats reported states as final.
 
     Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers
     ignore such trials, and would propose failing configurations again and again. So to the sampler
     these trials, and those with infinite values, are shown as COMPLETE with the worst value seen so
     far of each metric and constraint; to TPE with one metric as PRUNED without a value, which it
-    ranks behind all others. As long as there is no value at all, they are FAIL to it as well.
+    ranks behind all others. As long as there is no value at all, they are shown as FAIL.
 
     With a `storage` the study is written through to it, result by result, for ``optuna-dashboard``
     and for later searches: states, values, intermediate values, parameters, constraints, and the
@@ -65,17 +62,17 @@ class OptunaSearch(Searcher):
     so that a restored search finds the same trials.
 
     With several metrics, `study.best_trials` is the Pareto front. Optuna accepts no intermediate
-    values then, so nothing is learnt from stopped trials, and paused ones stay RUNNING until they
+    values then, so that the sampler ignores stopped trials, and paused ones stay RUNNING until they
     end.
 
-    Constraints are used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. A
-    trial without them is FAIL, and counts as failed unless it was stopped early.
+    Constraints are used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. A trial whose
+    last result lacks them is FAIL, and counts as failed unless it was stopped early.
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its
-    number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters
-    that a sampler cannot model (categories in CMA-ES, say) are drawn by its independent sampler;
-    where it raises in the midst of a search, that suggestion is drawn at random, with a warning.
-    The extra ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install
+    number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs its own seed. Parameters that
+    a sampler cannot model (categories in CMA-ES, say) are drawn by its independent sampler; if it
+    raises during a search, that suggestion is drawn at random, with a warning. The extra ``optuna``
+    has all dependencies of the samplers except torch, for `GPSampler`: ``pip install
     "tuner-hpo[optuna,torch]"``.
 
     Args:
@@ -83,29 +80,28 @@ class OptunaSearch(Searcher):
             Optuna distributions, or a function of an Optuna trial that returns constants or None.
             Names such as ``"a/b"`` become nested dictionaries.
         metric: Name of the metric, flattened, or a list of several; None to take
-            ``TuneConfig(metric=...)``, which is to be left out where there are several.
+            ``TuneConfig(metric=...)``, which must be left out if there are several.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with
             one for each; None to take ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses
             parameters left out.
-        sampler: An Optuna sampler, with or without a seed of its own; it is copied. None for TPE,
-            or the sampler of `study`.
+        sampler: An Optuna sampler, with or without its own seed; it is copied. None for TPE, or the
+            sampler of `study`.
         study_name: Name of the study in the storage; None for a new name.
         storage: An Optuna storage or its URL; None to keep the study in memory.
         seed: Seed of the default sampler; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
             each. The points then have to be complete and are not run again.
         constraints: A function of a trial's last result, flattened, that returns a sequence of
-            numbers, or a list of names of metrics. Each is satisfied where it is 0 or less.
+            numbers, or a list of names of metrics. A constraint is satisfied at 0 or less.
         study: A study to continue, in place of its name and storage.
         failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like
-            the worst one seen so far, as described above; ``"ignore"`` has the sampler learn
-            nothing from them.
+            the worst one seen so far, as described above; ``"ignore"`` hides them from the sampler.
 
     Raises:
         ImportError: If Optuna is not installed.
         ValueError: If arguments contradict each other.
-        TypeError: If one is not what it should be.
+        TypeError: If one has a wrong type.
 
     Example:
         >>> from searchers.space import loguniform
@@ -122,9 +118,9 @@ class OptunaSearch(Searcher):
         Framework. KDD 2019, arXiv 1907.10902.
 
     Departures:
-        Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that
-        were stopped early as COMPLETE, forgets `q` on logarithmic scales, and has no constraints.
-        Paused trials are RUNNING there, and a sampler knows nothing of them.
+        Optuna's samplers ignore failed trials, in Ray Tune as well. Ray Tune reports trials that
+        were stopped early as COMPLETE and paused ones as RUNNING, ignores `q` on logarithmic
+        scales, and has no constraints.
     """
 
     # A URL may contain a password, and a restore must not open connections named in a file.
@@ -147,35 +143,36 @@ class OptunaSearch(Searcher):
         failed_trials: FailedTrials = "worst",
     ) -> None:
         _require_optuna()
-        self._failed_trials = check_failed_trials(failed_trials)
         if not callable(space):
             check_own_space(space, "OptunaSearch", accepts="optuna")
-        points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
+        # Several metrics are handled here: `metric` and `mode` of a searcher are single ones.
+        self._metrics, self._modes = as_tuple(metric), as_tuple(mode)
+        super().__init__(
+            space=space if space is None or callable(space) else with_nested_names(space),
+            metric=self._metrics[0] if len(self._metrics) == 1 else None,
+            mode=self._modes[0] if len(self._modes) == 1 else None,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            seed=seed,
+            failed_trials=failed_trials,
+        )
         if sampler is not None and seed is not None:
             raise ValueError(
                 f"seed must be None beside a sampler, got {seed}; give the seed to the sampler"
             )
-        check_rewards(points, rewards)
         if study is not None and (storage is not None or study_name is not None):
             raise ValueError(
                 f"study must be given without study_name={study_name!r} and storage, got both; it "
                 "has them already"
             )
-        # Several metrics are handled by the searcher alone: the engine's metric is a single one.
-        self._metrics, self._modes = names_of(metric), names_of(mode)
-        self.metric = self._metrics[0] if len(self._metrics) == 1 else None
-        self.mode = self._modes[0] if len(self._modes) == 1 else None
         self._constraints = check_constraints(constraints)
-        self._given_space = space if space is None or callable(space) else with_nested_names(space)
-        self._points = points
-        self._rewards = rewards
         check_study(study)
         self._sampler = study.sampler if sampler is None and study is not None else sampler
         self._study_name = study_name if study is None else study.study_name
-        self._storage = storage if study is None else study._storage  # noqa: SLF001  (a study tells its storage nowhere else)
+        # A study has its storage in no public attribute.
+        self._storage = storage if study is None else study._storage  # noqa: SLF001
         check_sampler(self._sampler, is_constrained=constraints is not None)
-        self._own_seed = None if seed is None else seed_of(seed)
-        self._declared: Declaration | None = None
+        self._setup: SearchSetup | None = None
         self._opened: OpenedStudy | None = None
         self._num_suggested = 0
         self._numbers: dict[str, int] = {}
@@ -198,8 +195,7 @@ class OptunaSearch(Searcher):
             spec: A dictionary with search-space words.
 
         Raises:
-            ValueError: If Optuna cannot search a parameter, or its distributions cannot say all of
-                it.
+            ValueError: If a parameter has no equivalent distribution.
         """
         return DeclaredSpace(spec).as_distributions()
 
@@ -212,9 +208,9 @@ class OptunaSearch(Searcher):
             metric: Name of the metric, flattened, unless the searcher has one.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the
                 searcher has one.
-            config: The space, or what stays constant beside the searcher's own space.
-            **spec: ``seed``, for the default sampler; ``experiment``, which tells experiments in
-                one study apart.
+            config: The space, or the constants beside the searcher's own space.
+            **spec: ``seed``, for the default sampler; ``experiment``, an id that distinguishes
+                experiments in one study.
 
         Returns:
             False where the searcher already has a metric, mode or space and another one is given.
@@ -223,70 +219,66 @@ class OptunaSearch(Searcher):
             ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to
                 evaluate does not fit, or the sampler cannot search the space.
         """
-        given = self._given_space
-        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
-            return False
         if len(self._metrics) > 1 and (metric or mode):
             raise ValueError(
                 "metric and mode must be left out of TuneConfig where OptunaSearch has several "
-                f"metrics, got {metric!r} and {mode!r}; "
-                "a scheduler can have a metric of its own"
+                f"metrics, got {metric!r} and {mode!r}; a scheduler can have a metric of its own"
             )
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         objective = objective_of(
             self._metrics or self.metric, self._modes or self.mode, self._constraints
         )
+        given = self._given_space
         space: OptunaSpace = (
             DefinedSpace(given)
             if callable(given)
             else DeclaredSpace(config if given is None else given)
         )
-        declared = Declaration(
+        setup = SearchSetup(
             objective,
             space,
-            {} if given is None else config,
-            SamplerSource(self._sampler, chosen_seed(self._own_seed, spec.get("seed"))),
+            SamplerSource(self._sampler, self._seed),
             str(spec.get("experiment") or f"{fresh_seed():x}"),
-            tuple(space.encoded(point) for point in self._points),
+            tuple(space.encoded(point) for point in self._given_points),
             counts_failures=self._failed_trials == "worst",
         )
-        for point, reward in zip(declared.points, self._rewards, strict=False):
+        # Errors in points, in the user's sampler and space function are raised now, not in the
+        # course of the experiment.
+        for point, reward in zip(setup.points, self._rewards, strict=False):
             objective.rewards(reward)
             space.distributions(point)
         if self._sampler is not None or callable(given):
-            declared.try_out()
-        self._declared = declared
+            setup.try_sampler()
+        self._setup = setup
         return True
 
     @property
     def study(self) -> optuna.Study:
         """The study as the sampler sees it, except that failed trials are FAIL; read-only.
 
-        It is opened with the first suggestion.
-
         Raises:
-            RuntimeError: If there is none yet, because metric, mode and space are not known.
+            RuntimeError: If metric, mode and space are not known yet.
         """
         return self._open().view
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return points to evaluate first, then the sampler's proposals; FINISHED after a grid."""
-        declared, opened = self._known, self._open()
+        """Return points to evaluate, then the sampler's proposals, `FINISHED` at a grid's end."""
+        setup, opened = self._known, self._open()
         if self._has_finished:
-            return Searcher.FINISHED
-        number, config = declared.ask(opened.view, self._num_suggested)
-        if declared.source.is_exhaustive and declared.source.repeats(
-            opened.view.standing(number), opened.others_than(number)
+            return self.FINISHED
+        number, config = setup.ask(opened.view, self._num_suggested)
+        if setup.source.is_exhaustive and setup.source.repeats(
+            opened.view.actual_trial(number), opened.trials_except(number)
         ):
-            opened.view.forget(number)
+            opened.view.hide(number)
             self._has_finished = True
-            return Searcher.FINISHED
+            return self.FINISHED
         self._num_suggested += 1
         self._numbers[trial_id] = number
-        opened.view.note(number, trial_id)
+        opened.view.set_trial_id(number, trial_id)
         opened.write(number)
-        return merge(declared.constants, config)
+        return merge(self._constants, config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report an intermediate value to the study.
@@ -300,10 +292,8 @@ class OptunaSearch(Searcher):
         """Show the trial as PRUNED at its last intermediate value, until it reports again."""
         if trial_id not in self._numbers or not self._known.objective.is_single:
             return
-        number, constraints = (
-            self._numbers[trial_id],
-            self._known.objective.violations(result or {}),
-        )
+        number = self._numbers[trial_id]
+        constraints = self._known.objective.violations(result or {})
         self.on_trial_result(trial_id, result or {})
         if constraints is not None:
             self._open().view.show_paused(number, constraints)
@@ -315,17 +305,15 @@ class OptunaSearch(Searcher):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Tell the study how the trial ended: COMPLETE, PRUNED or FAIL."""
+        """Report to the study how the trial ended: COMPLETE, PRUNED or FAIL."""
         from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
 
         if trial_id not in self._numbers:
             return
         number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
         self._report(number, result or {})
-        values, constraints = (
-            objective.values(result or {}),
-            None if error else objective.violations(result or {}),
-        )
+        values = objective.values(result or {})
+        constraints = None if error else objective.violations(result or {})
         if constraints is None or (values is None and not stopped):
             ending = TrialState.FAIL
         else:
@@ -337,7 +325,7 @@ class OptunaSearch(Searcher):
         )
 
     def on_trial_discard(self, trial_id: str) -> None:
-        """Tell the study that the trial is FAIL, from which the sampler learns nothing."""
+        """Report the trial to the study as FAIL, which samplers ignore."""
         from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
 
         if trial_id in self._numbers:
@@ -354,20 +342,19 @@ class OptunaSearch(Searcher):
     ) -> None:
         """Add an externally evaluated configuration; metric, mode and space must be known.
 
-        It is a part of `state_dict`, but is not written to a storage. An experiment that is
-        restored without a state, as with samplers for which `keeps_state` is False, has to be given
-        it again. Constraints are not known of it.
+        It is part of `state_dict`, but is not written to a storage. In an experiment that is
+        restored without a state, as with samplers for which `keeps_state` is False, it has to be
+        added again. It has no constraints.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
-            value: The metric's value, in its own direction; a list of all metrics' where there are
-                several.
+            value: The metric's value, in its own direction; a list of values if there are several
+                metrics.
             error: Whether the run failed, so that the trial is FAIL.
-            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. What
-                samplers make of it follows from its intermediate values; without these it is one of
-                the worst.
-            intermediate_values: What it reported on the way, from the first training iteration on;
-                not used with several metrics.
+            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. Samplers
+                rank it by its intermediate values; without these it is one of the worst.
+            intermediate_values: Its intermediate values, from the first training iteration on; not
+                used with several metrics.
 
         Raises:
             ValueError: If the configuration does not fit the space or is not complete, or a value
@@ -375,27 +362,27 @@ class OptunaSearch(Searcher):
         """
         from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
 
-        from .study import ended, quiet  # noqa: PLC0415  (imports Optuna)
+        from .study import finished_trial, quiet  # noqa: PLC0415  (imports Optuna)
 
-        declared = self._known
-        params = declared.space.encoded(parameters)
-        distributions = declared.space.distributions(params)
-        values = None if error else declared.objective.rewards(value)
+        setup = self._known
+        params = setup.space.encoded(parameters)
+        distributions = setup.space.distributions(params)
+        values = None if error else setup.objective.rewards(value)
         state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE
-        steps = (intermediate_values or ()) if declared.objective.is_single else ()
+        steps = (intermediate_values or ()) if setup.objective.is_single else ()
         with quiet():
             self._open().view.add_trial(
-                ended(params, distributions, values, state, steps, is_failed=error)
+                finished_trial(params, distributions, values, state, steps, is_failed=error)
             )
 
     @property
     def keeps_state(self) -> bool:
         """Whether the study holds the sampler's whole state; else a restore replays the search."""
-        return self._declared is None or self._declared.source.is_portable
+        return self._setup is None or self._setup.source.is_portable
 
     def state_dict(self) -> dict[str, Any]:
         """Return unfinished suggestions and the study; nothing if the sampler has hidden state."""
-        if (self._declared is None and self._given_space is None) or not self.keeps_state:
+        if (self._setup is None and self._given_space is None) or not self.keeps_state:
             return {}
         return {
             "seed": self._known.source.seed,
@@ -410,16 +397,16 @@ class OptunaSearch(Searcher):
         """Restore a `state_dict` with its study; metric, mode and space must be known.
 
         Raises:
-            ValueError: If there is a state although the sampler has
-                none that can be saved; it must be another searcher's.
+            ValueError: If there is a state although this sampler's cannot be saved: it must be
+                another searcher's.
         """
         if not state:
             return
         if not self.keeps_state:
-            # CMA-ES would unpickle what it finds in a study.
+            # CMA-ES would unpickle attributes of the study, which come from a file here.
             raise ValueError(
-                f"state must be empty with this sampler, got {sorted(state)}; live through the "
-                "search again"
+                f"state must be empty with this sampler, got {sorted(state)}; replay the search "
+                "instead"
             )
         self._known.source.seed = state["seed"]
         self._known.experiment = state["experiment"]
@@ -433,20 +420,15 @@ class OptunaSearch(Searcher):
             self._opened.write_all()
 
     @property
-    def _known(self) -> Declaration:
-        if self._declared is None and self._given_space is not None:
-            self.set_search_properties(None, None, {})  # it is used without an experiment
-        if self._declared is None:
-            raise RuntimeError(
-                "metric, mode and space must be known before the first suggestion; give them, or "
-                "call set_search_properties"
-            )
-        return self._declared
+    def _known(self) -> SearchSetup:
+        if self._setup is None:
+            self._take_own_space()
+        return cast("SearchSetup", self._setup)
 
     def _open(self) -> OpenedStudy:
         if self._opened is None:
             self._opened = self._opened_study()
-            # Another search in the same study continues with other random numbers.
+            # Another search in the same study must not repeat the random numbers of the first.
             self._num_suggested = self._opened.fill(self._known, self._rewards)
         return self._opened
 
@@ -472,7 +454,8 @@ class OptunaSearch(Searcher):
         opened = self._open()
         try:
             opened.view.end(number, ending, values, constraints)
-        except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
+        # A sampler may raise anything; the trial has ended nevertheless.
+        except Exception as cause:  # noqa: BLE001
             warnings.warn(
                 f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}",
                 RuntimeWarning,
@@ -500,22 +483,20 @@ def _require_optuna() -> None:
 
 
 @dataclass(slots=True)
-class Declaration:
-    """What a search needs to know before it begins.
+class SearchSetup:
+    """Everything that suggestions depend on besides the study.
 
     Attributes:
-        objective: What is optimised.
-        space: What is searched.
-        constants: What stays the same beside it.
-        source: Gives the samplers.
-        experiment: Tells experiments in one study apart.
-        points: Configurations to begin with, as Optuna knows them.
-        counts_failures: Whether failed trials count like the worst ones, or tell nothing.
+        objective: Metrics and constraints.
+        space: The search space.
+        source: The source of samplers.
+        experiment: An id that distinguishes experiments in one study.
+        points: Configurations to begin with, as Optuna represents them.
+        counts_failures: Whether failed trials count like the worst ones, or are ignored.
     """
 
     objective: Objective
     space: OptunaSpace
-    constants: Mapping[str, Any]
     source: SamplerSource
     experiment: str
     points: tuple[dict[str, Any], ...]
@@ -525,51 +506,52 @@ class Declaration:
         """Return a new trial's number and configuration, drawn at random if the sampler raises.
 
         Raises:
-            Exception: Whatever a space function of the user's raises.
+            Exception: What the user's space function raises.
         """
         from .study import quiet, random_sampler  # noqa: PLC0415  (imports Optuna)
 
-        view.sampler = self.source.at(number)
-        # Optuna's samplers ignore FAIL trials, and propose them again and again.
-        counting = view.counting_failures(
+        view.sampler = self.source.sampler_for(number)
+        # Optuna's samplers ignore FAIL trials, and would propose the same configurations again.
+        failures_shown = view.showing_failures_as_worst(
             as_pruned=self.source.ranks_pruned and self.objective.is_single
         )
-        with quiet(), counting if self.counts_failures else nullcontext():
+        with quiet(), failures_shown if self.counts_failures else nullcontext():
             try:
                 return self.space.ask(view)
-            except Exception as error:  # noqa: BLE001  (a sampler may raise anything)
-                view.give_up_newest()
+            # A sampler may raise anything. If it is the space function that raises, it raises again.
+            except Exception as error:  # noqa: BLE001
+                view.fail_newest()
                 view.sampler = random_sampler(
                     int(generator(self.source.seed, number).integers(2**32))
                 )
                 asked = self.space.ask(view)
-                said = (
+                message = (
                     f"the sampler raised {type(error).__name__}: {error}; this suggestion is drawn "
                     "at random"
                 )
-        warnings.warn(said, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
         return asked
 
-    def try_out(self) -> None:
-        """Check that the sampler can complete the initial points and suggest; discard both.
+    def try_sampler(self) -> None:
+        """Check in another study that the sampler can complete the initial points and suggest.
 
         Raises:
             ValueError: If it cannot, or a value lies outside of its parameter's range.
-            TypeError: If a space function returns something else than constants.
+            TypeError: If a space function returns anything but constants.
         """
         from .study import StudyView, check_grid, quiet  # noqa: PLC0415  (imports Optuna)
 
         view = StudyView("tried out", self.objective.modes)
-        view.sampler = copy.deepcopy(self.source.at(0))
+        view.sampler = copy.deepcopy(self.source.sampler_for(0))
         try:
             with quiet(), warnings.catch_warnings():
-                # A value out of the range of its parameter.
+                # Optuna only warns about a value outside of its parameter's range.
                 warnings.simplefilter("error", UserWarning)
                 for point in self.points:
                     view.enqueue_trial(point)
                     self.space.ask(view)
                 number, _ = self.space.ask(view)
-                check_grid(view.standing(number))
+                check_grid(view.actual_trial(number))
         except (TypeError, ImportError):
             raise
         except Exception as error:
@@ -587,52 +569,47 @@ class OpenedStudy:
     view: StudyView
     mirror: Mirror | None
 
-    def fill(self, declared: Declaration, rewards: Sequence[Any]) -> int:
+    def fill(self, setup: SearchSetup, rewards: Sequence[Any]) -> int:
         """Add earlier trials and enqueue initial points; return the number of earlier trials."""
-        from .study import (  # noqa: PLC0415  (imports Optuna)
-            QUEUED,
-            copies,
-            ended,
-            quiet,
-        )
+        from .study import QUEUED, copy_trials, finished_trial, quiet  # noqa: PLC0415
 
         known: list[dict[str, Any]] = []
         with quiet():
             if self.mirror is not None:
-                beginning = self.mirror.begin()
-                earlier = self.mirror.earlier(beginning)
-                self.view.add_trials(copies(earlier))
-                self.view.set_attributes(beginning.attributes)
-                for number, params in beginning.queued:
+                start = self.mirror.start_of_search()
+                earlier = self.mirror.earlier(start)
+                self.view.add_trials(copy_trials(earlier))
+                self.view.set_attributes(start.attributes)
+                for number, params in start.queued:
                     self.view.enqueue_trial(dict(params), user_attrs={QUEUED: number})
                 known = [trial.params for trial in earlier]
-            for point, reward in zip(declared.points, rewards, strict=False):
+            for point, reward in zip(setup.points, rewards, strict=False):
                 if point not in known:
                     self.view.add_trial(
-                        ended(
+                        finished_trial(
                             point,
-                            declared.space.distributions(point),
-                            declared.objective.rewards(reward),
+                            setup.space.distributions(point),
+                            setup.objective.rewards(reward),
                         )
                     )
-            for point in () if rewards else declared.points:
+            for point in () if rewards else setup.points:
                 if point not in known:
                     self.view.enqueue_trial(point)
         return len(known)
 
-    def others_than(self, number: int) -> list[FrozenTrial]:
+    def trials_except(self, number: int) -> list[FrozenTrial]:
         """Return all trials but one."""
         return [trial for trial in self.view.get_trials(deepcopy=False) if trial.number != number]
 
     def write_all(self) -> None:
         """Write all trials of this experiment to the user's storage, e.g. after a restore."""
-        for number in self.view.numbers_of_ours() if self.mirror else ():
+        for number in self.view.own_trial_numbers() if self.mirror else ():
             self.write(number)
 
     def write(self, number: int) -> None:
         """Write a trial's current state to the user's storage."""
         if self.mirror is not None:
-            self.mirror.write(self.view.standing(number), self.view.attributes)
+            self.mirror.write(self.view.actual_trial(number), self.view.attributes)
 
 
 def check_study(study: Any) -> None:

@@ -29,6 +29,7 @@ from searchers.space import (
     merge,
     nest,
 )
+from searchers.space.domains import checked_value
 from searchers.space.search_space import library_of
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ Define = Callable[["optuna.Trial"], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """A searched parameter as Optuna knows it.
+    """A searched parameter with its Optuna distribution.
 
     Attributes:
-        distribution: Optuna's domain.
-        domain: Ours, None where the user gave Optuna's.
-        is_indexed: Whether Optuna sees numbers in place of categories, because it cannot store
-            these or tell them apart.
+        distribution: Optuna's distribution.
+        domain: The domain; None if the space has the distribution itself.
+        is_indexed: Whether Optuna gets the indices of categories, because it cannot store these or
+            distinguish them.
     """
 
     distribution: BaseDistribution
@@ -56,34 +57,28 @@ class _Parameter:
     is_indexed: bool = False
 
     def decode(self, value: Any) -> Any:
-        """Return the value for a configuration; Optuna does not round on logarithmic scales."""
+        """Return the value for a configuration."""
         if self.is_indexed and isinstance(self.domain, Categorical):
             return self.domain.categories[value]
+        # Optuna does not round on logarithmic scales.
         return value if self.domain is None else self.domain.clip(value)
 
     def encode(self, name: str, value: Any) -> Any:
-        """Return a given value as Optuna knows it."""
+        """Return a value of a configuration as Optuna represents it."""
         if self.domain is None:
             return value
-        if not self.domain.contains(value):
-            raise ValueError(
-                f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave "
-                "the parameter out"
-            )
-        return (
-            self.domain.index(value)
-            if self.is_indexed and isinstance(self.domain, Categorical)
-            else self.domain.cast(value)
-        )
+        checked = checked_value(name, self.domain, value)
+        if self.is_indexed and isinstance(self.domain, Categorical):
+            return self.domain.index(checked)
+        return checked
 
 
 @final
 class DeclaredSpace:
     """A space given as a dictionary.
 
-    In a conditional space Optuna is asked for one parameter after the other, each only where it
-    exists beside the values that it has given already, as if a function of a trial had defined the
-    space.
+    In a conditional space Optuna is asked for one parameter after the other, and only for active
+    ones, as by a space function.
 
     Raises:
         ValueError: If Optuna cannot search a parameter.
@@ -130,7 +125,7 @@ class DeclaredSpace:
     def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
         """Return the number of a new trial and its configuration."""
         if self._conditional is not None:
-            return self._ask_by_and_by(study, self._conditional)
+            return self._ask_conditional(study, self._conditional)
         trial = study.ask(
             {name: parameter.distribution for name, parameter in self._parameters.items()}
         )
@@ -167,7 +162,9 @@ class DeclaredSpace:
             if name in names
         }
 
-    def _ask_by_and_by(self, study: optuna.Study, space: SearchSpace) -> tuple[int, dict[str, Any]]:
+    def _ask_conditional(
+        self, study: optuna.Study, space: SearchSpace
+    ) -> tuple[int, dict[str, Any]]:
         trial = study.ask()
         values: dict[str, Any] = {}
         for found in space.parameters:
@@ -215,15 +212,11 @@ OptunaSpace = DeclaredSpace | DefinedSpace
 
 def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return a space with Optuna's distributions moved from flattened to nested names."""
-    flattened = {
-        name for name, leaf in space.items() if "/" in name and library_of(leaf) == "optuna"
+    flat = {
+        name: leaf for name, leaf in space.items() if "/" in name and library_of(leaf) == "optuna"
     }
-    named = nest({name: space[name] for name in flattened})
-    return (
-        merge({name: leaf for name, leaf in space.items() if name not in flattened}, named)
-        if flattened
-        else dict(space)
-    )
+    others = {name: leaf for name, leaf in space.items() if name not in flat}
+    return merge(others, nest(flat)) if flat else others
 
 
 def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +242,7 @@ def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
     """Return the parsed space if it is conditional, None if it is flat.
 
     Raises:
-        ValueError: If it is conditional and has what Optuna cannot search.
+        ValueError: If it is conditional and has a leaf that Optuna cannot search.
     """
     from optuna.distributions import BaseDistribution  # noqa: PLC0415  (an extra)
 
@@ -331,6 +324,7 @@ def _unsearchable(name: str, word: str, remedy: str) -> ValueError:
 
 def _is_storable(categories: tuple[Any, ...]) -> bool:
     """Return whether Optuna can store the categories and distinguish them by equality."""
+    # In JSON, and as keys: 1 and True would be the same category.
     are_plain = all(
         category is None or isinstance(category, bool | int | float | str)
         for category in categories
@@ -361,21 +355,21 @@ class Objective:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is but one metric, whose intermediate values can be reported."""
+        """Whether there is one metric, whose intermediate values can be reported."""
         return len(self.metrics) == 1
 
     def value(self, result: Mapping[str, Any]) -> float | None:
-        """Return the single metric's value, which may be NaN; None if it is no number."""
+        """Return the only metric's value, which may be NaN; None if it is not a number."""
         return as_float(result.get(self.metrics[0]))
 
     def values(self, result: Mapping[str, Any]) -> list[float] | None:
-        """Return the metrics' values in order; None if one is missing or no finite number."""
+        """Return the metrics' values in order; None if one is missing, NaN or not a number."""
         values = [as_float(result.get(metric)) for metric in self.metrics]
         numbers = [value for value in values if value is not None and not math.isnan(value)]
         return numbers if len(numbers) == len(values) else None
 
     def is_bad(self, result: Mapping[str, Any]) -> bool:
-        """Return whether one of the metrics is there and NaN, infinite or no number."""
+        """Return whether a metric was reported that is NaN, infinite or not a number."""
         reported = [
             as_float(result[metric]) for metric in self.metrics if result.get(metric) is not None
         ]
@@ -414,8 +408,8 @@ class Objective:
         """Return the constraints' values by name, or by position in what the function returned.
 
         Returns:
-            None where they cannot be told: one is missing, NaN or no number, or the function
-            raised. Nothing without constraints.
+            None if a value is missing, NaN or not a number, or the function raised. An empty
+            dictionary without constraints.
         """
         given = self._computed(result)
         if given is None:
@@ -433,7 +427,8 @@ class Objective:
             return {name: result.get(name) for name in self.constraints or ()}
         try:
             return {str(number): value for number, value in enumerate(self.constraints(result))}
-        except Exception as error:  # noqa: BLE001  (the user's function; one trial's trouble must not end the others)
+        # The user's function: an error in it must not end the other trials.
+        except Exception as error:  # noqa: BLE001
             warnings.warn(
                 f"constraints raised {type(error).__name__}: {error}; the trial counts as failed",
                 RuntimeWarning,
@@ -455,7 +450,7 @@ def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Obj
         ValueError: If there is no metric, no mode, or not as many of one as of the other.
         TypeError: If `constraints` are neither a function nor names.
     """
-    metrics, modes = names_of(metric), names_of(mode)
+    metrics, modes = as_tuple(metric), as_tuple(mode)
     if not metrics or not all(isinstance(name, str) and name for name in metrics):
         raise ValueError(
             f"metric must be the name of one metric for OptunaSearch, got {metric!r}; set "
@@ -473,7 +468,7 @@ def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Obj
     return Objective(metrics, modes, constraints)
 
 
-def names_of(given: Any) -> tuple[Any, ...]:
+def as_tuple(given: Any) -> tuple[Any, ...]:
     """Return one name or several as a tuple; nothing for None."""
     if given is None:
         return ()

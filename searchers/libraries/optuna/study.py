@@ -1,4 +1,4 @@
-"""Optuna studies: the one in memory that samplers see, and its copy in the user's storage.
+"""Optuna studies: the one in memory that samplers use, and its copy in the user's storage.
 
 This module imports Optuna at the top, since its classes derive from Optuna's. It is itself imported
 only when a study is opened.
@@ -21,22 +21,22 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 TRIAL_ID = "trial_id"
-"""User attribute: which of the tuner's trials it is."""
+"""User attribute: the id of the experiment's trial."""
 
 _FAILED = "tuner:failed"
-"""System attribute of a failed trial or one without a finite value, which counts as worst."""
+"""System attribute of a trial that failed or has no finite value, and counts as worst."""
 
 EXPERIMENT = "experiment"
-"""User attribute, in a storage: which experiment of the tuner a trial belongs to."""
+"""User attribute, in a storage: the id of the experiment that a trial belongs to."""
 
 
 @final
 class StudyView(optuna.Study):
-    """A study of our own in memory, in which paused trials are PRUNED until they continue.
+    """A study in memory, in which paused trials are shown as PRUNED until they continue.
 
-    Optuna's states are final once told, and it has none for a trial that may yet continue. So the
-    trials themselves stay RUNNING here until they are over, and those that are paused are only
-    shown otherwise. Trials are known by their numbers.
+    Optuna's final states cannot be changed, and it has no state for a trial that may continue. So
+    trials are stored as RUNNING until they are over, and only what reads of the study return
+    differs. Trials are identified by their numbers.
 
     Args:
         name: Its name.
@@ -44,7 +44,7 @@ class StudyView(optuna.Study):
     """
 
     def __init__(self, name: str, modes: Sequence[str]) -> None:
-        self._view = _PausingStorage()
+        self._view = _ViewStorage()
         directions = [
             StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes
         ]
@@ -55,12 +55,12 @@ class StudyView(optuna.Study):
     def stop(self) -> None:
         """Do nothing: the end of a sampler's grid is detected at its next proposal."""
 
-    def standing(self, number: int) -> FrozenTrial:
-        """Return a trial as it is, be it paused or not."""
-        return self._view.standing(number)
+    def actual_trial(self, number: int) -> FrozenTrial:
+        """Return a trial as it is stored, whether paused or not."""
+        return self._view.actual_trial(number)
 
-    def note(self, number: int, trial_id: str) -> None:
-        """Record which trial of the experiment it is."""
+    def set_trial_id(self, number: int, trial_id: str) -> None:
+        """Record the id of the experiment's trial."""
         self._view.set_trial_user_attr(number, TRIAL_ID, trial_id)
 
     def report(self, number: int, step: int, value: float) -> None:
@@ -79,11 +79,11 @@ class StudyView(optuna.Study):
         values: Sequence[float] | None,
         constraints: Mapping[str, float],
     ) -> None:
-        """Tell how a trial ended.
+        """End a trial.
 
         Raises:
-            Exception: What the sampler raises when it is notified; the trial has ended all the
-                same.
+            Exception: What the sampler raises when it is notified; the trial has ended
+                nevertheless.
         """
         self._view.shown.pop(number, None)
         for name, value in constraints.items():
@@ -92,16 +92,16 @@ class StudyView(optuna.Study):
             self.tell(number, values, state=state)
 
     def mark_failed(self, number: int) -> None:
-        """Mark a trial, which is about to end, to count as one of the worst."""
+        """Mark a trial, before its end, to count as one of the worst."""
         self._view.set_trial_system_attr(number, _FAILED, True)
 
     @contextmanager
-    def counting_failures(self, *, as_pruned: bool) -> Iterator[None]:
-        """Show failed trials as the worst ones, once there is a value to compare them with.
+    def showing_failures_as_worst(self, *, as_pruned: bool) -> Iterator[None]:
+        """Show failed trials as the worst ones for the duration, if there is a value at all.
 
         Args:
-            as_pruned: Whether they are shown as PRUNED without any value, instead of COMPLETE with
-                the worst values seen.
+            as_pruned: Whether they are shown as PRUNED without a value, instead of COMPLETE with
+                the worst values so far.
         """
         trials = [
             trial
@@ -131,27 +131,28 @@ class StudyView(optuna.Study):
         finally:
             self._view.failed_as, self._view.worst_constraints = {}, {}
 
-    def give_up_newest(self) -> None:
+    def fail_newest(self) -> None:
         """Mark the newest trial, whose suggestion failed, as FAIL; re-enqueue its point."""
-        given_up = [
+        failed = [
             trial
-            for trial in self._view.standing_trials()
+            for trial in self._view.actual_trials()
             if trial.state is TrialState.RUNNING and TRIAL_ID not in trial.user_attrs
         ]
-        for trial in given_up:
+        for trial in failed:
             self._view.set_trial_state_values(trial.number, TrialState.FAIL)
+            # An initial point is not lost: the next suggestion gets it.
             if "fixed_params" in trial.system_attrs:
                 self.enqueue_trial(trial.system_attrs["fixed_params"], user_attrs=trial.user_attrs)
 
-    def numbers_of_ours(self) -> list[int]:
-        """Return the numbers of the trials that this search has proposed."""
+    def own_trial_numbers(self) -> list[int]:
+        """Return the numbers of the trials of this search."""
         return [
             trial.number
-            for trial in self._view.standing_trials()
+            for trial in self._view.actual_trials()
             if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
         ]
 
-    def forget(self, number: int) -> None:
+    def hide(self, number: int) -> None:
         """Hide a trial that will never be run."""
         self._view.hidden.add(number)
 
@@ -167,7 +168,7 @@ class StudyView(optuna.Study):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the study as JSON values."""
-        trials = self._view.standing_trials()
+        trials = self._view.actual_trials()
         return {
             "trials": [_fields_of(trial) for trial in trials],
             "attributes": dict(self.attributes),
@@ -182,16 +183,15 @@ class StudyView(optuna.Study):
         self._view.shown.update((number, constraints) for number, constraints in state["paused"])
 
 
-class _PausingStorage(InMemoryStorage):
+class _ViewStorage(InMemoryStorage):
     """A storage in memory with one study, whose trials have their numbers as ids.
 
     Attributes:
-        shown: Paused trials, with their constraints.
-        hidden: Trials that are not to be seen.
-        failed_as: What is shown of failed trials in place of what they are; empty where they are to
-            be seen as they are.
-        worst_constraints: System attributes with constraints that are then shown of those that have
-            none.
+        shown: The constraints of paused trials, by number.
+        hidden: Numbers of trials that reads leave out.
+        failed_as: Attributes that failed trials are shown with; empty to show them unchanged.
+        worst_constraints: System attributes with the constraints that failed trials without their
+            own are then shown with.
     """
 
     def __init__(self) -> None:
@@ -201,10 +201,11 @@ class _PausingStorage(InMemoryStorage):
         self.failed_as: dict[str, Any] = {}
         self.worst_constraints: dict[str, float] = {}
 
-    def standing(self, number: int) -> FrozenTrial:
+    def actual_trial(self, number: int) -> FrozenTrial:
+        """Return a trial as it is stored."""
         return super().get_trial(number)
 
-    def standing_trials(self) -> list[FrozenTrial]:
+    def actual_trials(self) -> list[FrozenTrial]:
         return [
             trial
             for trial in super().get_all_trials(0, deepcopy=False)
@@ -219,7 +220,7 @@ class _PausingStorage(InMemoryStorage):
     ) -> list[FrozenTrial]:
         if not self.shown and not self.hidden and not self.failed_as:
             return super().get_all_trials(study_id, deepcopy, states)
-        trials = [self._as_shown(trial) for trial in self.standing_trials()]
+        trials = [self._as_shown(trial) for trial in self.actual_trials()]
         wanted = [trial for trial in trials if states is None or trial.state in states]
         return copy.deepcopy(wanted) if deepcopy else wanted
 
@@ -258,7 +259,7 @@ def quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(verbosity)
 
 
-def ended(
+def finished_trial(
     params: Mapping[str, Any],
     distributions: Mapping[str, Any],
     values: Sequence[float] | None,
@@ -267,7 +268,7 @@ def ended(
     *,
     is_failed: bool = False,
 ) -> FrozenTrial:
-    """Return a finished trial for an externally evaluated configuration; no values: failed."""
+    """Return a finished trial for an externally evaluated configuration."""
     return create_trial(
         state=state,
         params={name: params[name] for name in distributions},
@@ -280,8 +281,8 @@ def ended(
     )
 
 
-def copies(trials: Iterable[FrozenTrial]) -> Iterator[FrozenTrial]:
-    """Yield trials of another study as they can be added to a view."""
+def copy_trials(trials: Iterable[FrozenTrial]) -> Iterator[FrozenTrial]:
+    """Yield copies of another study's trials, without the ids that they have there."""
     return (_trial_of(_fields_of(trial)) for trial in trials)
 
 
@@ -298,14 +299,15 @@ def check_grid(trial: FrozenTrial) -> None:
         raise ValueError(f"the grid names {sorted(grid)}, the space {sorted(trial.distributions)}")
     for name, distribution in trial.distributions.items():
         for value in grid[name]:
-            if not distribution._contains(distribution.to_internal_repr(value)):  # noqa: SLF001  (what Optuna itself asks)
+            # The check that Optuna itself makes.
+            if not distribution._contains(distribution.to_internal_repr(value)):  # noqa: SLF001
                 raise ValueError(
                     f"the grid holds {value!r} for {name!r}, which must lie in {distribution}"
                 )
 
 
 def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
-    """Return a sampler that can search anything."""
+    """Return a sampler that supports every space."""
     return optuna.samplers.RandomSampler(seed=seed)
 
 
@@ -347,26 +349,27 @@ def _trial_of(fields: Mapping[str, Any]) -> FrozenTrial:
         distributions={
             name: json_to_distribution(text) for name, text in fields["distributions"].items()
         },
-        intermediate_values={step: value for step, value in fields["intermediate_values"]},  # noqa: C416  (pairs come back as lists)
+        # A comprehension, since pairs are lists in JSON.
+        intermediate_values={step: value for step, value in fields["intermediate_values"]},  # noqa: C416
         user_attrs=fields["user_attrs"],
         system_attrs=fields["system_attrs"],
     )
 
 
 QUEUED = "queued_as"
-"""User attribute: the number under which a trial had been waiting in the storage."""
+"""User attribute: the number that a trial had in the storage, where it was waiting."""
 
 _SHARED = "qmc:"
-"""Prefix of study attributes that other searches in the same study continue from."""
+"""Prefix of study attributes that a later search in the same study continues from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a search found in the study when it began, so that it can be replayed.
+class StudyStart:
+    """The study when a search began, recorded so that the search can be replayed.
 
     Attributes:
-        num_trials: How many trials there were.
-        queued: Numbers and parameters of those that were waiting to be run.
+        num_trials: Number of trials.
+        queued: Numbers and parameters of waiting trials.
         attributes: Attributes of the study that samplers had set.
     """
 
@@ -376,12 +379,12 @@ class Beginning:
 
 
 @dataclass(slots=True)
-class _Written:
-    """State of a trial in the storage.
+class _StoredTrial:
+    """A trial in the storage, with what has been written of it.
 
     Attributes:
         trial_id: Its id there.
-        is_over: Whether it has ended there; nothing can be changed then.
+        is_over: Whether it has ended there, so that it cannot be changed.
         steps: Its intermediate values.
         attributes: Its system attributes.
     """
@@ -394,17 +397,16 @@ class _Written:
 
 @final
 class Mirror:
-    """Writes trials to a study in a storage; what stands there already is not written again.
+    """Writes trials to a study in a storage, and of each only what has changed.
 
-    A storage that fails ends nothing: a warning says so once, and what is missing is written with
-    the next change. What cannot be written because the trial is over there stays as it is.
+    An error of the storage does not end the search: it causes one warning, and what is missing is
+    written with the next change. Trials that are over in the storage are not changed.
 
     Args:
         given: The storage, or its URL.
-        name: Name of the study, which is made where there is none.
+        name: Name of the study, which is created if there is none.
         modes: ``"min"`` or ``"max"`` for each objective: the direction in which it is optimised.
-        experiment: Which experiment writes; another one of the same name would take its trials for
-            its own.
+        experiment: The id of the experiment, by which a restored one finds its trials.
 
     Raises:
         ValueError: If the study has other directions.
@@ -432,8 +434,8 @@ class Mirror:
             )
         self._study_id = self._storage.get_study_id_from_name(name)
         self._experiment = experiment
-        self._written: dict[int, _Written] = {}
-        self._due: dict[int, FrozenTrial] = {}
+        self._written: dict[int, _StoredTrial] = {}
+        self._pending: dict[int, FrozenTrial] = {}
         self._known = {
             trial.user_attrs[TRIAL_ID]: trial
             for trial in self._trials()
@@ -442,11 +444,11 @@ class Mirror:
         self._shared: dict[str, Any] = {}
         self._has_failed = False
 
-    def begin(self) -> Beginning:
-        """Return what the study held when this experiment began, and put it down if that is now."""
+    def start_of_search(self) -> StudyStart:
+        """Return the state of the study when this experiment began, and record it if that is now."""
         key = f"tuner:{self._experiment}"
-        noted = self._storage.get_study_user_attrs(self._study_id).get(key)
-        if noted is None:
+        recorded = self._storage.get_study_user_attrs(self._study_id).get(key)
+        if recorded is None:
             trials = self._trials()
             queued = [
                 [trial.number, trial.system_attrs.get("fixed_params", {})]
@@ -455,19 +457,19 @@ class Mirror:
             ]
             attributes = self._storage.get_study_system_attrs(self._study_id)
             shared = {name: value for name, value in attributes.items() if name.startswith(_SHARED)}
-            noted = {"num_trials": len(trials), "queued": queued, "attributes": shared}
-            self._storage.set_study_user_attr(self._study_id, key, noted)
-        return Beginning(
-            noted["num_trials"],
-            [(number, params) for number, params in noted["queued"]],
-            noted["attributes"],
+            recorded = {"num_trials": len(trials), "queued": queued, "attributes": shared}
+            self._storage.set_study_user_attr(self._study_id, key, recorded)
+        return StudyStart(
+            recorded["num_trials"],
+            [(number, params) for number, params in recorded["queued"]],
+            recorded["attributes"],
         )
 
-    def earlier(self, beginning: Beginning) -> list[FrozenTrial]:
-        """Return the trials that were over before, in their order."""
+    def earlier(self, start: StudyStart) -> list[FrozenTrial]:
+        """Return the trials that were over when the search began, in their order."""
         return [
             trial
-            for trial in self._trials()[: beginning.num_trials]
+            for trial in self._trials()[: start.num_trials]
             if trial.state.is_finished() and not self._is_own(trial)
         ]
 
@@ -478,19 +480,20 @@ class Mirror:
             trial: The trial in its current state.
             attributes: Attributes of the study that samplers have set.
         """
-        self._due[trial.number] = trial
+        self._pending[trial.number] = trial
         try:
             self._write_attributes(attributes)
-            for due in list(self._due.values()):
-                self._bring_up(due)
-                del self._due[due.number]
-        except Exception as error:  # noqa: BLE001  (a database may raise anything; the search itself does not need it)
+            for pending in list(self._pending.values()):
+                self._update(pending)
+                del self._pending[pending.number]
+        # A database may raise anything, and the search itself does not need it.
+        except Exception as error:  # noqa: BLE001
             if not self._has_failed:
-                said = (
+                message = (
                     f"Optuna's storage cannot be written to ({type(error).__name__}: {error}); it "
                     "is tried again with the next result"
                 )
-                warnings.warn(said, RuntimeWarning, stacklevel=2)
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
             self._has_failed = True
         else:
             self._has_failed = False
@@ -507,13 +510,16 @@ class Mirror:
                 self._storage.set_study_system_attr(self._study_id, name, value)
                 self._shared[name] = value
 
-    def _bring_up(self, trial: FrozenTrial) -> None:
-        written = self._written.get(trial.number) or self._found(trial) or self._added(trial)
+    def _update(self, trial: FrozenTrial) -> None:
+        written = (
+            self._written.get(trial.number) or self._stored_record(trial) or self._new_record(trial)
+        )
         self._written[trial.number] = written
         if written.is_over:
             return
         for step, value in trial.intermediate_values.items():
-            if repr(written.steps.get(step)) != repr(value):  # NaN equals nothing, itself included
+            # By their representation, since NaN does not equal itself.
+            if repr(written.steps.get(step)) != repr(value):
                 self._storage.set_trial_intermediate_value(written.trial_id, step, value)
                 written.steps[step] = value
         for name, attribute in trial.system_attrs.items():
@@ -524,22 +530,22 @@ class Mirror:
             self._storage.set_trial_state_values(written.trial_id, trial.state, trial.values)
             written.is_over = True
 
-    def _found(self, trial: FrozenTrial) -> _Written | None:
-        """Return the trial's record in the storage, from earlier or from its queue; None if new."""
+    def _stored_record(self, trial: FrozenTrial) -> _StoredTrial | None:
+        """Return the trial's record if it is in the storage, before a restore or waiting; else None."""
         stored = self._known.get(trial.user_attrs[TRIAL_ID])
         if stored is None and QUEUED in trial.user_attrs:
-            stored = self._taken_from_queue(trial, trial.user_attrs[QUEUED])
+            stored = self._claim_waiting(trial, trial.user_attrs[QUEUED])
         if stored is None:
             return None
-        return _Written(
-            stored._trial_id,  # noqa: SLF001  (Optuna tells a trial's id nowhere else)
+        return _StoredTrial(
+            stored._trial_id,  # noqa: SLF001  (no public attribute has it)
             stored.state.is_finished(),
             dict(stored.intermediate_values),
             dict(stored.system_attrs),
         )
 
-    def _taken_from_queue(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
-        """Run a trial that has been waiting in the storage, unless another process does."""
+    def _claim_waiting(self, trial: FrozenTrial, number: int) -> FrozenTrial | None:
+        """Set a waiting trial of the storage to RUNNING; None if another process has."""
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
             return None
@@ -547,20 +553,20 @@ class Mirror:
             self._storage.set_trial_param(
                 trial_id, name, distribution.to_internal_repr(trial.params[name]), distribution
             )
-        for name, value in self._marks(trial).items():
+        for name, value in self._user_attributes(trial).items():
             self._storage.set_trial_user_attr(trial_id, name, value)
         return self._storage.get_trial(trial_id)
 
-    def _added(self, trial: FrozenTrial) -> _Written:
+    def _new_record(self, trial: FrozenTrial) -> _StoredTrial:
         template = create_trial(
             state=TrialState.RUNNING,
             params=trial.params,
             distributions=trial.distributions,
-            user_attrs=self._marks(trial),
+            user_attrs=self._user_attributes(trial),
             system_attrs=trial.system_attrs,
         )
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
-        return _Written(trial_id, attributes=dict(trial.system_attrs))
+        return _StoredTrial(trial_id, attributes=dict(trial.system_attrs))
 
-    def _marks(self, trial: FrozenTrial) -> dict[str, Any]:
+    def _user_attributes(self, trial: FrozenTrial) -> dict[str, Any]:
         return {**trial.user_attrs, EXPERIMENT: self._experiment}
