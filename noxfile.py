@@ -24,9 +24,9 @@ def install(session: nox.Session, extra: str) -> None:
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Run the test suite; arguments behind ``--`` go to pytest."""
+    """Run the test suite, on all cores; arguments behind ``--`` go to pytest instead."""
     install(session, "test")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *(session.posargs or ["-n", "auto", "--dist", "worksteal"]))
 
 
 @nox.session

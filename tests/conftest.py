@@ -2,17 +2,35 @@
 
 import atexit
 import importlib.util
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from searchers import NevergradSearch
 from tuner.driver import signals
+from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 # How fast a machine is says nothing about the code: nothing may fail because another job was using
 # the processor.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_configure():
+    """Let tests interrupt experiments wherever pytest was started."""
+    # A shell starts what runs in the background (`pytest &`) with SIGINT ignored, and nohup ignores
+    # SIGHUP. Children inherit that, and an experiment leaves an ignored signal ignored: a test that
+    # interrupts one would wait in vain. A handler, unlike SIG_IGN, does not survive exec, so
+    # children start with the default; pytest itself still outlives a hangup.
+    for number in TERMINATION_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_ctrl_c else _do_nothing)
+
+
+def _do_nothing(number, frame):
+    pass
 
 
 @pytest.fixture

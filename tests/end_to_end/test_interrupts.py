@@ -172,10 +172,18 @@ def test_the_echo_of_a_signal_is_not_a_second_one(closing, tmp_path):
     assert "[True, True]" in script.said("COUNTS")
 
 
-def test_a_hangup_that_is_ignored_stays_ignored(closing, tmp_path):
-    script = closing(start_interruptible(tmp_path, "class", iterations=2_000, prefix=["nohup"]))
+@pytest.mark.parametrize(
+    ("number", "prefix"),
+    [
+        (signal.SIGHUP, ["nohup"]),
+        # As a shell starts `script &`.
+        (signal.SIGINT, ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]),
+    ],
+)
+def test_an_ignored_signal_stays_ignored(number, prefix, closing, tmp_path):
+    script = closing(start_interruptible(tmp_path, "class", iterations=2_000, prefix=prefix))
     script.wait_for("READY")
-    script.signal(signal.SIGHUP)
+    script.signal(number)
     assert script.end() == 0
     assert script.said("ENDED") == "['TERMINATED completed', 'TERMINATED completed']"
 
