@@ -54,14 +54,14 @@ __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 MODEL = "model.keras"
 PROGRESS: Final = "progress.json"
 """How many epochs the model was trained for, and the configured learning rate."""
-_WHOLE: Final = (
-    "epoch_begin",
-    "epoch_end",
-    *(f"{phase}_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end")),
-)
-_BATCHES: Final = tuple(
-    f"{phase}_batch_{edge}" for phase in ("train", "test", "predict") for edge in ("begin", "end")
-)
+_PHASES: Final = [
+    (phase, edge) for phase in ("train", "test", "predict") for edge in ("begin", "end")
+]
+_WHOLE: Final = ("epoch_begin", "epoch_end", *(f"{phase}_{edge}" for phase, edge in _PHASES))
+_BATCHES: Final = tuple(f"{phase}_batch_{edge}" for phase, edge in _PHASES)
+
+Logs = Mapping[str, Any] | None
+"""Keras's metrics at a hook."""
 
 _configured_rates: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 """Learning rates of optimizers before they loaded the state of a checkpoint."""
@@ -117,7 +117,7 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         self._stop: StopTraining | None = None
         # Only if needed: with a hook for batches, Keras converts the metrics after each batch.
         for when in self._report_on.intersection(_BATCHES):
-            setattr(self, f"on_{when}", functools.partial(self._on_hook, when))
+            setattr(self, f"on_{when}", functools.partial(self._on_batch_hook, when))
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL, **options: Any) -> Any:
@@ -135,22 +135,53 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         with saved_file(checkpoint, filename) as path:
             return keras.models.load_model(path, **options)
 
-    def _on_hook(self, when: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
-        """Handle a hook; some pass the number of an epoch or batch, and all pass metrics last."""
-        match when:
-            case "train_begin":
-                self._is_fitting, self._stop = True, None
-                self._rate = _configured_rate(self.model)
-            case "epoch_begin":
-                self._num_epochs = arguments[0]
-            case "epoch_end":
-                self._num_epochs = arguments[0] + 1
-            case "train_end":
-                self._is_fitting = False
-                if self._stop:
-                    raise self._stop
+    # Keras's hooks. Those for single batches are set by the constructor.
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Prepare for a training."""
+        self._is_fitting, self._stop = True, None
+        self._rate = _configured_rate(self.model)
+        self._on_hook("train_begin", logs)
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Stop the trial if it is to stop."""
+        self._is_fitting = False
+        if self._stop:
+            raise self._stop
+        self._on_hook("train_end", logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Count the epochs before this one."""
+        self._num_epochs = epoch
+        self._on_hook("epoch_begin", logs)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Count the epoch, and report it by default."""
+        self._num_epochs = epoch + 1
+        self._on_hook("epoch_end", logs)
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Report or save if the user has chosen this hook."""
+        self._on_hook("test_begin", logs)
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """Report or save if the user has chosen this hook."""
+        self._on_hook("test_end", logs)
+
+    def on_predict_begin(self, logs: Logs = None) -> None:
+        """Report or save if the user has chosen this hook."""
+        self._on_hook("predict_begin", logs)
+
+    def on_predict_end(self, logs: Logs = None) -> None:
+        """Report or save if the user has chosen this hook."""
+        self._on_hook("predict_end", logs)
+
+    def _on_batch_hook(self, when: str, _batch: int, logs: Logs = None) -> None:
+        self._on_hook(when, logs)
+
+    def _on_hook(self, when: str, logs: Logs) -> None:
         if when in self._report_on and not self._stop:
-            self._report(when, (arguments[-1] if logs is None else logs) or {})
+            self._report(when, logs or {})
 
     def _report(self, when: str, logs: Mapping[str, Any]) -> None:
         metrics = self._selection.of(logs)
@@ -170,20 +201,6 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
         self.model.save(directory / self._filename)
         progress = {"epoch": self._num_epochs, "learning_rate": self._rate}
         (directory / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
-
-
-def _hook(when: str) -> Any:
-    def hook(
-        self: TuneReportCheckpointCallback, *arguments: Any, logs: Mapping[str, Any] | None = None
-    ) -> None:
-        self._on_hook(when, *arguments, logs=logs)
-
-    hook.__doc__ = f"See Keras's ``on_{when}``."
-    return hook
-
-
-for _when in _WHOLE:
-    setattr(TuneReportCheckpointCallback, f"on_{_when}", _hook(_when))
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
