@@ -119,8 +119,14 @@ def test_endless_recursion_can_be_described():
 
 
 def test_a_failure_is_sent_as_strings():
-    told = {"kind": "E", "message": "m", "traceback": "t", "bases": ["B"], "place": "train.py:3"}
-    assert as_message(Failure("E", "m", "t", ("B",), "train.py:3")) == told
+    expected = {
+        "kind": "E",
+        "message": "m",
+        "traceback": "t",
+        "bases": ["B"],
+        "place": "train.py:3",
+    }
+    assert as_message(Failure("E", "m", "t", ("B",), "train.py:3")) == expected
 
 
 def test_a_failure_is_placed_at_the_users_line_that_called_the_engine():
@@ -155,9 +161,9 @@ def test_a_traceback_is_completed_with_lines_of_a_notebook(monkeypatch):
     )
     head, frame = "Traceback (most recent call last):\n", f'  File "{cell}", line 2, in train\n'
     rest = '  File "/other.py", line 7, in fail\n    raise ValueError\nValueError\n'
-    bare, told = f"{head}{frame}{rest}", f"{head}{frame}    fail()\n{rest}"
-    assert with_notebook_source(bare) == told
-    assert with_notebook_source(told) == told
+    bare, completed = f"{head}{frame}{rest}", f"{head}{frame}    fail()\n{rest}"
+    assert with_notebook_source(bare) == completed
+    assert with_notebook_source(completed) == completed
     assert with_notebook_source("") == ""
     unknown = '  File "/nowhere.py", line 2, in train\nValueError\n'
     assert with_notebook_source(unknown) == unknown

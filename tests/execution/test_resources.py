@@ -110,13 +110,13 @@ def test_pyarrow_is_loaded_without_a_background_thread():
     assert done.stdout == "1\n"
 
 
-@pytest.mark.parametrize(("declared", "told"), [("3", [3]), ("1", []), ("2,4", []), ("", [])])
-def test_the_threads_of_a_loaded_library_are_set(monkeypatch, declared, told):
-    heard = []
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(set_num_threads=heard.append))
+@pytest.mark.parametrize(("declared", "expected"), [("3", [3]), ("1", []), ("2,4", []), ("", [])])
+def test_the_threads_of_a_loaded_library_are_set(monkeypatch, declared, expected):
+    limits = []
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(set_num_threads=limits.append))
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
     limit_threads({"OMP_NUM_THREADS": declared})
-    assert heard == told
+    assert limits == expected
 
 
 def test_no_device_is_in_use_here():

@@ -45,10 +45,10 @@ def test_keras_without_its_backend_is_not_reported_missing(tmp_path):
         text=True,
         check=False,
     )
-    told = ran.stderr.splitlines()[-1]
-    assert "Keras is installed, but cannot be imported with its backend" in told
-    assert "tensorflow" in told
-    assert "KERAS_BACKEND=torch" in told
+    message = ran.stderr.splitlines()[-1]
+    assert "Keras is installed, but cannot be imported with its backend" in message
+    assert "tensorflow" in message
+    assert "KERAS_BACKEND=torch" in message
 
 
 def test_only_a_missing_backend_of_keras_is_reported_as_one(tmp_path):

@@ -91,14 +91,14 @@ def mlflow_runs(uri, name):
 def wandb_runs(experiment):
     rows = {}
     for path in sorted(experiment.glob("wandb/offline-run-*/*.wandb")):
-        told = [
+        reported = [
             {
                 item.key or item.nested_key[0]: json.loads(item.value_json)
                 for item in record.history.item
             }
             for record in records(path)
         ]
-        rows.setdefault(path.stem, []).extend(row for row in told if row)
+        rows.setdefault(path.stem, []).extend(row for row in reported if row)
     return rows
 
 

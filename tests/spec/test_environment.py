@@ -52,12 +52,12 @@ def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
 def test_versions_are_those_of_loaded_packages_and_nothing_is_imported_for_them(monkeypatch):
     lazy = types.ModuleType("lazy_package")
     lazy.__getattr__ = lambda name: pytest.fail(f"asked for {name}")
-    told = types.ModuleType("told_package")
-    told.__version__ = "1.2.3"
+    module = types.ModuleType("reported_package")
+    module.__version__ = "1.2.3"
     monkeypatch.setitem(sys.modules, "lazy_package", lazy)
-    monkeypatch.setitem(sys.modules, "told_package", told)
+    monkeypatch.setitem(sys.modules, "reported_package", module)
     found = loaded_packages()
-    assert found["told_package"] == "1.2.3"
+    assert found["reported_package"] == "1.2.3"
     assert "lazy_package" not in found
     assert {"json", "tuner", "pytest.mark"}.isdisjoint(found)
     assert found["pytest"] == pytest.__version__

@@ -44,8 +44,10 @@ def test_another_function_and_another_source_are_differences():
     now = fingerprint(train, "train")
     assert list(differences(now, now)) == []
     assert list(differences({**now, "qualname": "old"}, now)) == ["trainable: old -> train"]
-    [told] = differences({**now, "source_sha256": "0" * 64}, now)
-    assert told == f"trainable's source (SHA-256): 000000000000 -> {now['source_sha256'][:12]}"
+    [difference] = differences({**now, "source_sha256": "0" * 64}, now)
+    assert (
+        difference == f"trainable's source (SHA-256): 000000000000 -> {now['source_sha256'][:12]}"
+    )
 
 
 def test_without_a_source_only_names_are_compared():

@@ -15,6 +15,7 @@ Step = Callable[[Any, Any, int, Mapping[str, Any]], object]
 """Trains for one more step; takes data, targets, the step's number, and further arguments."""
 
 
+# Checkpoints contain it pickled, so that module and name must not change.
 @final
 @dataclass(frozen=True, slots=True)
 class State:

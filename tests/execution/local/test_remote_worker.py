@@ -25,7 +25,7 @@ class Conversation:
             1, StartWorker("t00001", 2, {}, {}, (), None, 0), DriverEnd(ours), self.stderr
         )
 
-    def hear(self, *messages):
+    def receive(self, *messages):
         self.theirs.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
         return self.worker.receive()
 
@@ -44,20 +44,20 @@ def talk(tmp_path):
 
 
 def test_messages_become_events_of_the_attempt(talk):
-    assert talk.hear(STARTED, RESULT) == [
+    assert talk.receive(STARTED, RESULT) == [
         WorkerStarted("t00001", 2, 4711),
         ResultReported("t00001", 2, {"training_iteration": 1, "loss": 0.5}),
     ]
 
 
 def test_the_exit_message_is_held_back_until_the_process_is_gone(talk):
-    assert talk.hear(STARTED, COMPLETED) == [WorkerStarted("t00001", 2, 4711)]
+    assert talk.receive(STARTED, COMPLETED) == [WorkerStarted("t00001", 2, 4711)]
     assert talk.exited() == WorkerExited("t00001", 2, Outcome.COMPLETED)
 
 
 @pytest.mark.parametrize("code", [0, 1, -9, None])
 def test_the_exit_message_counts_whatever_the_exit_code(talk, code):
-    talk.hear(COMPLETED)
+    talk.receive(COMPLETED)
     talk.worker.mark_killed("too late")
     assert talk.exited(code).outcome is Outcome.COMPLETED
 
@@ -65,7 +65,7 @@ def test_the_exit_message_counts_whatever_the_exit_code(talk, code):
 def test_an_exit_message_after_the_kill_is_ignored(talk):
     talk.worker.mark_killed("first reason")
     talk.worker.mark_killed("second reason")
-    assert talk.hear(COMPLETED) == []
+    assert talk.receive(COMPLETED) == []
     assert talk.exited(-9) == WorkerExited(
         "t00001", 2, Outcome.KILLED, Failure("killed", "first reason")
     )
@@ -89,7 +89,7 @@ def test_messages_that_a_dead_worker_left_in_the_socket_are_read(talk):
 )
 def test_a_violation_of_the_protocol_is_the_trials_failure(talk, messages, complaint):
     with pytest.raises(ValueError, match=complaint):
-        talk.hear(*messages)
+        talk.receive(*messages)
     assert talk.worker.drain() == []
     ended = talk.exited(-9)
     if ended.outcome is not Outcome.COMPLETED:
@@ -98,10 +98,10 @@ def test_a_violation_of_the_protocol_is_the_trials_failure(talk, messages, compl
 
 
 def test_an_answered_worker_may_report_again(talk):
-    talk.hear(RESULT)
+    talk.receive(RESULT)
     talk.worker.answer(AnswerReport("t00001", 2, ReportReply.CONTINUE, save=True))
     assert json.loads(talk.theirs.recv(100)) == {"verdict": "continue", "save": True}
-    assert len(talk.hear(RESULT)) == 1
+    assert len(talk.receive(RESULT)) == 1
 
 
 @pytest.mark.parametrize(
