@@ -124,7 +124,7 @@ class Attempt:
         # A child that training code forked, and that returned from it, must not report the end.
         if os.getpid() != self._pid:
             return
-        with self._lock:
+        with self._lock:  # held by a report until it is answered
             self._is_over = True
         ends_well = "stopped" if self.must_end else "completed"
         ends_badly = "unsaved" if self._could_not_save else "failed"
@@ -341,6 +341,7 @@ def current_attempt() -> Attempt | None:
     A thread started by training code belongs to the attempt of this process; if trials take turns
     in one process, to the one whose turn it is.
     """
+    # Threads start with an empty context, and libraries start threads of their own.
     attempt = _current.get()
     if attempt is None and threading.current_thread() is not threading.main_thread():
         return Attempt.latest
@@ -351,7 +352,7 @@ def _has_room(directory: str | os.PathLike[str]) -> bool:
     """Return whether the disk is not full."""
     try:
         return shutil.disk_usage(directory).free >= _FULL_BELOW_BYTES
-    except OSError:
+    except OSError:  # the directory is gone; that is another failure
         return True
 
 

@@ -322,7 +322,8 @@ def _from_array(value: Any) -> Any:
     if isinstance(value, numpy.floating):
         return float(value)
     if isinstance(value, numpy.generic):
-        return _unless_same(value.item(), value)
+        plain = value.item()
+        return value if type(plain) is type(value) else plain  # e.g. of clongdouble
     if not isinstance(value, numpy.ndarray):
         if not hasattr(type(value), "__array__"):
             return value
@@ -337,10 +338,6 @@ def _from_shaped(array: Any, num_elements: int) -> Any:
         return array.tolist()
     low, high = _extremes(array)
     return {"shape": list(array.shape), "dtype": str(array.dtype), "min": low, "max": high}
-
-
-def _unless_same(plain: Any, value: Any) -> Any:
-    return value if type(plain) is type(value) else plain
 
 
 def _extremes(array: Any) -> tuple[Any, Any]:

@@ -44,7 +44,8 @@ def pickle_trainable(trainable: Any) -> bytes:
         data = _pickled(trainable)
     except Exception as error:
         raise TrainableNotPicklable(_explanation(trainable, error)) from error
-    if len(data) > HUGE_BYTES and len(data) - _size_of_parameters(trainable) > HUGE_BYTES:
+    # What `with_parameters` has bound may be large: it is there to be shared.
+    if len(data) > HUGE_BYTES and len(data) - _num_parameter_bytes(trainable) > HUGE_BYTES:
         _log.warning("%s", _warning(trainable, len(data)))
     return data
 
@@ -125,6 +126,7 @@ def _explanation(trainable: Any, error: Exception) -> str:
 
 def _culprit(value: Any, path: str, seen: set[int]) -> tuple[str, Any]:
     """Return path and value of the innermost part that cannot be pickled."""
+    # By trial: each part that can be pickled alone is innocent. Slow, but only after a failure.
     for step, part in _parts(value):
         if id(part) in seen or _pickled_size(part) is not None:
             continue
@@ -217,8 +219,7 @@ def _warning(trainable: Any, size_bytes: int) -> str:
     )
 
 
-def _size_of_parameters(trainable: Any) -> int:
-    """Return the pickled size in bytes of the objects bound by `with_parameters`."""
+def _num_parameter_bytes(trainable: Any) -> int:
     return _pickled_size(_given_parameters(trainable)) or 0
 
 

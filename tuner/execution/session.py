@@ -291,6 +291,7 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
     if directory := attempt.assignment.checkpoint_dir:
         read_checkpoint(trainable, directory)
     is_done = False
+    # `submit` does not raise StopTraining, as `report` does: between steps, the loop can just end.
     while not (is_done or attempt.must_end):
         result = trainable.train()
         is_done = result[DONE]

@@ -97,11 +97,8 @@ class Assignment:
     works_in_trial_dir: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Unpickle with the constructor.
-
-        The default for dataclasses runs ten times as much code, for which a forked worker would
-        have to copy pages.
-        """
+        # To unpickle with the constructor: the default for dataclasses with slots runs ten times as
+        # much code, for which a forked worker would have to copy pages.
         return type(self), tuple(getattr(self, field) for field in self.__slots__)
 
 

@@ -56,6 +56,7 @@ def rescale(
 
 
 def _rescale_schedule(schedule: Any, factors: Sequence[float]) -> None:
+    # "_last_lr" is what `get_last_lr` returns until the next step.
     for name in ("base_lrs", "_last_lr"):
         if rates := getattr(schedule, name, None):
             setattr(

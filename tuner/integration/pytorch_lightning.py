@@ -57,6 +57,7 @@ class TuneReportCheckpointCallback:
         every rank reports.
     """
 
+    # Lightning checks with isinstance that a callback is one of its namespace's.
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
         """Construct an instance of a subclass that derives from Lightning's callbacks as well."""
         wanted: Any = cls

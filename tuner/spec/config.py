@@ -306,6 +306,7 @@ class FailureConfig(Settings):
             "max_failures": self.max_failures,
             "fail_fast": bool(self.fail_fast),
             "retry_on": tuple(dict.fromkeys([*given, *_not_covered(WORTH_A_RETRY, refused or ())])),
+            # An empty list is a choice of the user's: all exceptions are retried.
             "no_retry_on": _not_covered(NOT_WORTH_A_RETRY, given) if refused is None else refused,
             "max_identical_failures": self.max_identical_failures,
             "max_common_failures": common,

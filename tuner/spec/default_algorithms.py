@@ -103,7 +103,7 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
         name: parameter.default
         for name, parameter in inspect.signature(type(scheduler)).parameters.items()
     }
-    given |= scheduler.declared_arguments
+    given |= scheduler.declared_arguments  # without those left at their defaults
     limits = [_full_training(stop)]
     if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True):
         limits.append(_iterations(given.get("max_t")))

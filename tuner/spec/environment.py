@@ -97,6 +97,8 @@ class EnvironmentRecorder:
     def _run(self) -> None:
         try:
             earlier = read_environments(self._directory)
+            # Twice: soon, in case the driver is killed, and at the end, when workers have reported
+            # what they have imported.
             if not self._is_over.wait(_DELAY_S):
                 self._write(earlier)
                 self._is_over.wait()
@@ -107,7 +109,7 @@ class EnvironmentRecorder:
     def _write(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         now = {**self._facts, **_surroundings(self._facts, dict(self._from_workers))}
         if earlier and _without_time(earlier[-1]) == _without_time(now):
-            return
+            return  # a restore under the same conditions
         data = (json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n").encode()
         path = self._directory / layout.ENVIRONMENT
         if not has_content(path, data):

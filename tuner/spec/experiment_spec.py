@@ -242,7 +242,7 @@ def make_spec(
         ValueError: If a value is out of range or two contradict each other.
         StorageError: If the working directory, in which trials run, has been deleted.
     """
-    check_working_directory()
+    check_working_directory()  # first, because resolving paths would fail with an obscure error
     trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)

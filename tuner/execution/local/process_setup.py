@@ -3,8 +3,7 @@
 Many batch systems, and service managers like systemd, send termination signals to every process of
 a job. They are meant for the driver, which then has the trials save and stop. A worker that died of
 the signal could not save, and a zygote would take all workers with it, so both handle the signals
-by doing nothing. They do not ignore them, because programs started by training code would inherit
-that and could not be terminated; children that training code forks get the default handlers back.
+by doing nothing. Children that training code forks get the default handlers back.
 
 Daemons and cron jobs may start with closed standard streams. The system gives a closed descriptor
 0, 1 or 2 to the next file or socket that is opened, which would then receive what is printed.
@@ -44,7 +43,7 @@ def setup_process(zygote: int, liveness_pipes: tuple[int, ...]) -> None:
         zygote: Process id of the parent.
         liveness_pipes: Read ends of the owners' liveness pipes; they are closed.
     """
-    os.setsid()
+    os.setsid()  # first: what follows arms signals for the process group
     restore_signals_in_children()
     # Orphans among the worker's descendants must not reach the zygote before the worker is dead.
     process_groups.adopt_orphans()
@@ -70,6 +69,7 @@ def _raise_oom_score() -> None:
 def dump_stack_when_killed() -> None:
     """Make this process and its forks dump the stack to stderr on a crash or before a kill."""
     faulthandler.enable()
+    # Of the main thread only: the failure quotes the end of stderr, and libraries have many threads.
     faulthandler.register(process_groups.DUMP_STACK_SIGNAL, all_threads=False)
 
 
@@ -91,6 +91,9 @@ def use_batch_scheduling() -> None:
 
 def ignore_termination_signals() -> None:
     """Make termination signals have no effect on this process and those it forks."""
+    # A handler, because programs that training code starts would inherit an ignored signal, and
+    # could not be terminated. SIGINT is ignored, by these programs as well: Ctrl-C would otherwise
+    # end a trial's data loaders, and with them the trial.
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else _do_nothing)
 

@@ -48,13 +48,13 @@ _STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
 
 def warm_up(trainable: Any) -> None:
     """Do once, in the process that workers are forked from, what each would otherwise do itself."""
-    host()
+    host()  # cached, like the trainable's signature and the JSON encoder in the next lines
     with_config(trainable, {}, {})
     strict_json.dumps({})
     for name in _USED_IN_TRIALS:
         getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:
-        importlib.import_module("numpy.random")
+        importlib.import_module("numpy.random")  # to be seeded in each worker
     # The user's modules may have closed or removed any of the standard streams.
     open_standard_descriptors()
     for name, (descriptor, _) in _STREAMS.items():
