@@ -75,10 +75,6 @@ def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
 def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -> _Kind:
     """Return an object of a class, constructed with named arguments.
 
-    Args:
-        kind: The class.
-        arguments: By name.
-
     Raises:
         TypeError: If the class does not have one of the arguments; suggests a similar name.
     """

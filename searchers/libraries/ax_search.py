@@ -362,7 +362,7 @@ def _domain_or_constant(parameter: Mapping[str, Any]) -> Any:
     raise ValueError(
         f"{name!r} must be a range with bounds, value_type and log_scale, a choice with values and "
         "is_ordered, or fixed with a value, "
-        f"got {dict(parameter)!r}; write the space with search-space words, such as {{{name!r}: "
+        f"got {dict(parameter)!r}; write the space with functions such as {{{name!r}: "
         "tune.uniform(0, 1)}"
     )
 

@@ -142,7 +142,7 @@ class BayesOptSearch(LibrarySearch):
         if len(bounds) < len(given):
             name, (lower, upper) = next(iter(bounds.items()))
             raise ValueError(
-                "space must hold bounds alone or search-space words for BayesOptSearch, got both: "
+                "space must hold either bounds or domains for BayesOptSearch, got both: "
                 f"{name!r} is {bounds[name]!r}; write tune.uniform({lower}, {upper}), and put "
                 "constants into param_space"
             )
@@ -264,7 +264,7 @@ def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
         return
     name, (lower, upper) = next(iter(bounds.items()))
     raise ValueError(
-        f"param_space must hold search-space words for BayesOptSearch, got {bounds[name]!r} for "
+        f"param_space must hold domains for BayesOptSearch, got {bounds[name]!r} for "
         f"{name!r}, which is a constant there; write "
         f"tune.uniform({lower}, {upper}), or BayesOptSearch(space={bounds!r}, ...)"
     )
@@ -281,8 +281,8 @@ def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in utility:
         if name not in _UTILITY_KEYS:
             raise ValueError(
-                f"utility_kwargs must hold nothing but {', '.join(_UTILITY_KEYS)}, got {name!r}; leave it "
-                "out"
+                f"utility_kwargs must hold nothing but {', '.join(_UTILITY_KEYS)}, got {name!r}; "
+                "leave it out"
             )
     if utility["kind"] not in _KINDS:
         raise ValueError(

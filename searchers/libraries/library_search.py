@@ -102,7 +102,7 @@ class LibrarySearch(LearningSearcher, ABC):
         """Return a space as the argument `space` takes it.
 
         Args:
-            spec: A dictionary with search-space words.
+            spec: A dictionary with domains.
 
         Raises:
             TypeError: If it is no dictionary.

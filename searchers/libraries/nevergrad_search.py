@@ -188,8 +188,8 @@ class NevergradSearch(IncrementalSearch):
                 return self._optimizer_class(parametrization, **settings)
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"optimizer {self._given_optimizer!r} cannot be made with {dict(settings)}: {error}; "
-                    "change optimizer_kwargs"
+                    f"optimizer {self._given_optimizer!r} cannot be made with {dict(settings)}: "
+                    f"{error}; change optimizer_kwargs"
                 ) from error
 
     def _propose(self, seed: int) -> Values | None:

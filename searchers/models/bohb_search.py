@@ -193,14 +193,7 @@ class Density:
         return logs
 
     def sample(self, rng: Generator, encoding: Encoding, num_points: int, factor: float) -> Array:
-        """Return points drawn from the density.
-
-        Args:
-            rng: Random number generator.
-            encoding: The space.
-            num_points: How many.
-            factor: Factor of the bandwidths.
-        """
+        """Return points drawn from the density, with bandwidths multiplied by a factor."""
         centres = self._rows[rng.integers(len(self._rows), size=num_points)]
         fresh = encoding.entries_from_cube(rng.random(centres.shape))
         moved = _truncated(rng, np.nan_to_num(centres, nan=0.5), self.bandwidths * factor)

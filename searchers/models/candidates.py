@@ -58,13 +58,7 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
 
 
 def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
-    """Return variations of the best trials, with steps of several sizes.
-
-    Args:
-        table: The results so far, of one trial at least.
-        encoding: The space.
-        rng: Random number generator.
-    """
+    """Return variations of the best trials, with steps of several sizes."""
     # Of equal trials, those measured at higher levels come first.
     best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
     parents = best[rng.integers(len(best), size=NUM_LOCAL)]

@@ -49,7 +49,7 @@ class Encoding:
         >>> encoding = Encoding(
         ...     {"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"])}, "TreeSearch"
         ... )
-        >>> encoding.vector({"lr": 0.01, "act": "tanh"})
+        >>> encoding.encoded(encoding.assignments({"lr": 0.01, "act": "tanh"}))
         [0.5, 1.0]
         >>> encoding.config([1.0, 1.0], rng=None)
         {'lr': 1.0, 'act': 'tanh'}
@@ -94,14 +94,6 @@ class Encoding:
             for parameter in self._space.active(values)
             if parameter.name not in values
         ]
-
-    def vector(self, config: Mapping[str, Any]) -> list[float]:
-        """Return the vector of a configuration; NaN for parameters that it does not have.
-
-        Raises:
-            ValueError: If it does not fit the space.
-        """
-        return self.encoded(self._space.assignments(config))
 
     def encoded(self, assignments: Mapping[Path, Any]) -> list[float]:
         """Return the vector of values by steps; NaN for missing and inactive parameters."""

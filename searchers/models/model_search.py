@@ -89,14 +89,7 @@ class ModelSearch(LearningSearcher):
         self.observations = Observations()
 
     def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
-        """Return vectors not chosen by a model: random ones, or drawn from priors.
-
-        Args:
-            encoding: The space.
-            rng: Random number generator.
-            num_points: How many.
-            table: What is known of trials.
-        """
+        """Return vectors not chosen by a model: random ones, or drawn from priors."""
         return PriorBand(encoding).sample(rng, num_points, table)
 
     @abstractmethod

@@ -135,11 +135,6 @@ def known_constants(
     """Return the constants of the space that are active with some parameter values.
 
     A list or tuple that contains a word is left out as a whole.
-
-    Args:
-        space: The space.
-        table: The parameters of the space.
-        values: The values of parameters by name, perhaps not of all.
     """
     return _constants(space, (), table, values)
 

@@ -626,8 +626,8 @@ def _whole(name: str, value: Any) -> int:
     number = _number(name, value)
     if not number.is_integer():
         raise ValueError(
-            f"{name} must be a whole number, got {value}; use a word for floats such as uniform or "
-            "quniform"
+            f"{name} must be a whole number, got {value}; use a function for floats, such as "
+            "uniform or quniform"
         )
     return int(value)
 

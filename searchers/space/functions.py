@@ -187,7 +187,7 @@ def choice(
     """Return a domain of equally likely objects, which may be sub-spaces with domains.
 
     Args:
-        categories: The objects, of any type. Those that contain search-space words, at any depth,
+        categories: The objects, of any type. Those that contain domains, at any depth,
             are sub-spaces: the configuration has the parameters of the chosen one alone. None of
             them may contain a grid.
         *others: Not accepted; only there for an error message that asks for a list.
@@ -198,7 +198,7 @@ def choice(
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
 
     Returns:
-        A domain, or a `Branching` if an object contains search-space words.
+        A domain, or a `Branching` if an object contains domains.
 
     Raises:
         TypeError: If they are not a list or another ordered iterable.
@@ -252,7 +252,7 @@ def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
     """Return an axis of the grid: each value is combined with each value of all other axes.
 
     Args:
-        values: The values, of any type but search-space words.
+        values: The values, of any type except domains.
         *others: Not accepted; only there for an error message that asks for a list.
 
     Raises:
@@ -270,7 +270,7 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
     """Return a parameter computed by a function, of other parameters if it takes an argument.
 
     The function is called for each trial with the configuration so far (see `ConfigView`), and
-    postponed while it reads values that are not known yet. It may return search-space words, which
+    postponed while it reads values that are not known yet. It may return domains, which
     are then sampled. Its own random numbers do not depend on the experiment's seed. Searchers that
     fit a model of the space refuse such parameters; use `only_if` for conditional ones.
 
@@ -295,13 +295,13 @@ def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
 
     Raises:
         TypeError: If they are not a list or another ordered iterable.
-        ValueError: If there are none, or search-space words among them.
+        ValueError: If there are none, or domains among them.
     """
     listed = _listed(word, values)
     if any(is_word(leaf) for _, leaf in leaves(listed)):
         raise ValueError(
-            f"{word} must be given plain values, got search-space words inside {listed!r}; "
-            "use sample_from(lambda config: ...), which may return a word depending on other "
+            f"{word} must be given plain values, got domains inside {listed!r}; "
+            "use sample_from(lambda config: ...), which may return a domain depending on other "
             "parameters, or only_if"
         )
     return listed

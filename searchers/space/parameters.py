@@ -11,7 +11,15 @@ from typing import Any, Final, final
 from .conditions import Branching, OnlyIf, Predicate, is_word
 from .domains import Categorical, Domain, Float, Integer, checked_value
 from .sample_from import SampleFrom
-from .tree import DELIMITER, GRID_KEY, Path, flat_name, is_grid, is_same_constant
+from .tree import (
+    DELIMITER,
+    GRID_KEY,
+    Path,
+    check_unique_names,
+    flat_name,
+    is_grid,
+    is_same_constant,
+)
 
 _NUM_SHOWN = 10
 _UNKNOWN: Final = object()
@@ -128,7 +136,8 @@ class ParameterTable:
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         found_leaves = list(_walk(dict(space), (), (), ()))
-        _check_names(found_leaves)
+        check_unique_names(leaf.path for leaf in found_leaves)
+        check_unique_names(leaf.steps for leaf in found_leaves)
         words = {leaf.steps: leaf for leaf in found_leaves if is_word(leaf.node)}
         self.dependents = {
             steps: leaf.node for steps, leaf in words.items() if isinstance(leaf.node, SampleFrom)
@@ -220,20 +229,6 @@ def _walk(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> Ite
         yield _Leaf(path, steps, node, guards)
 
 
-def _check_names(found_leaves: Iterable[_Leaf]) -> None:
-    """Refuse two different paths or steps with the same flattened name."""
-    in_configs: dict[str, Path] = {}
-    among_parameters: dict[str, Path] = {}
-    for leaf in found_leaves:
-        for seen, steps in ((in_configs, leaf.path), (among_parameters, leaf.steps)):
-            other = seen.setdefault(flat_name(steps), steps)
-            if other != steps:
-                raise ValueError(
-                    f"parameter names must be unique, got {flat_name(steps)!r} both as {other!r} "
-                    f"and as {steps!r}; rename one"
-                )
-
-
 def _domain(word: Any) -> Domain:
     if isinstance(word, Branching):
         return word.selector
@@ -281,7 +276,8 @@ def _condition(guard: _Guard, given: str, required: Any, known: Mapping[str, Any
         else "give such a value, a list of them or a function"
     )
     raise ValueError(
-        f"only_if at {place!r} must ask for a value that {name!r} can have, got {required!r}; {remedy}"
+        f"only_if at {place!r} must ask for a value that {name!r} can have, got {required!r}; "
+        f"{remedy}"
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, final
 
 from .conditions import holds_words, is_word
@@ -18,6 +19,7 @@ from .tree import (
     Conditional,
     Path,
     assign,
+    check_unique_names,
     copied,
     every_leaf,
     flat_name,
@@ -30,6 +32,9 @@ from .tree import (
 if TYPE_CHECKING:
     # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
+
+
+MAX_TAG_LENGTH: Final = 100
 
 
 @final
@@ -77,7 +82,7 @@ class SearchSpace:
                 f"a space must be a dictionary, got {space!r}; give each parameter a name"
             )
         self.space = dict(space)
-        _check_names(path for path, _ in leaves(self.space))
+        check_unique_names(path for path, _ in leaves(self.space))
         words = {path: leaf for path, leaf in leaves(self.space) if is_word(leaf)}
         self.is_conditional = any(isinstance(word, Conditional) for word in words.values())
         self._domains: dict[Path, Domain] = {
@@ -305,18 +310,6 @@ class SearchSpace:
         return value if known is None else checked_value(flat_name(path), known, value)
 
 
-def _check_names(paths: Iterable[Path]) -> None:
-    seen: dict[str, Path] = {}
-    for path in paths:
-        name = flat_name(path)
-        if name in seen:
-            raise ValueError(
-                f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as "
-                f"{path!r}; rename one"
-            )
-        seen[name] = path
-
-
 def constants(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constants of a space; a list or tuple with a domain is left out.
 
@@ -334,6 +327,90 @@ def constants(space: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(node, dict) and not is_grid(node) and (inner := constants(node)):
             kept[key] = inner
     return kept
+
+
+def domains(space: Mapping[str, Any]) -> dict[Path, Domain]:
+    """Return the domains of a space by path.
+
+    Example:
+        >>> from searchers.space import randint
+        >>> domains({"model": {"depth": randint(1, 4)}, "epochs": 5})
+        {('model', 'depth'): Integer(lower=1, upper=3, q=1, is_log=False)}
+    """
+    return SearchSpace(space).domains
+
+
+def grid_axes(space: Mapping[str, Any]) -> dict[Path, list[Any]]:
+    """Return the values of each grid axis of a space by path.
+
+    Example:
+        >>> from searchers.space import grid_search
+        >>> grid_axes({"depth": grid_search([2, 3]), "epochs": 5})
+        {('depth',): [2, 3]}
+    """
+    return SearchSpace(space).grid_axes
+
+
+def resolve(
+    space: Mapping[str, Any], assignments: Mapping[Path, Any], rng: Generator | None
+) -> dict[str, Any]:
+    """Return a configuration; `SearchSpace.resolve` is faster for many.
+
+    Example:
+        >>> from searchers.space import uniform
+        >>> resolve({"lr": uniform(0, 1), "epochs": 5}, {("lr",): 0.5}, rng=None)
+        {'lr': 0.5, 'epochs': 5}
+    """
+    return SearchSpace(space).resolve(assignments, rng)
+
+
+def experiment_tag(
+    index: int, config: Mapping[str, Any], space: Mapping[str, Any] | SearchSpace
+) -> str:
+    """Return a trial's number and searched values, at most 100 characters.
+
+    Args:
+        index: The trial's number.
+        config: The trial's configuration.
+        space: The space it is from, best parsed already; constants are left out.
+
+    Example:
+        >>> from searchers.space import uniform
+        >>> experiment_tag(
+        ...     17, {"opt": {"lr": 0.01}, "epochs": 5}, {"opt": {"lr": uniform(0, 1)}, "epochs": 5}
+        ... )
+        '17_lr=0.0100'
+    """
+    taken = space if isinstance(space, SearchSpace) else SearchSpace(space)
+    values = sorted(_values_in(config, taken), key=lambda found: flat_name(found[0]))
+    listed = ",".join(f"{_short_name(path)}={_short_value(value)}" for path, value in values)
+    return f"{index}_{listed}"[:MAX_TAG_LENGTH] if listed else str(index)
+
+
+def _values_in(config: Mapping[str, Any], space: SearchSpace) -> Iterable[tuple[Path, Any]]:
+    if not space.is_conditional:
+        return _values_at(config, space.words)
+    return space.recognised(config).items()
+
+
+def _values_at(config: Any, paths: Iterable[Path]) -> Iterator[tuple[Path, Any]]:
+    for path in paths:
+        try:
+            yield path, reduce(getitem, path, config)
+        # A user's searcher may have left the parameter out.
+        except (KeyError, IndexError, TypeError):
+            continue
+
+
+def _short_name(path: Path) -> str:
+    start = max((place for place, step in enumerate(path) if isinstance(step, str)), default=0)
+    return "_".join(map(str, path[start:]))
+
+
+def _short_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return " ".join(str(getattr(value, "__name__", value)).split())
 
 
 _MODULES: Final = (
@@ -374,8 +451,8 @@ def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = N
         library = library_of(leaf)
         if library not in (None, accepts):
             raise ValueError(
-                f"{place} must hold constants and search-space words, got {flat_name(path)!r} in "
-                f"the words of {library}; write tune.uniform(lower, upper), "
+                f"{place} must hold constants and tuner's domains, got a domain of {library} "
+                f"for {flat_name(path)!r}; write tune.uniform(lower, upper), "
                 "tune.loguniform(lower, upper), tune.randint(lower, upper), tune.choice([...]) and "
                 "the like"
             )

@@ -6,7 +6,7 @@ A leaf is any other object, such as a domain or a constant; ``{"grid_search": [.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Path = tuple[str | int, ...]
@@ -66,6 +66,22 @@ def flat_name(path: Path) -> str:
         'model/layers/0'
     """
     return DELIMITER.join(map(str, path))
+
+
+def check_unique_names(paths: Iterable[Path]) -> None:
+    """Check that different paths have different flattened names.
+
+    Raises:
+        ValueError: If two have the same name.
+    """
+    known: dict[str, Path] = {}
+    for path in paths:
+        other = known.setdefault(flat_name(path), path)
+        if other != path:
+            raise ValueError(
+                f"parameter names must be unique, got {flat_name(path)!r} both as {other!r} and as "
+                f"{path!r}; rename one"
+            )
 
 
 def assign(node: Any, values: Mapping[Path, Any]) -> Any:

@@ -107,8 +107,7 @@ class ConcurrencyLimiter(SearcherWrapper):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        # A comprehension, since pairs are lists in JSON.
-        self._open = {trial_id: ending for trial_id, ending in state["open"]}  # noqa: C416
+        self._open = dict(state["open"])
         self.searcher.load_state_dict(state["searcher"])
 
     def _report_batch(self) -> None:

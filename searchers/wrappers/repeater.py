@@ -67,7 +67,8 @@ class Repeater(SearcherWrapper):
         self._space: Mapping[str, Any] = {}
         self._groups: dict[str, _Group] = {}
         self._filling: str | None = None
-        # By trial id: the name of its group, which is the id of the first trial, and its index there.
+        # By trial id: the name of its group, which is the id of its first trial, and the number of
+        # the repeat.
         self._places: dict[str, tuple[str, int]] = {}
 
     def set_search_properties(

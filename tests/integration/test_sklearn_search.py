@@ -153,7 +153,7 @@ def test_without_refit_there_is_no_best_estimator():
         (
             {"space": {"C": 1.0}},
             TypeError,
-            "'C' must be a search-space word or a list of values, got 1.0",
+            "'C' must be a domain or a list of values, got 1.0",
         ),
         ({"space": [{"C": [1.0]}]}, TypeError, "param_distributions must be a dictionary"),
         (

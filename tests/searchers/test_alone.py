@@ -56,7 +56,7 @@ def test_a_searcher_with_space_metric_and_mode_needs_no_experiment(make):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_searcher_goes_on_from_what_it_has_saved(make, tmp_path):
+def test_a_searcher_continues_from_its_saved_state(make, tmp_path):
     path = str(tmp_path / "searcher.json")
     first = made(make)
     known = play(first, "1234")
@@ -67,14 +67,14 @@ def test_a_searcher_goes_on_from_what_it_has_saved(make, tmp_path):
     for searcher in (first, second):
         searcher.on_trial_complete("5", {"loss": 0.5, "training_iteration": 1})
     later = play(second, "678")
-    # Ax is told the history at once, and continues with other random numbers.
+    # Ax gets the history at once, and continues with other random numbers.
     if make in MAKERS[:-1]:
         assert later == play(first, "678")
     assert not [config for config in later if config in [*known, open_one]]
 
 
 @pytest.mark.parametrize("make", MAKERS[:3])
-def test_a_model_with_a_space_of_its_own_goes_with_constants(make):
+def test_a_model_with_its_own_space_takes_constants_from_param_space(make):
     searcher = made(make)
     assert not searcher.set_search_properties(None, None, {"y": uniform(0, 1)}, seed=0)
     assert searcher.set_search_properties("loss", "min", {"batch": 8}, seed=0)
@@ -97,7 +97,7 @@ class OfRayTune(Searcher):
 
     def __init__(self, space, metric=None, mode=None):
         super().__init__(metric=metric, mode=mode)
-        self.space, self.heard = space, []
+        self.space, self.calls = space, []
 
     def set_search_properties(self, metric, mode, config):
         if self._metric or self._mode:
@@ -106,14 +106,14 @@ class OfRayTune(Searcher):
         return True
 
     def suggest(self, trial_id):
-        self.heard.append(("suggest", trial_id))
-        return {"x": len(self.heard)}
+        self.calls.append(("suggest", trial_id))
+        return {"x": len(self.calls)}
 
     def on_trial_result(self, trial_id, result):
-        self.heard.append(("result", trial_id))
+        self.calls.append(("result", trial_id))
 
     def on_trial_complete(self, trial_id, result=None, error=False):
-        self.heard.append(("complete", trial_id, result, error))
+        self.calls.append(("complete", trial_id, result, error))
 
     def save(self, checkpoint_path):
         with open(checkpoint_path, "w") as file:  # noqa: PTH123
@@ -124,13 +124,13 @@ class OfRayTune(Searcher):
             self.set_state(json.load(file))
 
     def get_state(self):
-        return {"heard": self.heard}
+        return {"calls": self.calls}
 
     def set_state(self, state):
-        self.heard = state["heard"]
+        self.calls = state["calls"]
 
 
-def test_metric_and_mode_of_a_searcher_of_ones_own():
+def test_metric_and_mode_of_a_user_defined_searcher():
     searcher = OfRayTune({}, metric="loss", mode="min")
     assert (searcher.metric, searcher.mode, searcher._metric, searcher._mode) == (
         "loss",
@@ -147,7 +147,7 @@ def test_metric_and_mode_of_a_searcher_of_ones_own():
         OfRayTune({}, metric=3)
 
 
-def test_a_searcher_that_knows_no_stopped_hears_of_ends_all_the_same():
+def test_a_searcher_whose_on_trial_complete_takes_no_stopped_is_called():
     searcher = OfRayTune({})
     assert pass_search_properties(searcher, "loss", "min", {}, {"seed": 1})
     assert searcher.metric == "loss"
@@ -159,23 +159,23 @@ def test_a_searcher_that_knows_no_stopped_hears_of_ends_all_the_same():
     ):
         wrapper.suggest("b")
         wrapper.on_trial_complete("b", {"loss": 2}, stopped=True)
-    ends = [each for each in searcher.heard if each[0] == "complete"]
+    ends = [each for each in searcher.calls if each[0] == "complete"]
     assert (
         ends
         == [("complete", "a", {"loss": 1}, False)] + [("complete", "b", {"loss": 2}, False)] * 3
     )
 
 
-def test_a_searcher_of_ones_own_saves_what_it_likes(tmp_path):
+def test_a_user_defined_searcher_overrides_get_state(tmp_path):
     path = str(tmp_path / "state")
     first, second = OfRayTune({}), OfRayTune({})
     first.suggest("a")
     first.save(path)
     second.restore(path)
-    assert second.heard == [["suggest", "a"]]
+    assert second.calls == [["suggest", "a"]]
 
 
-def test_a_searcher_without_a_state_says_what_to_do(tmp_path):
+def test_saving_a_searcher_without_a_state_raises_with_a_remedy(tmp_path):
     class Forgetful(Searcher):
         def suggest(self, trial_id):
             return {}
@@ -188,7 +188,7 @@ def test_a_searcher_without_a_state_says_what_to_do(tmp_path):
         Forgetful().save(str(tmp_path / "state"))
 
 
-def test_random_search_is_saved_once_it_has_a_space(tmp_path):
+def test_random_search_can_be_saved_once_it_has_a_space(tmp_path):
     path = str(tmp_path / "state")
     searchers = [BasicVariantGenerator() for _ in range(2)]
     for searcher in searchers:

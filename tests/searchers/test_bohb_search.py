@@ -12,7 +12,7 @@ def density_of(rows):
     return Density(np.asarray(rows, dtype=float), SPACE)
 
 
-def test_it_is_dense_where_its_rows_are():
+def test_the_density_is_highest_near_its_rows():
     density = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 1, 0.1]])
     near, far, other = density.log_densities(
         np.array([[0.24, 0, 0.1], [0.9, 0, 0.1], [0.24, 2, 0.1]])
@@ -21,7 +21,7 @@ def test_it_is_dense_where_its_rows_are():
     assert near > max(far, other)
 
 
-def test_draws_lie_in_the_space_and_near_the_rows():
+def test_samples_lie_in_the_space_and_near_the_rows():
     drawn = density_of([[0.2, 0, 0.1], [0.25, 0, 0.1], [0.3, 0, 0.3]]).sample(
         np.random.default_rng(0), SPACE, 300, factor=1.0
     )
@@ -31,13 +31,13 @@ def test_draws_lie_in_the_space_and_near_the_rows():
     assert (drawn[:, 1] == 0).mean() > 0.6
 
 
-def test_equal_rows_leave_the_least_bandwidth():
+def test_equal_rows_give_the_minimum_bandwidth():
     density = density_of([[0.5, 1, 0.1]] * 5)
     assert density.bandwidths.tolist() == [MIN_BANDWIDTH] * 3
     assert np.isfinite(density.log_densities(np.array([[0.9, 0, 0.9]]))).all()
 
 
-def test_what_is_absent_is_near_to_what_is_absent():
+def test_inactive_entries_are_near_to_each_other():
     density = density_of([[np.nan, 0, 0.1], [np.nan, 0, 0.3]])
     absent, there = density.log_densities(np.array([[np.nan, 0, 0.1], [0.5, 0, 0.1]]))
     assert absent > there
@@ -48,5 +48,7 @@ def test_what_is_absent_is_near_to_what_is_absent():
     ("num_trials", "num_columns", "expected"),
     [(4, 7, 2), (10, 7, 5), (20, 7, 8), (100, 7, 15), (53, 2, 8)],
 )
-def test_the_good_ones_are_enough_for_a_density_and_never_all(num_trials, num_columns, expected):
+def test_the_number_of_good_trials_suffices_for_a_density_and_is_never_all(
+    num_trials, num_columns, expected
+):
     assert num_good_of(num_trials, num_columns) == expected < num_trials

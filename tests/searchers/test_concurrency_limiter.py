@@ -6,10 +6,10 @@ from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 
 
 class Recorder(Searcher):
-    """Proposes numbers and writes down what it is told."""
+    """Proposes numbers and records its calls."""
 
     def __init__(self):
-        self.told = []
+        self.calls = []
         self.num_suggested = 0
 
     def suggest(self, trial_id):
@@ -20,19 +20,19 @@ class Recorder(Searcher):
         return 5
 
     def on_trial_result(self, trial_id, result):
-        self.told.append(("result", trial_id, result["loss"]))
+        self.calls.append(("result", trial_id, result["loss"]))
 
     def on_trial_pause(self, trial_id, result=None):
-        self.told.append(("pause", trial_id, result))
+        self.calls.append(("pause", trial_id, result))
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.told.append((trial_id, result, error, stopped))
+        self.calls.append((trial_id, result, error, stopped))
 
     def state_dict(self):
-        return {"told": [list(each) for each in self.told], "num_suggested": self.num_suggested}
+        return {"calls": [list(each) for each in self.calls], "num_suggested": self.num_suggested}
 
     def load_state_dict(self, state):
-        self.told = [tuple(each) for each in state["told"]]
+        self.calls = [tuple(each) for each in state["calls"]]
         self.num_suggested = state["num_suggested"]
 
 
@@ -40,7 +40,7 @@ def suggest_all(searcher, names):
     return [searcher.suggest(name) for name in names]
 
 
-def test_no_more_suggestions_than_allowed_are_open():
+def test_no_more_suggestions_than_the_limit_are_unfinished():
     limiter = ConcurrencyLimiter(Recorder(), 2)
     assert suggest_all(limiter, "abc") == [{"x": 1}, {"x": 2}, None]
     limiter.on_trial_complete("a")
@@ -53,14 +53,14 @@ def test_the_searcher_is_not_asked_beyond_the_limit():
     assert inner.num_suggested == 1
 
 
-def test_ends_are_passed_on_at_once_as_they_are():
+def test_ends_are_passed_on_at_once_and_unchanged():
     inner = Recorder()
     limiter = ConcurrencyLimiter(inner, 3)
     suggest_all(limiter, "abc")
     limiter.on_trial_result("b", {"loss": 1})
     limiter.on_trial_complete("b", {"loss": 2}, stopped=True)
     limiter.on_trial_complete("a", error=True)
-    assert inner.told == [
+    assert inner.calls == [
         ("result", "b", 1),
         ("b", {"loss": 2}, False, True),
         ("a", None, True, False),
@@ -73,20 +73,20 @@ def test_a_pause_is_passed_on_at_once_and_frees_no_room(batch):
     limiter = ConcurrencyLimiter(inner, 1, batch=batch)
     limiter.suggest("a")
     limiter.on_trial_pause("a", {"loss": 1})
-    assert inner.told == [("pause", "a", {"loss": 1})]
+    assert inner.calls == [("pause", "a", {"loss": 1})]
     assert limiter.suggest("b") is None
 
 
-def test_a_batch_is_told_when_all_have_ended_in_the_order_of_suggestion():
+def test_a_batch_is_reported_when_all_have_ended_in_the_order_of_suggestion():
     inner = Recorder()
     limiter = ConcurrencyLimiter(inner, 3, batch=True)
     suggest_all(limiter, "abc")
     limiter.on_trial_complete("c", {"loss": 3}, stopped=True)
     limiter.on_trial_complete("a", error=True)
-    assert inner.told == []
+    assert inner.calls == []
     assert limiter.suggest("d") is None
     limiter.on_trial_complete("b", {"loss": 2})
-    assert inner.told == [
+    assert inner.calls == [
         ("a", None, True, False),
         ("b", {"loss": 2}, False, False),
         ("c", {"loss": 3}, False, True),
@@ -94,16 +94,16 @@ def test_a_batch_is_told_when_all_have_ended_in_the_order_of_suggestion():
     assert limiter.suggest("d") == {"x": 4}
 
 
-def test_a_last_batch_that_is_not_full_is_told_too():
+def test_a_last_batch_that_is_not_full_is_reported():
     inner = Recorder()
     limiter = ConcurrencyLimiter(inner, 4, batch=True)
     suggest_all(limiter, "ab")
     limiter.on_trial_complete("a")
     limiter.on_trial_complete("b")
-    assert [told[0] for told in inner.told] == ["a", "b"]
+    assert [call[0] for call in inner.calls] == ["a", "b"]
 
 
-def test_the_end_of_the_search_takes_no_room():
+def test_finished_does_not_count_towards_the_limit():
     limiter = ConcurrencyLimiter(Recorder(), 10)
     assert suggest_all(limiter, "abcdefg")[5:] == [limiter.FINISHED] * 2
     assert limiter.num_trials_for(3) == 5
@@ -112,11 +112,11 @@ def test_the_end_of_the_search_takes_no_room():
 def test_ends_of_unknown_trials_are_passed_on():
     inner = Recorder()
     ConcurrencyLimiter(inner, 1, batch=True).on_trial_complete("z")
-    assert inner.told == [("z", None, False, False)]
+    assert inner.calls == [("z", None, False, False)]
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_restored_limiter_goes_on_as_if_uninterrupted(batch):
+def test_a_restored_limiter_continues_as_if_uninterrupted(batch):
     first = ConcurrencyLimiter(Recorder(), 3, batch=batch)
     suggest_all(first, "abc")
     first.on_trial_complete("b", {"loss": 2})
@@ -126,10 +126,10 @@ def test_a_restored_limiter_goes_on_as_if_uninterrupted(batch):
     assert second.suggest("d") == (None if batch else {"x": 4})
     second.on_trial_complete("a")
     second.on_trial_complete("c")
-    assert [told[0] for told in inner.told] == (["a", "b", "c"] if batch else ["b", "a", "c"])
+    assert [call[0] for call in inner.calls] == (["a", "b", "c"] if batch else ["b", "a", "c"])
 
 
-def test_search_properties_reach_the_searcher_and_come_back():
+def test_search_properties_are_passed_to_the_searcher_and_taken_from_it():
     limiter = ConcurrencyLimiter(BasicVariantGenerator(), 2)
     assert limiter.set_search_properties("loss", "min", {"epochs": 1}, num_samples=4)
     assert (limiter.metric, limiter.mode, limiter.num_trials_for(4)) == ("loss", "min", 4)

@@ -1,6 +1,4 @@
-"""Conditional spaces: what exists is drawn, what does not exist is nowhere, and configurations lead
-back to values.
-"""
+"""Conditional spaces: only active parameters are in configurations, which convert to values."""
 
 import itertools
 
@@ -62,7 +60,7 @@ finite_words = st.sampled_from([randint(0, 3), choice([*"xy"]), quniform(0, 1, 0
 
 @st.composite
 def spaces(draw, leaf=words, depth=2, size=4):
-    """A space in which each option of a choice can be told from the others, and conditions ask for
+    """A space in which the options of each choice differ, and conditions are on
     what stands before them.
     """
     space = {}
@@ -114,7 +112,7 @@ seeds = st.integers(0, 2**32)
 
 
 @given(spaces(), seeds)
-def test_a_configuration_leads_to_its_values_and_these_to_the_configuration(space, seed):
+def test_a_configuration_converts_to_values_and_back(space, seed):
     space = SearchSpace(space)
     config = space.resolve({}, rng(seed))
     values = space.values_of(config)
@@ -132,7 +130,7 @@ def test_the_same_seed_gives_the_same_configuration(space, seed):
 
 
 @given(spaces(), seeds, st.data())
-def test_given_values_are_kept_and_the_rest_is_drawn(space, seed, data):
+def test_given_values_are_kept_and_the_others_are_sampled(space, seed, data):
     space = SearchSpace(space)
     values = space.values_of(space.resolve({}, rng(seed)))
     number = data.draw(st.integers(0, len(values)))
@@ -144,7 +142,7 @@ def test_given_values_are_kept_and_the_rest_is_drawn(space, seed, data):
 
 
 @given(spaces(), seeds)
-def test_what_does_not_exist_is_refused(space, seed):
+def test_values_of_inactive_parameters_are_refused(space, seed):
     space = SearchSpace(space)
     values = space.values_of(space.resolve({}, rng(seed)))
     for parameter in space.parameters:
@@ -165,7 +163,7 @@ def test_parents_come_first_and_names_are_unique(space):
 
 
 def all_values(parameters, values):
-    """Return all sets of values of a finite space, the long way."""
+    """Return all sets of values of a finite space, by enumeration."""
     if not parameters:
         return [values]
     first, *rest = parameters
@@ -185,7 +183,7 @@ def all_values(parameters, values):
 
 
 @given(spaces(finite_words, depth=2, size=3))
-def test_a_finite_space_tells_its_size(space):
+def test_the_size_of_a_finite_space_is_counted(space):
     space = SearchSpace(space)
     number = space.num_configurations()
     if number < 3000:
@@ -226,7 +224,7 @@ def test_sizes(space, number):
     assert SearchSpace(space).num_configurations() == number
 
 
-def test_a_flat_space_is_seen_as_it_was_declared():
+def test_parameters_of_a_flat_space_follow_the_declaration():
     space = SearchSpace(
         {
             "lr": uniform(0, 1),
@@ -270,7 +268,7 @@ def test_names_and_conditions_of_a_conditional_space():
     }
 
 
-def test_only_what_exists_is_in_the_configuration():
+def test_only_active_parameters_are_in_the_configuration():
     space = SearchSpace(SPACE)
     drawn = [space.resolve({}, rng(seed)) for seed in range(60)]
     for config in drawn:
@@ -291,7 +289,7 @@ def test_only_what_exists_is_in_the_configuration():
     } == {"sgd", "adam", "none"}
 
 
-def test_a_condition_finds_what_stands_beside_it_before_what_stands_further_out():
+def test_a_condition_prefers_a_parameter_beside_it_to_one_further_out():
     option = {
         "kind": choice(["a", "b"]),
         "x": only_if({"kind": "a"}, uniform(0, 1)),
@@ -307,7 +305,7 @@ def test_a_condition_finds_what_stands_beside_it_before_what_stands_further_out(
     assert conditions["of/0/y"] == ["of", "top"]
 
 
-def test_conditions_may_stand_before_what_they_ask_for_and_ask_for_another_branch():
+def test_conditions_may_precede_their_parameter_and_refer_to_another_branch():
     space = SearchSpace(
         {
             "x": only_if({"y": "b"}, uniform(0, 1)),
@@ -342,7 +340,7 @@ def test_conditions_on_one_entry_may_be_several():
     ]
 
 
-def test_conditions_tell_values_apart_as_choices_do():
+def test_conditions_compare_values_as_choices_do():
     arrays = [np.zeros(2), np.zeros(2)]
     space = SearchSpace(
         {
@@ -380,7 +378,7 @@ def test_a_choice_between_sub_spaces_is_no_grid():
         choice([uniform(0, 1), 8]).grid()
 
 
-def test_a_grid_may_decide_what_else_there_is():
+def test_conditions_may_depend_on_a_grid_axis():
     space = SearchSpace(
         {"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1))}
     )
@@ -391,7 +389,7 @@ def test_a_grid_may_decide_what_else_there_is():
         space.resolve({}, rng(0))
 
 
-def test_functions_are_called_where_they_exist_and_see_the_configuration():
+def test_only_active_functions_are_called_and_get_the_configuration():
     options = [
         {"x": uniform(0, 1), "twice": sample_from(lambda config: 2 * config["opt"]["x"])},
         "none",
@@ -424,7 +422,7 @@ def test_functions_must_not_return_conditional_spaces():
         SearchSpace({"a": sample_from(lambda: choice([uniform(0, 1), "none"]))}).resolve({}, rng(0))
 
 
-def test_errors_of_conditions_tell_what_they_were_asked():
+def test_errors_of_condition_functions_name_the_parameter_and_value():
     space = SearchSpace({"a": choice(["x", 2]), "b": only_if({"a": lambda a: a > 1}, 5)})
     with pytest.raises(TypeError) as caught:
         space.config_of({"a": "x"}, None)
@@ -510,7 +508,7 @@ def test_impossible_spaces_are_refused_when_they_are_declared(space, message):
     "ask",
     [lambda space: space.domains, lambda space: space.words, lambda space: domains(space.space)],
 )
-def test_who_goes_by_paths_is_told_that_the_space_is_conditional(ask):
+def test_methods_that_use_paths_refuse_a_conditional_space(ask):
     with pytest.raises(
         ValueError,
         match="must be flat for this searcher, got the conditional parameter 'opt/0/momentum'; "
@@ -519,7 +517,7 @@ def test_who_goes_by_paths_is_told_that_the_space_is_conditional(ask):
         ask(SearchSpace(SPACE))
 
 
-def test_partial_configurations_give_what_they_tell():
+def test_partial_configurations_give_the_values_they_have():
     space = SearchSpace(SPACE)
     assert space.values_of({}) == {}
     assert space.values_of({"opt": {"momentum": 1}}) == {"opt": 0, "opt/0/momentum": 1.0}
@@ -625,14 +623,14 @@ def test_where_several_options_fit_the_first_complete_one_of_the_right_types_cou
     assert found == [0, 1, 0, 3, 4, 5, 5]
 
 
-def test_a_bare_word_may_be_an_option():
+def test_a_domain_may_be_an_option():
     space = SearchSpace({"a": choice(["auto", uniform(0, 1), choice([[uniform(2, 3)], None])])})
     for seed in range(20):
         config = space.resolve({}, rng(seed))
         assert space.config_of(space.values_of(config), None) == config
 
 
-def test_suggestions_are_completed_with_the_constants_of_what_they_have_chosen():
+def test_suggestions_are_completed_with_the_constants_of_the_chosen_options():
     space = SearchSpace(SPACE)
     suggestion = {
         "opt": {"momentum": 0.5, "nesterov": True},
@@ -659,7 +657,7 @@ def test_suggestions_are_completed_with_the_constants_of_what_they_have_chosen()
     assert constants(SPACE) == {"epochs": 5}
 
 
-def test_the_tag_tells_the_parameters_that_exist():
+def test_the_tag_lists_active_parameters():
     config = {
         "opt": {"name": "adam", "beta": 0.9},
         "lr": 0.1,
@@ -694,7 +692,7 @@ def test_long_chains_of_conditions_are_put_in_order():
     ]
 
 
-def test_of_entangled_conditions_the_size_is_not_told():
+def test_the_size_is_unknown_if_conditions_depend_on_each_other_too_much():
     assert SearchSpace(chained(90)).num_configurations() == 92
     assert SearchSpace(chained(2000)).num_configurations() is None
     parents = {f"p{number}": choice([1, 2]) for number in range(30)}

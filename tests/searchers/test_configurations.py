@@ -40,7 +40,7 @@ def no_name(value):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_recorded_configuration_comes_back_as_it_was(seed):
+def test_a_recorded_configuration_decodes_to_the_same(seed):
     config = SearchSpace(SPACE).resolve({("grid",): len}, generator(seed, 0))
     again = decode_configuration(SPACE, json.loads(json.dumps(record(SPACE, config))))
     assert again["array"] is SPACE["array"]
@@ -52,7 +52,7 @@ def test_a_recorded_configuration_comes_back_as_it_was(seed):
     }
 
 
-def test_an_object_from_nowhere_does_not_come_back():
+def test_an_object_outside_the_space_cannot_be_decoded():
     space = {"loss": sample_from(object)}
     recorded = record(space, SearchSpace(space).resolve({}, None))
     with pytest.raises(
@@ -63,7 +63,7 @@ def test_an_object_from_nowhere_does_not_come_back():
         decode_configuration(space, recorded)
 
 
-def test_a_category_that_is_gone_does_not_come_back():
+def test_a_category_that_was_removed_cannot_be_decoded():
     recorded = record({"f": choice([abs, len])}, {"f": len})
     with pytest.raises(ValueError, match="the space has changed since"):
         decode_configuration({"f": choice([abs])}, recorded)

@@ -25,7 +25,7 @@ def test_each_quantile_has_its_share_below():
     assert below == pytest.approx(LEVELS, abs=0.08)
 
 
-def test_categories_and_what_is_absent_are_told_apart():
+def test_categories_and_inactive_entries_are_distinguished():
     rows = [[0.0], [1.0], [2.0], [np.nan]] * 25
     found = boosted(rows, [0.0, 5.0, 1.0, 9.0] * 25, (3,)).predict(np.array(rows[:4]))[2]
     assert found == pytest.approx([0, 5, 1, 9], abs=0.3)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from searchers.space import choice, randint, randn, uniform
 from searchers.space.domains import Categorical, Float, Integer, Normal
 
 finite = st.floats(-1e6, 1e6)
@@ -86,20 +87,20 @@ def test_same_generator_state_gives_the_same_perturbation(domain, rng):
 
 
 @given(rounded_floats() | integers() | ordered_or_not, generators)
-def test_rounded_values_come_back_from_the_unit_interval_as_they_were(domain, rng):
+def test_rounded_values_survive_the_unit_interval_exactly(domain, rng):
     value = domain.sample(rng)
     assert domain.from_unit(domain.to_unit(value)) == value
 
 
 @given(floats(), st.floats(0, 1))
-def test_real_values_come_back_from_the_unit_interval_up_to_rounding(domain, unit):
+def test_real_values_survive_the_unit_interval_up_to_rounding(domain, unit):
     value = domain.from_unit(unit)
     again = domain.from_unit(domain.to_unit(value))
     assert again == pytest.approx(value, rel=1e-9, abs=1e-9 * (domain.upper - domain.lower))
 
 
 @given(st.builds(Normal, st.just(0.0), positive), st.floats(0.001, 0.999))
-def test_normal_values_come_back_from_the_unit_interval_up_to_rounding(domain, unit):
+def test_normal_values_survive_the_unit_interval_up_to_rounding(domain, unit):
     assert domain.to_unit(domain.from_unit(unit)) == pytest.approx(unit, rel=1e-6)
 
 
@@ -206,7 +207,7 @@ def test_orders_of_magnitude_are_equally_likely_on_a_logarithmic_scale():
 @pytest.mark.parametrize(
     "domain", [Float(1e-6, 1.0000000000000002e-06, is_log=True), Integer(2**60, 2**60)]
 )
-def test_ends_closer_than_the_scale_can_tell_do_no_harm(domain):
+def test_bounds_closer_than_the_resolution_of_the_scale_do_no_harm(domain):
     assert domain.to_unit(domain.lower) == 0.5
     assert domain.contains(domain.from_unit(0.5))
 
@@ -280,7 +281,7 @@ def test_a_value_that_is_no_category_is_replaced_by_one():
     assert Categorical(("a", "b")).perturb("z", np.random.default_rng(0)) in {"a", "b"}
 
 
-def test_categories_are_told_apart_by_identity_type_and_equality_in_this_order():
+def test_categories_are_found_by_identity_type_and_equality_in_this_order():
     arrays = (np.zeros(2), np.zeros(2))
     assert Categorical((1, True, 1.0)).index(True) == 1
     assert Categorical((1, True, 1.0)).index(1.0) == 2
@@ -289,7 +290,7 @@ def test_categories_are_told_apart_by_identity_type_and_equality_in_this_order()
     assert not Categorical(arrays).contains(np.zeros(2))
 
 
-def test_categories_are_handed_out_themselves():
+def test_categories_are_returned_not_copied():
     layers = [64, 64]
     assert Categorical((layers,)).sample(np.random.default_rng(0)) is layers
 
@@ -353,7 +354,7 @@ def test_impossible_bounds_are_refused_at_once(make, message):
         lambda: Float(0, 1, q="x"),
     ],
 )
-def test_bounds_that_are_no_numbers_are_refused_at_once(make):
+def test_bounds_that_are_not_numbers_are_refused_at_once(make):
     with pytest.raises(TypeError, match="must be a number, got"):
         make()
 
@@ -361,3 +362,60 @@ def test_bounds_that_are_no_numbers_are_refused_at_once(make):
 def test_whole_floats_serve_as_bounds_of_integers():
     assert Integer(1, 1e3) == Integer(1, 1000)
     assert type(Integer(1, 1e3).upper) is int
+
+
+SAMPLED_ALONE = [
+    Float(0.0, 1.0),
+    Float(1e-4, 1.0, is_log=True),
+    Integer(1, 10**9),
+    Integer(1, 10**9, is_log=True),
+    Normal(),
+    choice(range(10**6)),
+]
+
+
+@pytest.mark.parametrize("domain", SAMPLED_ALONE, ids=repr)
+def test_without_a_generator_each_call_draws_anew_and_leaves_numpy_alone(domain):
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    first, second = domain.sample(size=3), domain.sample(size=3)
+    assert first != second
+    assert len(first) == len(second) == 3
+    assert all(domain.is_valid(value) for value in [*first, *second, domain.sample()])
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+@pytest.mark.parametrize("domain", SAMPLED_ALONE, ids=repr)
+def test_a_seed_or_generator_repeats_the_draws(domain):
+    expected = domain.sample(size=3, random_state=7)
+    assert domain.sample(size=3, random_state=7) == expected
+    assert domain.sample(size=3, random_state=np.random.default_rng(7)) == expected
+    assert domain.sample(random_state=7) == expected[0] == domain.sample(np.random.default_rng(7))
+    assert domain.sample(np.random.default_rng(7), size=3) == expected
+
+
+def test_impossible_samples_are_refused():
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+        uniform(0, 1).sample(size=0)
+    with pytest.raises(TypeError, match="rng and random_state must not be given together"):
+        uniform(0, 1).sample(np.random.default_rng(0), random_state=1)
+
+
+def test_is_valid_checks_bounds_types_and_categories():
+    assert [uniform(0, 1).is_valid(value) for value in (0.5, 1.5, "a")] == [True, False, False]
+    assert [randint(1, 8).is_valid(value) for value in (7, 8, 2.5)] == [True, False, False]
+    assert [Integer(1, 8).is_valid(value) for value in (8, 9)] == [True, False]
+    assert [Categorical(("a", "b")).is_valid(value) for value in ("a", "c")] == [True, False]
+    assert randn().is_valid(12.0)
+
+
+def test_scale_and_rounding_are_changed_on_a_copy():
+    domain = Float(1.0, 10.0)
+    assert domain.loguniform() == Float(1.0, 10.0, is_log=True)
+    assert domain.loguniform().uniform() == domain.uniform() == domain == Float(1.0, 10.0)
+    assert domain.quantized(0.5) == Float(1.0, 10.0, q=0.5)
+    assert Integer(2, 8).quantized(2) == Integer(2, 8, q=2)
+    assert Integer(1, 8).loguniform() == Integer(1, 8, is_log=True)
+    with pytest.raises(ValueError, match="lower must be greater than 0 on a logarithmic scale"):
+        Float(0, 1).loguniform()
+    with pytest.raises(ValueError, match="lower must be divisible by q"):
+        Float(0.1, 1).quantized(0.5)

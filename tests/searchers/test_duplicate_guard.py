@@ -14,11 +14,11 @@ from searchers.space import choice, grid_search, quniform, randint, sample_from,
 
 
 class Reciter(Searcher):
-    """Proposes what it was given, in order, and writes down what it is told."""
+    """Proposes given configurations in order, and records its calls."""
 
     def __init__(self, *values):
         self.values = list(values)
-        self.told = []
+        self.calls = []
         self.asked = []
 
     def suggest(self, trial_id):
@@ -26,10 +26,10 @@ class Reciter(Searcher):
         return {"x": self.values.pop(0)} if self.values else self.FINISHED
 
     def on_trial_result(self, trial_id, result):
-        self.told.append((trial_id, result["loss"]))
+        self.calls.append((trial_id, result["loss"]))
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.told.append((trial_id, result and result["loss"], error, stopped))
+        self.calls.append((trial_id, result and result["loss"], error, stopped))
 
 
 def guarded(policy, *values, space=None, num_samples=-1, **given):
@@ -46,45 +46,45 @@ def test_repeat_lets_duplicates_run():
     assert [guard.suggest(name) for name in "abcd"] == [{"x": 1.0}] * 3 + ["FINISHED"]
 
 
-def test_skip_asks_again_under_another_name():
+def test_skip_asks_again_with_another_trial_id():
     inner, guard = guarded("skip", 1.0, 1.0, 1.0, 2.0)
     assert [guard.suggest(name) for name in "ab"] == [{"x": 1.0}, {"x": 2.0}]
-    assert inner.told == [("b", None, True, False), ("b+1", None, True, False)]
+    assert inner.calls == [("b", None, True, False), ("b+1", None, True, False)]
     guard.on_trial_result("b", {"loss": 5})
     guard.on_trial_complete("b", {"loss": 5})
-    assert inner.told[2:] == [("b+2", 5), ("b+2", 5, False, False)]
+    assert inner.calls[2:] == [("b+2", 5), ("b+2", 5, False, False)]
 
 
-def test_reuse_answers_with_all_that_is_known():
+def test_reuse_reports_all_earlier_results():
     inner, guard = guarded("reuse", 1.0, 1.0, 2.0)
     guard.suggest("a")
     guard.on_trial_result("a", {"loss": 3, "host": "h"})
     guard.on_trial_result("a", {"loss": 2, "host": "h"})
     guard.on_trial_complete("a", {"loss": 2, "host": "h"}, stopped=True)
-    told = inner.told.copy()
+    calls = inner.calls.copy()
     assert guard.suggest("b") == {"x": 2.0}
-    assert inner.told[len(told) :] == [("b", 3), ("b", 2), ("b", 2, False, True)]
+    assert inner.calls[len(calls) :] == [("b", 3), ("b", 2), ("b", 2, False, True)]
 
 
-def test_reuse_tells_failures_too():
+def test_reuse_reports_failures_too():
     inner, guard = guarded("reuse", 1.0, 1.0, 2.0)
     guard.suggest("a")
     guard.on_trial_complete("a", error=True)
     guard.suggest("b")
-    assert inner.told == [("a", None, True, False), ("b", None, True, False)]
+    assert inner.calls == [("a", None, True, False), ("b", None, True, False)]
 
 
-def test_a_duplicate_of_a_running_trial_hears_its_results_as_they_come():
+def test_a_duplicate_of_a_running_trial_gets_its_results_as_they_arrive():
     inner, guard = guarded("reuse", 1.0, 1.0, 2.0)
     guard.suggest("a")
     guard.on_trial_result("a", {"loss": 3})
     assert guard.suggest("b") == {"x": 2.0}
-    assert inner.told == [("a", 3), ("b", 3)]
+    assert inner.calls == [("a", 3), ("b", 3)]
     guard.on_trial_result("a", {"loss": 1})
     guard.on_trial_complete("a", {"loss": 1})
-    assert inner.told[2:] == [("a", 1), ("b", 1), ("a", 1, False, False), ("b", 1, False, False)]
+    assert inner.calls[2:] == [("a", 1), ("b", 1), ("a", 1, False, False), ("b", 1, False, False)]
     guard.on_trial_complete("b", {"loss": 8})
-    assert inner.told[6:] == [("b+1", 8, False, False)]
+    assert inner.calls[6:] == [("b+1", 8, False, False)]
 
 
 def test_a_searcher_that_waits_for_a_running_trial_is_asked_later():
@@ -97,7 +97,7 @@ def test_a_searcher_that_waits_for_a_running_trial_is_asked_later():
     assert inner.asked == ["a", "b", "b+1"]
 
 
-def test_what_is_left_out_does_not_count():
+def test_skipped_duplicates_do_not_count_towards_num_samples():
     guard = DuplicateGuard(BasicVariantGenerator(), "skip")
     guard.set_search_properties(None, None, {"x": randint(0, 8)}, seed=0, num_samples=8)
     assert sorted(guard.suggest(f"t{number}")["x"] for number in range(8)) == list(range(8))
@@ -131,7 +131,7 @@ def test_an_exhausted_space_ends_the_search(space, num_points, policy):
     assert [answer == Searcher.FINISHED for answer in answers] == [False] * num_points + [True] * 2
 
 
-def test_after_many_tries_a_duplicate_is_let_through():
+def test_after_max_tries_a_duplicate_is_run():
     inner, guard = guarded("skip", *[1.0] * 20, max_tries=3)
     assert [guard.suggest(name) for name in "ab"] == [{"x": 1.0}] * 2
     assert inner.asked == ["a", "b", "b+1", "b+2", "b+3"]
@@ -145,7 +145,7 @@ def test_a_space_with_computed_values_is_never_exhausted():
     assert [guard.suggest(name) for name in "abcd"] == [{"x": 1, "y": 5}] * 3 + [Searcher.FINISHED]
 
 
-def test_objects_are_told_apart_by_identity_or_equality():
+def test_objects_are_compared_by_identity_or_equality():
     one, other = object(), object()
     _, guard = guarded(
         "skip", one, one, other, [other], (1, 2), (1, 2), frozenset({1}), frozenset({1})
@@ -178,12 +178,13 @@ def test_computed_objects_cannot_be_compared_after_a_restore():
     guard.suggest("a")
     with pytest.raises(
         ValueError,
-        match="objects in configurations must stand in the space, got 1 others; use choice for them",
+        match="objects in configurations must stand in the space, got 1 others; use choice for "
+        "them",
     ):
         guard.load_state_dict(json.loads(json.dumps(guard.state_dict())))
 
 
-def test_repeats_are_reused_repeat_for_repeat():
+def test_each_repeat_reuses_the_same_repeat():
     inner = Reciter(1.0, 1.0, 2.0)
     guard = DuplicateGuard(Repeater(inner, 2), "reuse")
     guard.set_search_properties("loss", "min", {"x": uniform(0, 9)}, seed=0, num_samples=8)
@@ -191,10 +192,10 @@ def test_repeats_are_reused_repeat_for_repeat():
         guard.suggest(name)
         guard.on_trial_complete(name, {"loss": loss})
     assert guard.suggest("c") == {"x": 2.0, "__trial_index__": 0}
-    assert inner.told == [("a", 2.0, False, False), ("c", 2.0, False, False)]
+    assert inner.calls == [("a", 2.0, False, False), ("c", 2.0, False, False)]
 
 
-def test_a_guard_within_a_repeater_never_sees_the_repeats():
+def test_a_guard_inside_a_repeater_gets_no_repeats():
     searcher = Repeater(DuplicateGuard(Reciter(1.0, 1.0, 2.0), "skip"), 2)
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 9)}, seed=0, num_samples=8)
     assert [searcher.suggest(name)["x"] for name in "abcd"] == [1.0, 1.0, 2.0, 2.0]
@@ -223,22 +224,22 @@ def test_evaluated_points_count_as_proposed():
         def add_evaluated_point(
             self, parameters, value, error=False, pruned=False, intermediate_values=None
         ):
-            self.told.append((parameters, value))
+            self.calls.append((parameters, value))
 
     inner = Learner(1.0, 2.0)
     guard = DuplicateGuard(inner, "reuse")
     guard.set_search_properties("loss", "min", {"x": uniform(0, 9), "deep": {"y": 1}}, seed=0)
     inner.values = [1.0, 2.0]
     guard.add_evaluated_point({"x": 7.0}, 0.5)
-    assert inner.told == [({"x": 7.0}, 0.5)]
+    assert inner.calls == [({"x": 7.0}, 0.5)]
     inner.suggest = lambda trial_id: (
         {"x": 7.0, "deep": {"y": 1}} if trial_id == "a" else {"x": 2.0, "deep": {"y": 1}}
     )
     assert guard.suggest("a")["x"] == 2.0
-    assert inner.told[1:] == [("a", 0.5, False, False)]
+    assert inner.calls[1:] == [("a", 0.5, False, False)]
 
 
-def test_optuna_goes_through_a_small_space_without_repeating_itself():
+def test_optuna_enumerates_a_small_space_without_repetition():
     pytest.importorskip("optuna")
     guard = DuplicateGuard(OptunaSearch(), "reuse")
     guard.set_search_properties(

@@ -32,29 +32,33 @@ SPACE = {
 }
 
 
+def vector_of(encoding, config):
+    return encoding.encoded(encoding.assignments(config))
+
+
 def encoding_of(space=SPACE):
     return Encoding(space, "TreeSearch")
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**32))
-def test_snapped_vectors_are_those_of_the_configurations_they_stand_for(seed):
+def test_snapped_vectors_equal_those_of_their_configurations(seed):
     encoding = encoding_of()
     for row in encoding.from_cube(np.random.default_rng(seed).random((5, len(encoding.columns)))):
         assert encoding.settled(row.tolist()) == pytest.approx(row.tolist(), abs=1e-6)
         config = encoding.config(row.tolist(), None)
-        assert encoding.vector(config) == pytest.approx(row.tolist(), abs=1e-6)
+        assert vector_of(encoding, config) == pytest.approx(row.tolist(), abs=1e-6)
 
 
-def test_numbers_are_places_and_categories_indices():
+def test_numbers_are_encoded_as_positions_and_categories_as_indices():
     encoding = encoding_of(
         {"lr": loguniform(1e-4, 1.0), "act": choice(["relu", "tanh"]), "size": SPACE["size"]}
     )
-    assert encoding.vector({"lr": 0.01, "act": "tanh", "size": 32}) == [0.5, 1.0, 0.5]
+    assert vector_of(encoding, {"lr": 0.01, "act": "tanh", "size": 32}) == [0.5, 1.0, 0.5]
     assert encoding.num_categories == (0, 2, 0)
 
 
-def test_each_value_of_a_rounded_parameter_is_drawn_as_often_as_its_stretch_is_long():
+def test_each_value_of_a_rounded_parameter_is_as_likely_as_its_interval_is_long():
     encoding = encoding_of({"n": randint(0, 4)})
     found = encoding.from_cube(np.linspace(0, 1, 4001)[:, None])[:, 0]
     values, counts = np.unique(found, return_counts=True)
@@ -62,9 +66,9 @@ def test_each_value_of_a_rounded_parameter_is_drawn_as_often_as_its_stretch_is_l
     assert counts.tolist() == [1000, 1000, 1000, 1001]
 
 
-def test_what_a_configuration_does_not_have_is_nan_and_stays_out_of_it():
+def test_inactive_parameters_are_nan_and_not_in_the_configuration():
     encoding = encoding_of({"a": uniform(0, 1), "b": uniform(0, 1)})
-    vector = encoding.vector({"a": 0.5})
+    vector = vector_of(encoding, {"a": 0.5})
     assert vector[0] == 0.5
     assert math.isnan(vector[1])
     assert encoding.decoded(vector) == {("a",): 0.5}
@@ -72,7 +76,7 @@ def test_what_a_configuration_does_not_have_is_nan_and_stays_out_of_it():
     assert np.isnan(encoding.snapped(np.array([vector]))[0, 1])
 
 
-def test_the_size_of_a_finite_space_is_known_and_its_points_are_numbered():
+def test_a_finite_space_has_a_size_and_numbered_points():
     encoding = encoding_of(
         {
             "n": randint(0, 4),

@@ -1,6 +1,4 @@
-"""What was run elsewhere is learnt by searchers with a model, by Optuna's, and through the wrappers
-around them.
-"""
+"""Evaluated points are added to searchers with a model, to OptunaSearch, and through wrappers."""
 
 import json
 import math
@@ -56,7 +54,7 @@ def test_the_model_is_fitted_to_points(kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_they_count_as_those_do_that_are_given_with_rewards(kind):
+def test_evaluated_points_count_like_points_with_rewards(kind):
     rewards = [(point["x"] - 0.7) ** 2 for point in points()]
     one = prepared(kind(points_to_evaluate=points(), evaluated_rewards=rewards))
     other = prepared(kind())
@@ -70,7 +68,7 @@ def test_they_count_as_those_do_that_are_given_with_rewards(kind):
     ]
 
 
-def test_a_point_is_compared_at_the_levels_it_reported_at():
+def test_a_point_is_compared_at_the_levels_of_its_intermediate_values():
     searcher = prepared(TreeSearch())
     for number, curve in enumerate([[0.9, 0.5, 0.2], [0.8, 0.6, 0.3], [0.95], [0.7]]):
         searcher.add_evaluated_point(
@@ -101,7 +99,7 @@ def test_failures_count_as_worst_and_need_no_value():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_run_elsewhere_is_not_suggested(kind):
+def test_evaluated_points_are_not_suggested(kind):
     searcher = prepared(kind(), {"n": randint(0, 4), "act": choice(["a", "b"])})
     for n in range(3):
         searcher.add_evaluated_point({"n": n, "act": "a"}, float(n))
@@ -117,7 +115,7 @@ def test_what_was_run_elsewhere_is_not_suggested(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_search_knows_them(kind):
+def test_a_restored_search_has_the_evaluated_points(kind):
     original = prepared(kind())
     for point in points():
         original.add_evaluated_point(
@@ -132,7 +130,7 @@ def test_a_restored_search_knows_them(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_points_of_conditional_spaces_have_what_exists_beside_them(kind):
+def test_points_of_conditional_spaces_have_active_parameters_only(kind):
     searcher = prepared(kind(), BRANCHES)
     searcher.add_evaluated_point({"opt": {"name": "sgd", "momentum": 0.5}}, 0.5)
     searcher.add_evaluated_point({"opt": "none"}, 0.7)
@@ -157,7 +155,7 @@ def test_points_of_conditional_spaces_have_what_exists_beside_them(kind):
         (CONFIG, "text", "must (be|hold) numbers, got 'text'"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_leaves_nothing_behind(make, point, value, message):
+def test_a_point_that_does_not_fit_is_refused_without_a_trace(make, point, value, message):
     if make is OptunaSearch:
         pytest.importorskip("optuna")
     searcher = prepared(make())
@@ -172,12 +170,12 @@ def test_intermediate_values_must_be_numbers():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_before_the_space_is_known_nothing_can_be_taken(kind):
+def test_points_are_refused_before_the_space_is_known(kind):
     with pytest.raises(RuntimeError, match="call set_search_properties"):
         kind().add_evaluated_point(CONFIG, 0.5)
 
 
-def test_trials_of_another_experiment_are_learnt():
+def test_trials_of_another_experiment_are_added():
     def trial(x, loss, status=Status.TERMINATED, ending=TerminationReason.COMPLETED):
         return SimpleNamespace(
             config={**CONFIG, "x": x}, last_result={"loss": loss}, status=status, ending=ending
@@ -253,7 +251,7 @@ class TestOptuna:
             distances.append(abs(searcher.suggest("first")["x"] - 0.7))
         assert np.median(distances) < 0.15
 
-    def test_trials_that_run_meanwhile_are_not_mixed_up(self):
+    def test_running_trials_keep_their_numbers(self):
         searcher = prepared(OptunaSearch())
         searcher.suggest("a")
         searcher.add_evaluated_point(CONFIG, 0.5)
@@ -262,7 +260,7 @@ class TestOptuna:
         searcher.on_trial_complete("a", {"loss": 1.0, "training_iteration": 1})
         assert [trial.value for trial in searcher.study.trials] == [1.0, 0.5, 2.0]
 
-    def test_a_restored_search_knows_them(self):
+    def test_a_restored_search_has_the_evaluated_points(self):
         original = prepared(OptunaSearch())
         for point in points():
             original.add_evaluated_point(point, point["x"])
@@ -280,7 +278,7 @@ class TestOptuna:
         with pytest.raises(ValueError, match="2 numbers for each point"):
             searcher.add_evaluated_point(CONFIG, 0.5)
 
-    def test_points_stay_out_of_the_storage(self):
+    def test_evaluated_points_are_not_written_to_the_storage(self):
         import optuna  # noqa: PLC0415  (an extra)
 
         storage = optuna.storages.InMemoryStorage()
@@ -296,7 +294,7 @@ class TestOptuna:
     @pytest.mark.parametrize(
         "wrapped", [lambda inner: inner, lambda inner: DuplicateGuard(inner, "skip")]
     )
-    def test_spaces_that_are_functions_have_points_too(self, wrapped):
+    def test_points_can_be_added_to_a_space_function(self, wrapped):
         def define(trial):
             if trial.suggest_categorical("kind", ["a", "b"]) == "a":
                 trial.suggest_float("x", 0, 1)

@@ -1,6 +1,4 @@
-"""Failed trials, NaN and infinity tell searchers that a configuration is bad; a configuration that
-was never run tells them nothing.
-"""
+"""Failed trials, NaN and infinity count as bad for searchers; discarded trials are ignored."""
 
 import json
 import math
@@ -21,6 +19,7 @@ from searchers import (
     TreeSearch,
 )
 from searchers.libraries.ax_search import _quiet
+from searchers.models.model_search import ModelSearch
 from searchers.space import choice, uniform
 
 SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}
@@ -44,8 +43,8 @@ def prepared(searcher, mode="max", seed=0, space=SPACE, **spec):
 
 
 def num_bad_of_the_last_half(searcher, num, ending):
-    """Run a search whose score rises up to where all trials come to nothing, and return how many of
-    the last half were there.
+    """Run a search whose score rises up to a region where all trials fail, and return how many of
+    the last half were in that region.
     """
     bad = []
     for number in range(num):
@@ -87,7 +86,7 @@ def test_optuna_alone_does_not_learn_from_failures():
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_failures_are_ignored_where_that_is_asked_for(kind):
+def test_failures_are_ignored_on_request(kind):
     """Suggest the same as a search in which the failed configurations were never run."""
     ignoring, discarding = (
         prepared(MAKERS[kind](failed_trials="ignore")),
@@ -126,7 +125,7 @@ def seen_by_the_sampler(searcher, *, as_pruned):
         ]
 
 
-def told(searcher, *endings):
+def with_ends(searcher, *endings):
     for number, (result, ending) in enumerate(endings):
         searcher.suggest(str(number))
         searcher.on_trial_complete(str(number), result, **ending)
@@ -143,7 +142,7 @@ ENDINGS = [
 
 
 def test_optuna_shows_failures_as_the_worst_to_its_sampler_alone():
-    searcher = told(prepared(OptunaSearch()), *ENDINGS, (None, {"stopped": True}))
+    searcher = with_ends(prepared(OptunaSearch()), *ENDINGS, (None, {"stopped": True}))
     worst, pruned = ("COMPLETE", [-3.0]), ("PRUNED", None, {})
     seen = seen_by_the_sampler(searcher, as_pruned=False)
     assert [trial[:2] for trial in seen] == [
@@ -168,11 +167,11 @@ def test_optuna_shows_failures_as_the_worst_to_its_sampler_alone():
 
 def test_optuna_shows_the_worst_in_either_direction_and_of_each_metric_and_constraint():
     assert seen_by_the_sampler(
-        told(prepared(OptunaSearch(), "min"), *ENDINGS[:3]), as_pruned=False
+        with_ends(prepared(OptunaSearch(), "min"), *ENDINGS[:3]), as_pruned=False
     )[1][1] == [1.0]
     several = OptunaSearch(metric=["a", "b"], mode=["max", "min"], constraints=["c"])
     several.set_search_properties(None, None, SPACE, seed=0)
-    told(
+    with_ends(
         several,
         ({"a": 1, "b": 2, "c": -1}, {}),
         ({"a": 3, "b": 5, "c": 2}, {}),
@@ -185,8 +184,8 @@ def test_optuna_shows_the_worst_in_either_direction_and_of_each_metric_and_const
     assert [trial.constraints for trial in trials[2:]] == [{"c": 2.0}, {"c": 0.0}]
 
 
-def test_optuna_shows_failures_as_they_are_while_there_is_no_value_to_compare_with():
-    searcher = told(prepared(OptunaSearch()), (None, {"error": True}), (None, {"error": True}))
+def test_optuna_shows_failures_unchanged_while_there_is_no_value():
+    searcher = with_ends(prepared(OptunaSearch()), (None, {"error": True}), (None, {"error": True}))
     for as_pruned in (False, True):
         assert [state for state, *_ in seen_by_the_sampler(searcher, as_pruned=as_pruned)] == [
             "FAIL",
@@ -197,7 +196,7 @@ def test_optuna_shows_failures_as_they_are_while_there_is_no_value_to_compare_wi
 def test_optuna_keeps_in_state_and_storage_which_trials_count_as_the_worst():
     optuna = pytest.importorskip("optuna")
     storage = optuna.storages.InMemoryStorage()
-    first = told(
+    first = with_ends(
         prepared(OptunaSearch(storage=storage, study_name="s"), experiment="first"), *ENDINGS
     )
     restored = prepared(OptunaSearch(), experiment="first")
@@ -210,7 +209,7 @@ def test_optuna_keeps_in_state_and_storage_which_trials_count_as_the_worst():
 
 
 def test_optuna_counts_points_that_failed_elsewhere():
-    searcher = told(prepared(OptunaSearch()), ({"score": 1.0}, {}))
+    searcher = with_ends(prepared(OptunaSearch()), ({"score": 1.0}, {}))
     searcher.add_evaluated_point({"x": 0.5, "y": 0.5}, 0.0, error=True)
     assert seen_by_the_sampler(searcher, as_pruned=False)[1][:2] == ("COMPLETE", [1.0])
 
@@ -241,7 +240,7 @@ def ax_data(searcher):
 @pytest.mark.parametrize(
     ("policy", "expected"), [("worst", ("COMPLETED", -3.0)), ("ignore", ("FAILED", None))]
 )
-def test_ax_hears_of_failures_once_there_is_a_worst_value(policy, expected):
+def test_failures_are_reported_to_ax_once_there_is_a_worst_value(policy, expected):
     pytest.importorskip("ax")
     searcher = prepared(AxSearch(method="random_search", failed_trials=policy))
     searcher.suggest("a"), searcher.suggest("b"), searcher.suggest("c"), searcher.suggest("d")
@@ -258,7 +257,7 @@ def test_ax_hears_of_failures_once_there_is_a_worst_value(policy, expected):
     ]
 
 
-def test_ax_tells_a_failure_with_the_outcomes_of_the_worst_trial():
+def test_a_failure_is_reported_to_ax_with_the_outcomes_of_the_worst_trial():
     pytest.importorskip("ax")
     searcher = prepared(AxSearch(method="random_search", outcome_constraints=["size <= 3"]))
     searcher.suggest("a"), searcher.suggest("b")
@@ -268,7 +267,7 @@ def test_ax_tells_a_failure_with_the_outcomes_of_the_worst_trial():
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_hears_of_failures_once_there_is_a_worst_value():
+def test_failures_are_reported_to_nevergrad_once_there_is_a_worst_value():
     searcher = prepared(NevergradSearch("TwoPointsDE"))
     searcher.suggest("a"), searcher.suggest("b")
     fails(searcher, "a")
@@ -281,7 +280,7 @@ def test_nevergrad_hears_of_failures_once_there_is_a_worst_value():
 
 @pytest.mark.parametrize("make", [TreeSearch, BOHBSearch, CQRSearch])
 def test_a_trial_that_ends_without_a_value_counts_as_failed_unless_it_was_stopped(make):
-    searcher = told(
+    searcher = with_ends(
         prepared(make()),
         (None, {}),
         ({"other": 1}, {}),
@@ -296,13 +295,23 @@ def test_a_trial_that_ends_without_a_value_counts_as_failed_unless_it_was_stoppe
     ]
 
 
-class Recording(TreeSearch.__mro__[1]):
-    """A searcher that suggests one configuration again and again, and remembers what it hears."""
+class Recording(ModelSearch):
+    """A searcher that always suggests the same configuration, and records its calls."""
 
     def __init__(self):
-        super().__init__(space=None, metric=None, mode=None, points_to_evaluate=None, evaluated_rewards=None, n_initial_points=1,
-                         random_fraction=0.0, time_attr="training_iteration", seed=None, failed_trials="worst")  # fmt: skip
-        self.heard = []
+        super().__init__(
+            space=None,
+            metric=None,
+            mode=None,
+            points_to_evaluate=None,
+            evaluated_rewards=None,
+            n_initial_points=1,
+            random_fraction=0.0,
+            time_attr="training_iteration",
+            seed=None,
+            failed_trials="worst",
+        )
+        self.calls = []
 
     def propose(self, encoding, rng):
         raise NotImplementedError
@@ -311,10 +320,10 @@ class Recording(TreeSearch.__mro__[1]):
         return {"kind": "a"}
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.heard.append((trial_id, "failed" if error else "completed"))
+        self.calls.append((trial_id, "failed" if error else "completed"))
 
     def on_trial_discard(self, trial_id):
-        self.heard.append((trial_id, "discarded"))
+        self.calls.append((trial_id, "discarded"))
 
 
 KINDS = {"kind": choice(["a", "b"])}
@@ -324,17 +333,17 @@ def test_a_duplicate_that_is_skipped_is_no_failure():
     inner = Recording()
     guard = prepared(DuplicateGuard(inner, "skip", max_tries=2), space=KINDS)
     guard.suggest("a"), guard.suggest("b")
-    assert inner.heard == [("b", "discarded"), ("b+1", "discarded")]
+    assert inner.calls == [("b", "discarded"), ("b+1", "discarded")]
 
 
-def test_a_discarded_trial_takes_those_with_it_that_wait_for_it_and_may_come_again():
+def test_duplicates_of_a_discarded_trial_are_discarded_and_it_may_be_suggested_again():
     inner = Recording()
     guard = prepared(DuplicateGuard(inner, "reuse", max_tries=1), space=KINDS)
     guard.suggest("a"), guard.suggest("b")
     guard.on_trial_discard("a")
-    assert inner.heard == [("a", "discarded"), ("b", "discarded")]
+    assert inner.calls == [("a", "discarded"), ("b", "discarded")]
     assert guard.suggest("c") == {"kind": "a"}
-    assert len(inner.heard) == 2
+    assert len(inner.calls) == 2
 
 
 def test_wrappers_pass_on_what_is_discarded():
@@ -342,9 +351,9 @@ def test_wrappers_pass_on_what_is_discarded():
     limiter = prepared(ConcurrencyLimiter(inner, 2, batch=True), space=KINDS)
     limiter.suggest("a"), limiter.suggest("b")
     limiter.on_trial_discard("a")
-    assert inner.heard == []
+    assert inner.calls == []
     limiter.on_trial_complete("b", {"score": 1.0})
-    assert inner.heard == [("a", "discarded"), ("b", "completed")]
+    assert inner.calls == [("a", "discarded"), ("b", "completed")]
 
 
 def test_a_repeater_counts_the_repeats_that_were_run():
@@ -356,4 +365,4 @@ def test_a_repeater_counts_the_repeats_that_were_run():
     repeater.on_trial_complete("b", {"score": 1.0})
     repeater.on_trial_discard("c")
     repeater.on_trial_discard("d")
-    assert inner.heard == [("a", "completed"), ("c", "discarded")]
+    assert inner.calls == [("a", "completed"), ("c", "discarded")]

@@ -55,7 +55,7 @@ def all_samples(domain):
     return {domain.sample(rng) for _ in range(500)}
 
 
-def test_randint_and_lograndint_leave_the_upper_end_out():
+def test_randint_and_lograndint_exclude_the_upper_bound():
     assert all_samples(randint(-1, 3)) == {-1, 0, 1, 2}
     assert all_samples(lograndint(1, 4)) == {1, 2, 3}
 
@@ -124,7 +124,7 @@ def test_grid_of_a_choice_tries_each_category():
 
 @pytest.mark.parametrize("values", ["abc", {"a", "b"}, {"a": 1}, 3, None])
 @pytest.mark.parametrize("word", [choice, grid_search])
-def test_what_has_no_order_or_no_elements_is_refused(word, values):
+def test_values_without_order_are_refused(word, values):
     with pytest.raises(
         TypeError,
         match=f"{word.__name__} must be given a list, got .*; put the values in square brackets",
@@ -133,10 +133,11 @@ def test_what_has_no_order_or_no_elements_is_refused(word, values):
 
 
 @pytest.mark.parametrize("word", [choice, grid_search])
-def test_nothing_to_choose_from_is_refused(word):
+def test_an_empty_list_is_refused(word):
     with pytest.raises(
         ValueError,
-        match=f"{word.__name__} must be given one value at least, got none; leave the parameter out",
+        match=f"{word.__name__} must be given one value at least, got none; leave the "
+        "parameter out",
     ):
         word([])
 
@@ -152,7 +153,7 @@ INNER = [
 
 
 @pytest.mark.parametrize("inner", [*INNER, grid_search([1]), only_if({"a": 1}, 1)])
-def test_words_inside_a_grid_are_refused_with_the_way_out(inner):
+def test_domains_inside_a_grid_are_refused_with_a_remedy(inner):
     with pytest.raises(
         ValueError,
         match=r"must be given plain values, got .*; use sample_from\(lambda config.*, or only_if",
@@ -161,7 +162,7 @@ def test_words_inside_a_grid_are_refused_with_the_way_out(inner):
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_words_inside_a_choice_make_it_one_between_sub_spaces(inner):
+def test_domains_inside_a_choice_make_it_one_between_sub_spaces(inner):
     word = choice(["plain", inner], ordered=True, prior="plain", prior_confidence="high")
     assert word == Branching(
         ("plain", inner), is_ordered=True, prior="plain", prior_confidence="high"
@@ -296,7 +297,7 @@ def test_normal_words_take_no_prior():
 
 
 @pytest.mark.parametrize("word", [choice, grid_search])
-def test_values_that_are_no_list_are_told_to_be_one(word):
+def test_several_arguments_instead_of_a_list_are_refused_with_a_remedy(word):
     with pytest.raises(
         TypeError,
         match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: "

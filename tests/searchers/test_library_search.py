@@ -1,6 +1,4 @@
-"""What holds for each searcher that asks a library with all that was tried so far; how well they
-find their way is told at the end.
-"""
+"""Properties of all searchers that wrap a library, and how well each of them searches."""
 
 import json
 import math
@@ -53,7 +51,7 @@ def library(request):
 
 @pytest.fixture
 def make(library):
-    """Return a function that makes a searcher which knows the space, and takes arguments of its
+    """Return a function that constructs a searcher with the space set, and accepts its
     own.
     """
 
@@ -91,7 +89,7 @@ def global_states():
     )
 
 
-def test_global_chance_neither_matters_nor_is_disturbed(make):
+def test_global_generators_are_neither_used_nor_changed(make):
     before = global_states()
     first = play(make(seed=3))
     assert global_states() == before
@@ -149,8 +147,8 @@ def test_rewards_have_to_fit_the_points(make, library):
         make(points_to_evaluate=[{"x": 1}], evaluated_rewards=[0.5])
     with pytest.raises(
         ValueError,
-        match="values of evaluated points must be finite numbers, got nan; leave out points without "
-        "a result",
+        match="values of evaluated points must be finite numbers, got nan; leave out points "
+        "without a result",
     ):
         make(points_to_evaluate=[whole(library)], evaluated_rewards=[math.nan])
 
@@ -181,12 +179,12 @@ def test_metric_and_mode_have_to_be_known(library):
         ),
     ],
 )
-def test_words_that_no_library_knows_are_refused(make, word, message):
+def test_domains_that_the_library_does_not_support_are_refused(make, word, message):
     with pytest.raises(ValueError, match=message):
         make({"x": word})
 
 
-def test_a_space_of_its_own_goes_with_constants(library):
+def test_a_searcher_with_its_own_space_takes_constants_from_param_space(library):
     searcher = MAKERS[library][0](space={"x": uniform(0, 1)}, metric="loss", mode="min")
     assert not searcher.set_search_properties(None, None, {"y": uniform(0, 1)})
     assert searcher.set_search_properties(None, None, {"epochs": 5}, seed=0)
@@ -194,7 +192,7 @@ def test_a_space_of_its_own_goes_with_constants(library):
     assert (sorted(config), config["epochs"]) == (["epochs", "x"], 5)
 
 
-def test_a_searcher_that_knows_no_space_says_so(library):
+def test_a_searcher_without_a_space_raises_with_a_remedy(library):
     with pytest.raises(
         RuntimeError, match="metric, mode and space must be known before the first suggestion"
     ):
@@ -202,7 +200,7 @@ def test_a_searcher_that_knows_no_space_says_so(library):
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, "0.1", 10**400, True])
-def test_what_is_no_finite_number_counts_as_a_failure(make, value):
+def test_a_value_that_is_not_a_finite_number_counts_as_a_failure(make, value):
     searcher = make()
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": value})
@@ -218,7 +216,7 @@ def test_trials_that_were_stopped_count_with_their_last_value(make):
     assert searcher._history[0].value == 0.5
 
 
-def test_a_missing_library_is_told_with_its_extra(library, monkeypatch):
+def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
     maker = MAKERS[library][0]
     for name in [name for name in sys.modules if name.split(".")[0] == maker().library]:
         monkeypatch.delitem(sys.modules, name)
@@ -252,7 +250,7 @@ def test_a_state_holds_the_whole_history(make, library):
     assert play(second, 3, 6) == play(first, 3, 6)
 
 
-def test_hyperopt_takes_normal_distributions_and_the_others_do_not(make, library):
+def test_only_hyperopt_supports_normal_distributions(make, library):
     if library == "hyperopt":
         assert isinstance(make({"x": randn(0, 1)}).suggest("a")["x"], float)
     else:
@@ -260,7 +258,7 @@ def test_hyperopt_takes_normal_distributions_and_the_others_do_not(make, library
             make({"x": randn(0, 1)})
 
 
-def test_bayesopt_refuses_what_is_no_number():
+def test_bayesopt_refuses_categories():
     with pytest.raises(
         ValueError,
         match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or "
@@ -270,7 +268,7 @@ def test_bayesopt_refuses_what_is_no_number():
 
 
 @pytest.mark.parametrize("kind", ["ucb", "ei", "poi"])
-def test_bayesopt_finds_better_than_by_chance_for_each_utility(kind):
+def test_bayesopt_beats_random_search_with_each_utility(kind):
     searcher = BayesOptSearch(
         utility_kwargs={"kind": kind, "kappa_decay": 0.9, "kappa_decay_delay": 3},
         random_search_steps=5,
@@ -286,7 +284,7 @@ def test_bayesopt_finds_better_than_by_chance_for_each_utility(kind):
     assert max(values) > max(*values[:5], -0.5)
 
 
-def test_bayesopt_finishes_when_it_only_finds_what_is_known():
+def test_bayesopt_finishes_when_it_only_proposes_known_configurations():
     searcher = BayesOptSearch(random_search_steps=2)
     searcher.set_search_properties("loss", "min", {"n": randint(0, 3)}, seed=0)
     seen = []
@@ -297,7 +295,7 @@ def test_bayesopt_finishes_when_it_only_finds_what_is_known():
     assert len(seen) == len(set(seen)) <= 3
 
 
-def test_bayesopt_runs_duplicates_where_they_are_wanted():
+def test_bayesopt_runs_duplicates_on_request():
     searcher = BayesOptSearch(random_search_steps=2, skip_duplicate=False)
     searcher.set_search_properties("loss", "min", {"n": randint(0, 3)}, seed=0)
     for number in range(5):
@@ -356,7 +354,7 @@ def test_bad_arguments_are_refused_at_once(make_one, message):
         make_one()
 
 
-def test_hyperopt_finds_better_than_by_chance():
+def test_hyperopt_beats_random_search():
     searcher = HyperOptSearch(n_initial_points=10)
     searcher.set_search_properties("loss", "min", MIXED, seed=0)
     losses = [loss(config) for config in play(searcher, 40)]
@@ -364,13 +362,13 @@ def test_hyperopt_finds_better_than_by_chance():
     assert np.median(losses[20:]) < np.median(losses[:10])
 
 
-def test_hyperopt_takes_a_running_trial_for_a_bad_one():
+def test_a_running_trial_counts_as_bad_for_hyperopt():
     searcher = HyperOptSearch(n_initial_points=1)
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
     assert len({searcher.suggest(str(number))["x"] for number in range(10)}) == 10
 
 
-def test_ax_needs_something_to_search():
+def test_ax_refuses_a_space_without_parameters():
     with pytest.raises(
         ValueError,
         match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least "
@@ -379,7 +377,7 @@ def test_ax_needs_something_to_search():
         AxSearch().set_search_properties("loss", "min", {"x": choice([1])})
 
 
-def test_ax_asks_its_model_and_keeps_to_constraints():
+def test_ax_uses_its_model_and_respects_constraints():
     searcher = AxSearch(
         initialization_budget=3,
         parameter_constraints=["x + deep/y <= 0"],
@@ -404,7 +402,7 @@ def test_ax_asks_its_model_and_keeps_to_constraints():
 
 @pytest.mark.usefixtures("nevergrad")
 @pytest.mark.parametrize("optimizer", [None, "CMA", "OnePlusOne", "PSO", "TwoPointsDE", "TBPSA"])
-def test_nevergrad_finds_better_than_by_chance(optimizer):
+def test_nevergrad_beats_random_search(optimizer):
     searcher = NevergradSearch(optimizer)
     searcher.set_search_properties("loss", "min", MIXED, seed=0, num_samples=60)
     losses = [loss(config) for config in play(searcher, 60)]
@@ -422,7 +420,7 @@ def test_nevergrad_learns_in_the_direction_that_is_asked_for():
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
+def test_given_points_and_failures_are_reported_to_nevergrad():
     searcher = NevergradSearch("TwoPointsDE", points_to_evaluate=[{"x": 0.0}, {"x": 1.0}])
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
     searcher.suggest("a"), searcher.suggest("b")
@@ -430,15 +428,15 @@ def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
     searcher.on_trial_complete("b", error=True)
     searcher.add_evaluated_point({"x": 0.25}, 1.0)
     searcher.suggest("c")
-    heard = [
+    archive = [
         (round(each.parameter.value["x"], 6), each.mean)
         for each in searcher._optimizer.archive.values()
     ]
-    assert sorted(heard) == [(0.0, 2.0), (0.25, 1.0), (1.0, 2.0)]
+    assert sorted(archive) == [(0.0, 2.0), (0.25, 1.0), (1.0, 2.0)]
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_plans_for_the_trials_there_will_be():
+def test_nevergrad_gets_num_samples_as_budget():
     searcher = NevergradSearch("CMA")
     searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=50)
     assert (searcher._optimizer.budget, searcher._optimizer.num_workers) == (50, 4)
@@ -447,7 +445,7 @@ def test_nevergrad_plans_for_the_trials_there_will_be():
     assert (searcher._optimizer.budget, searcher._optimizer.num_workers) == (7, 2)
 
 
-def test_nevergrad_takes_classes_and_families(nevergrad):
+def test_nevergrad_accepts_classes_and_families(nevergrad):
     family = nevergrad.families.DifferentialEvolution(popsize=10)
     for optimizer in (family, nevergrad.optimizers.registry["OnePlusOne"]):
         searcher = NevergradSearch(optimizer)
@@ -455,24 +453,24 @@ def test_nevergrad_takes_classes_and_families(nevergrad):
         assert 0 <= searcher.suggest("a")["x"] <= 1
 
 
-def test_nevergrad_refuses_what_it_cannot_make_again(nevergrad):
+def test_nevergrad_refuses_instances_of_optimizers(nevergrad):
     made = nevergrad.optimizers.registry["OnePlusOne"](2)
     with pytest.raises(
         TypeError,
-        match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made "
-        r"anew in each",
+        match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got "
+        r".*made anew in each",
     ):
         NevergradSearch(made)
     with pytest.raises(
         ValueError,
-        match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and "
-        r"others",
+        match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* "
+        r"and others",
     ):
         NevergradSearch("CMAA")
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrads_sequential_optimizers_want_a_limit():
+def test_sequential_optimizers_of_nevergrad_require_a_limit():
     with pytest.raises(
         ValueError,
         match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put "
@@ -492,17 +490,17 @@ def test_nevergrads_sequential_optimizers_want_a_limit():
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_needs_something_to_search():
+def test_nevergrad_refuses_a_space_without_parameters():
     with pytest.raises(
         ValueError,
-        match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at "
-        r"least",
+        match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one "
+        r"at least",
     ):
         NevergradSearch().set_search_properties("loss", "min", {"x": 1})
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_leaves_bayesian_optimization_as_it_was():
+def test_importing_nevergrad_leaves_bayesian_optimization_importable():
     known = sys.modules.get("bayes_opt")
     NevergradSearch()
     assert sys.modules.get("bayes_opt") is known

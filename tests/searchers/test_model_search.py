@@ -1,4 +1,4 @@
-"""What all searchers with a model have in common."""
+"""Properties of all searchers that fit a model."""
 
 import copy
 import json
@@ -35,6 +35,10 @@ SPACE = {
 }
 
 
+def vector_of(encoding, config):
+    return encoding.encoded(encoding.assignments(config))
+
+
 def prepared(kind, space=SPACE, *, mode="min", seed=0, num_samples=-1, **arguments):
     searcher = kind(**arguments)
     assert searcher.set_search_properties("loss", mode, space, seed=seed, num_samples=num_samples)
@@ -50,7 +54,7 @@ def loss_of(config):
 
 
 def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value):
-    """Run trials two at a time, each with two results, bent as asked for, and return their
+    """Run trials two at a time, each with two results, transformed by `bent`, and return their
     configurations.
     """
     configs = []
@@ -74,7 +78,7 @@ def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_finite_space_is_gone_through_once(kind):
+def test_a_finite_space_is_enumerated_once(kind):
     searcher = prepared(kind, {"n": randint(0, 5), "act": choice(["a", "b", "c"])})
     configs = played(searcher, 30, loss=lambda config: float(config["n"]))
     assert len(configs) == 15
@@ -89,7 +93,7 @@ def test_a_space_without_parameters_has_one_configuration(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pending_configurations_do_not_come_again(kind):
+def test_pending_configurations_are_not_suggested_again(kind):
     searcher = prepared(kind, n_initial_points=4)
     played(searcher, 12)
     pending = [json.dumps(searcher.suggest(f"pending {number}")) for number in range(12)]
@@ -105,7 +109,7 @@ def test_any_increasing_function_of_the_metric_gives_the_same_search(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [3, 14, 23])
-def test_a_restored_search_goes_on_as_if_uninterrupted(kind, stop):
+def test_a_restored_search_continues_as_if_uninterrupted(kind, stop):
     original = prepared(kind)
     played(original, stop)
     restored = prepared(kind, seed=99)
@@ -120,7 +124,7 @@ def test_another_seed_gives_another_search(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_of_its_own_comes_before_the_experiments(kind):
+def test_the_searchers_seed_takes_precedence_over_the_experiments(kind):
     searchers = [kind(seed=7), kind(seed=7)]
     for number, searcher in enumerate(searchers):
         searcher.set_search_properties("loss", "min", SPACE, seed=number)
@@ -136,7 +140,7 @@ def test_points_to_evaluate_come_first_and_may_be_partial(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_evaluated_points_teach_and_are_not_run_again(kind):
+def test_the_model_is_fitted_to_points_with_rewards_which_are_not_run(kind):
     points = [
         {"lr": 10**-exponent, "net": {"depth": 1, "act": "gelu"}}
         for exponent in np.linspace(0.1, 3.9, 20).tolist()
@@ -173,7 +177,7 @@ def test_few_samples_have_fewer_first_points():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_learn_that_failures_are_worst(kind):
+def test_failures_count_as_worst_for_models(kind):
     searcher = prepared(kind, {"x": uniform(0, 1)}, random_fraction=0)
     late = []
     for number in range(40):
@@ -196,7 +200,7 @@ def test_computed_and_normal_parameters_are_searched_too(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_space_that_only_functions_make_endless_goes_on(kind):
+def test_a_finite_space_with_a_computed_parameter_is_endless(kind):
     configs = played(
         prepared(kind, {"n": randint(0, 2), "y": sample_from(lambda: 0)}),
         8,
@@ -206,7 +210,7 @@ def test_a_space_that_only_functions_make_endless_goes_on(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_everything_at_random_needs_no_results(kind):
+def test_a_random_fraction_of_one_needs_no_results(kind):
     searcher = prepared(kind, random_fraction=1.0, n_initial_points=0)
     assert len({json.dumps(searcher.suggest(f"t{number}")) for number in range(20)}) == 20
 
@@ -235,7 +239,7 @@ def test_results_without_a_time_still_count(kind):
         ),
     ],
 )
-def test_wrong_arguments_are_refused_at_once(kind, arguments, message):
+def test_bad_arguments_are_refused_at_once(kind, arguments, message):
     with pytest.raises(ValueError, match=message):
         kind(**arguments)
 
@@ -264,14 +268,14 @@ def test_wrong_arguments_are_refused_at_once(kind, arguments, message):
         ),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_the_first_trial(kind, arguments, given, message):
+def test_an_unsupported_space_is_refused_before_the_first_trial(kind, arguments, given, message):
     metric, mode, space = given
     with pytest.raises(ValueError, match=message):
         kind(**arguments).set_search_properties(metric, mode, space, seed=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_metric_given_twice_is_told(kind):
+def test_a_second_metric_is_not_accepted(kind):
     assert not kind(metric="loss", mode="min").set_search_properties("other", None, SPACE)
 
 
@@ -353,7 +357,7 @@ def played_conditional(searcher, num_trials, loss=conditional_loss, first=0):
 
 
 def is_settled(encoding, rows):
-    """Return whether just those entries are NaN that do not exist, and all others stand for values."""
+    """Return whether exactly the inactive entries are NaN, and all others encode values."""
     return all(
         encoding.settled(row) == pytest.approx(row, abs=1e-4, nan_ok=True)
         and is_whole(encoding, row)
@@ -367,7 +371,7 @@ def is_whole(encoding, row):
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**32))
-def test_vectors_hold_what_exists_and_nothing_else(seed):
+def test_vectors_have_active_parameters_only(seed):
     encoding, space = Encoding(CONDITIONAL_SPACE, "TreeSearch"), SearchSpace(CONDITIONAL_SPACE)
     rng = np.random.default_rng(seed)
     for row in encoding.from_cube(rng.random((5, len(encoding.columns)))).tolist():
@@ -377,10 +381,10 @@ def test_vectors_hold_what_exists_and_nothing_else(seed):
             column.name in values for column in encoding.columns
         ]
         assert space.config_of(values, None) == config
-        assert encoding.vector(config) == pytest.approx(row, abs=1e-4, nan_ok=True)
+        assert vector_of(encoding, config) == pytest.approx(row, abs=1e-4, nan_ok=True)
 
 
-def test_a_column_stands_for_each_parameter():
+def test_each_parameter_has_a_column():
     names = [column.name for column in Encoding(CONDITIONAL_SPACE, "TreeSearch").columns]
     assert {
         "opt",
@@ -395,7 +399,7 @@ def test_a_column_stands_for_each_parameter():
     assert len(names) == len(set(names)) == 14
 
 
-def test_what_is_changed_or_drawn_has_all_that_came_alive():
+def test_mutants_and_samples_have_all_active_parameters():
     encoding, rng = Encoding(CONDITIONAL_SPACE, "TreeSearch"), np.random.default_rng(0)
     parents = encoding.from_cube(rng.random((400, len(encoding.columns))))
     children = mutants(rng, encoding, parents, np.full(400, 0.2), 0.3)
@@ -409,7 +413,7 @@ def test_what_is_changed_or_drawn_has_all_that_came_alive():
     assert is_settled(encoding, PriorBand(encoding).expected(rng))
 
 
-def test_something_that_exists_is_changed_in_each_child():
+def test_each_mutant_changes_an_active_parameter():
     encoding = Encoding(
         {
             "a": choice([1, {f"x{number}": uniform(0, 1) for number in range(20)}]),
@@ -418,18 +422,18 @@ def test_something_that_exists_is_changed_in_each_child():
         "me",
     )
     rng = np.random.default_rng(0)
-    parents = np.repeat([encoding.vector({"a": 1, "y": 0.5})], 200, axis=0)
+    parents = np.repeat([vector_of(encoding, {"a": 1, "y": 0.5})], 200, axis=0)
     children = mutants(rng, encoding, parents, np.full(200, 0.1), 0.0)
     is_same = (children == parents) | (np.isnan(children) & np.isnan(parents))
     # Every other one changes the choice, of which every other one draws what it was.
     assert is_same.all(axis=1).mean() < 0.4
 
 
-def test_beliefs_do_not_judge_what_does_not_exist():
+def test_inactive_parameters_do_not_affect_densities():
     encoding = Encoding(
         {"opt": choice([{"a": choice([1, 2, 3], prior=2)}, {"b": uniform(0, 1, prior=0.5)}])}, "me"
     )
-    one, other = encoding.vector({"opt": {"a": 1}}), encoding.vector({"opt": {"b": 0.5}})
+    one, other = vector_of(encoding, {"opt": {"a": 1}}), vector_of(encoding, {"opt": {"b": 0.5}})
     found = PriorBand(encoding).prior.densities(np.array([one, other]))
     assert found[0] < 1 < found[1]
 
@@ -443,7 +447,7 @@ def test_each_configuration_of_a_finite_space_is_counted_once(space):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_conditional_space_is_searched_and_nothing_comes_twice(kind):
+def test_a_conditional_space_is_searched_without_repetition(kind):
     searcher, space = prepared_conditional(kind), SearchSpace(CONDITIONAL_SPACE)
     configs = played_conditional(searcher, 60)
     assert len({json.dumps(config) for config in configs}) == 60
@@ -469,14 +473,14 @@ def test_the_model_finds_the_best_option(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_finite_conditional_space_is_gone_through_once(kind):
+def test_a_finite_conditional_space_is_enumerated_once(kind):
     searcher = prepared_conditional(kind, FINITE)
     configs = played_conditional(searcher, 40, loss=lambda config: float(config["depth"]))
     assert len(configs) == len({json.dumps(config) for config in configs}) == 24
     assert searcher.suggest("late") == searcher.FINISHED
 
 
-def test_so_is_one_whose_size_cannot_be_told():
+def test_a_conditional_space_of_unknown_size_is_enumerated_once():
     searcher = prepared_conditional(TreeSearch, chained(110), random_fraction=1.0)
     configs = played_conditional(searcher, 200, loss=len)
     assert len(configs) == len({json.dumps(config) for config in configs}) == 112
@@ -497,7 +501,7 @@ def test_functions_make_a_conditional_space_endless(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [3, 14, 23])
-def test_a_restored_search_of_a_conditional_space_goes_on(kind, stop):
+def test_a_restored_search_of_a_conditional_space_continues(kind, stop):
     original = prepared_conditional(kind)
     played_conditional(original, stop)
     restored = prepared_conditional(kind, seed=99)
@@ -523,7 +527,7 @@ def test_points_to_evaluate_may_choose_a_branch(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_evaluated_points_need_what_exists_beside_them_alone(kind):
+def test_evaluated_points_need_active_parameters_only(kind):
     point = {"lr": 0.1, "opt": "none", "depth": 1, "size": 16, "width": 7}
     searcher = prepared_conditional(kind, points_to_evaluate=[point], evaluated_rewards=[0.5])
     assert searcher.observations.num_observed == 1
@@ -573,7 +577,7 @@ def test_priors_count_inside_branches(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_grid_that_decides_what_exists_is_refused(kind):
+def test_a_grid_in_a_conditional_space_is_refused(kind):
     with pytest.raises(
         ValueError,
         match=r"'n' must be a range of numbers or a choice for .*Search, got grid_search",

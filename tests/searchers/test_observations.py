@@ -1,4 +1,4 @@
-"""Where trials would stand after a full training."""
+"""Observations ranked over levels of training, and final scores extrapolated from them."""
 
 import json
 import math
@@ -31,13 +31,13 @@ def order_of(observations):
     return [table.names[place] for place in np.argsort(table.quantiles, kind="stable")]
 
 
-def test_trials_of_one_level_stand_in_the_order_of_their_values():
+def test_trials_of_one_level_are_ranked_by_their_values():
     observations = observed({"a": {1: 0.3}, "b": {1: 0.1}, "c": {1: 0.2}, "running": {}})
     assert order_of(observations) == ["b", "c", "a"]
     assert observations.table().quantiles.tolist() == pytest.approx([5 / 6, 1 / 6, 3 / 6])
 
 
-def test_those_who_got_further_divide_the_places_they_had_below():
+def test_trials_at_a_higher_level_share_the_ranks_they_had_below():
     curves = {"a": {1: 1}, "b": {1: 2, 3: 9}, "c": {1: 3}, "d": {1: 4, 3: 5}, "e": {1: 5}}
     # b and d had the second and fourth place; d is better above.
     assert order_of(observed(curves)) == ["a", "d", "c", "b", "e"]
@@ -48,13 +48,13 @@ def test_values_of_different_levels_are_never_compared():
     assert order_of(observed(rising)) == ["a", "b", "c", "d"]
 
 
-def test_equal_values_share_their_places():
+def test_equal_values_share_their_ranks():
     assert observed(
         {"a": {1: 1}, "b": {1: 1}, "c": {1: 2}, "d": {1: 1}}
     ).table().quantiles.tolist() == pytest.approx([3 / 8, 3 / 8, 7 / 8, 3 / 8])
 
 
-def test_what_failed_or_is_no_number_counts_as_worst():
+def test_failures_and_values_that_are_not_numbers_count_as_worst():
     observations = observed(
         {"a": {1: math.nan}, "b": {1: 5}, "c": {1: 0.1}, "d": {1: -math.inf}, "e": {}},
         failed=["c", "e"],
@@ -70,13 +70,13 @@ def test_many_reports_make_one_row_and_few_slots():
     assert len(observations.trials["a"].curve) < 90
 
 
-def test_trials_are_compared_where_a_scheduler_holds_them():
+def test_trials_are_compared_at_the_rungs_of_a_scheduler():
     # All rest at 5; the one that went on had the worst value there, and a better one before and
     # after.
     curves = {f"rests {number}": {4: 1.0, 5: 0.5 + number} for number in range(4)} | {
-        "goes on": {4: 0.0, 5: 9.0, 6: 0.0}
+        "unfinished": {4: 0.0, 5: 9.0, 6: 0.0}
     }
-    assert order_of(observed(curves))[-1] == "goes on"
+    assert order_of(observed(curves))[-1] == "unfinished"
 
 
 def test_known_rewards_are_compared_at_the_highest_level():
@@ -86,21 +86,21 @@ def test_known_rewards_are_compared_at_the_highest_level():
     assert observations.table().heights[-1] == 1
 
 
-def test_a_reward_alone_is_something_to_tell():
+def test_a_reward_alone_counts_as_a_result():
     observations = Observations()
     observations.add_evaluated("given", [0.1], 0.6)
     assert (observations.num_observed, observations.table().quantiles.tolist()) == (1, [0.5])
 
 
-def test_results_of_unknown_trials_are_left_aside():
+def test_results_of_unknown_trials_are_ignored():
     observations = Observations()
-    observations.record("nobody", 1, 0.5)
-    observations.end("nobody", is_failed=False)
+    observations.record("unknown", 1, 0.5)
+    observations.end("unknown", is_failed=False)
     assert observations.num_observed == 0
     assert observations.table().vectors.shape[0] == 0
 
 
-def test_the_state_is_strict_json_and_tells_all():
+def test_the_state_is_strict_json_and_complete():
     observations = observed({"a": {1: 0.5, 3: math.nan}, "b": {}}, failed=["b"])
     observations.add("absent", [math.nan])
     observations.add_evaluated("given", [0.1], 0.6)
@@ -124,16 +124,16 @@ def test_numbers_are_read_from_results(result, expected):
 
 
 @pytest.mark.parametrize("value", [None, "0.5", [1], math.nan, np.array([1, 2])])
-def test_what_is_no_number_is_told_as_such(value):
+def test_entries_that_are_not_numbers_are_nan(value):
     assert math.isnan(number_in({"x": value}, "x"))
 
 
 @pytest.mark.parametrize("time", [0, -1.0, 1e-300])
-def test_a_time_from_zero_down_has_a_slot(time):
+def test_times_of_zero_and_less_have_a_slot(time):
     assert slot_of(time) <= slot_of(1e-3) < slot_of(1) == 0 < slot_of(2)
 
 
-def test_vectors_follow_what_is_added_and_replaced():
+def test_vectors_include_added_and_replaced_trials():
     observations = Observations()
     assert observations.vectors().tolist() == []
     observations.add("a", [0.1])
@@ -148,7 +148,7 @@ def test_vectors_follow_what_is_added_and_replaced():
 
 
 def observed_curves(curves, *, failed=()):
-    """Return what is known of trials from pairs of a place between 0 and 1 and values by training
+    """Return the table of trials from pairs of a position between 0 and 1 and values by training
     time.
     """
     observations = Observations()
@@ -161,14 +161,14 @@ def observed_curves(curves, *, failed=()):
 
 
 def slow_learners(times_of, num=25):
-    """Return curves of which those with a large `x` begin badly and end well."""
+    """Return curves that begin badly and end well where `x` is large."""
     return [
         (x, {time: (1 - x) + x * 3 / time for time in times_of(x)})
         for x in np.linspace(0.02, 0.98, num)
     ]
 
 
-def test_slow_learners_are_expected_to_gain_as_those_did_that_were_trained_further():
+def test_slow_learners_are_expected_to_gain_like_those_trained_further():
     curves = slow_learners(lambda x: (1, 3, 9) if x < 0.35 or 0.5 < x < 0.7 else (1,), num=60)
     table = observed_curves(curves)
     left_behind = (table.vectors[:, 0] > 0.7) & (table.vectors[:, 0] < 0.8)
@@ -176,7 +176,7 @@ def test_slow_learners_are_expected_to_gain_as_those_did_that_were_trained_furth
     assert extrapolate_final_scores(table, (0,)).quantiles[left_behind].mean() < 0.45
 
 
-def test_those_who_were_trained_to_the_end_keep_their_order():
+def test_fully_trained_trials_keep_their_order():
     table = extrapolate_final_scores(observed_curves(slow_learners(lambda x: (1, 3, 9))), (0,))
     assert table.quantiles.argsort().tolist() == table.vectors[:, 0].argsort()[::-1].tolist()
     assert sorted(table.quantiles.tolist()) == pytest.approx(
@@ -193,7 +193,7 @@ def test_only_the_order_of_values_counts():
     )
 
 
-def test_failures_and_values_that_are_none_stay_last():
+def test_failures_and_infinite_values_stay_last():
     curves = slow_learners(lambda x: (1, 3))
     curves[3] = (0.1, {1: float("nan"), 3: float("inf")})
     table = extrapolate_final_scores(observed_curves(curves, failed={7}), (0,))
@@ -204,6 +204,6 @@ def test_failures_and_values_that_are_none_stay_last():
 @pytest.mark.parametrize(
     "curves", [slow_learners(lambda x: (1,)), slow_learners(lambda x: (1, 3))[: MIN_TRIALS - 1]]
 )
-def test_few_trials_and_a_single_level_are_taken_as_they_are(curves):
+def test_few_trials_or_a_single_level_are_not_extrapolated(curves):
     table = observed_curves(curves)
     assert extrapolate_final_scores(table, (0,)) is table

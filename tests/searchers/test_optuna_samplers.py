@@ -1,6 +1,4 @@
-"""Each of Optuna's samplers searches through `OptunaSearch`, from a seed, to its end, and on after
-a restore.
-"""
+"""Each of Optuna's samplers in `OptunaSearch`: seeds, exhaustion, restore and errors."""
 
 import json
 import warnings
@@ -93,7 +91,7 @@ class Play:
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_a_sampler_searches_and_repeats_itself_with_its_seed(name):
+def test_a_sampler_is_reproducible_with_its_seed(name):
     pytest.importorskip(NEEDS.get(name, "optuna"))
     configs = Play(prepared(ENDLESS[name]())).run(25)
     assert len(configs) == 25
@@ -109,7 +107,7 @@ def test_a_sampler_searches_and_repeats_itself_with_its_seed(name):
 
 
 @pytest.mark.parametrize("name", [*ENDLESS, *EXHAUSTIVE])
-def test_a_restored_sampler_goes_on_as_if_uninterrupted(name):
+def test_a_restored_sampler_continues_as_if_uninterrupted(name):
     pytest.importorskip(NEEDS.get(name, "optuna"))
     maker, space = (ENDLESS[name], SPACE) if name in ENDLESS else (EXHAUSTIVE[name][0], FINITE)
     original = Play(prepared(maker(), space))
@@ -125,7 +123,7 @@ def test_a_restored_sampler_goes_on_as_if_uninterrupted(name):
     assert restored.run(8) == original.run(8)
 
 
-def test_no_pickle_of_cma_es_stands_in_a_state():
+def test_a_state_contains_no_pickle_of_cma_es():
     pytest.importorskip("cmaes")
     searcher = prepared(ENDLESS["cmaes"]())
     Play(searcher).run(25)
@@ -137,7 +135,7 @@ def test_no_pickle_of_cma_es_stands_in_a_state():
     assert searcher.state_dict() == {}
 
 
-def test_no_pickle_in_a_manipulated_state_reaches_cma_es():
+def test_a_manipulated_state_with_a_pickle_is_refused():
     pytest.importorskip("cmaes")
     planted = prepared(ENDLESS["tpe"]())
     Play(planted).run(3)
@@ -150,7 +148,7 @@ def test_no_pickle_in_a_manipulated_state_reaches_cma_es():
 
 
 @pytest.mark.parametrize("name", EXHAUSTIVE)
-def test_a_sampler_that_has_proposed_all_there_is_ends_the_search(name):
+def test_an_exhausted_sampler_ends_the_search(name):
     maker, num = EXHAUSTIVE[name]
     searcher = prepared(maker(), FINITE)
     configs = Play(searcher).run(30)
@@ -183,7 +181,7 @@ def test_brute_force_leaves_out_points_that_were_run():
     assert len({str(config) for config in configs}) == 13
 
 
-def test_brute_force_goes_through_a_conditional_space():
+def test_brute_force_enumerates_a_conditional_space():
     def define(trial):
         if trial.suggest_categorical("kind", ["deep", "flat"]) == "deep":
             trial.suggest_int("deep/layers", 1, 3)
@@ -237,7 +235,7 @@ def test_brute_force_goes_through_a_conditional_space():
         ),
     ],
 )
-def test_what_a_sampler_cannot_search_is_refused_with_the_space(sampler, arguments, message):
+def test_a_space_that_the_sampler_does_not_support_is_refused(sampler, arguments, message):
     with pytest.raises(
         ValueError,
         match=rf"sampler must be able to search the space for . metrics, .*{message}.*; take",
@@ -245,14 +243,14 @@ def test_what_a_sampler_cannot_search_is_refused_with_the_space(sampler, argumen
         prepared(sampler(), **arguments)
 
 
-def test_constraints_are_refused_beside_cma_es():
+def test_constraints_are_refused_with_cma_es():
     pytest.importorskip("cmaes")
     with pytest.raises(ValueError, match="constraints must be None with CmaEsSampler"):
         OptunaSearch(sampler=ENDLESS["cmaes"](), constraints=["size"])
 
 
 @pytest.mark.parametrize("inner", EXHAUSTIVE)
-def test_a_part_cannot_be_fixed_of_a_search_that_goes_through_all_there_is(inner):
+def test_an_exhaustive_sampler_with_fixed_parameters_is_refused(inner):
     with pytest.raises(
         ValueError,
         match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat "
@@ -272,20 +270,20 @@ def test_an_unseeded_sampler_follows_the_seed_of_the_experiment():
     ).suggest("a")
 
 
-def test_samplers_of_other_seeds_propose_otherwise():
+def test_samplers_with_other_seeds_propose_other_configurations():
     assert prepared(samplers.TPESampler(seed=5)).suggest("a") != prepared(
         samplers.TPESampler(seed=6)
     ).suggest("a")
 
 
-def test_the_sampler_that_was_given_is_left_as_it_was():
+def test_the_given_sampler_is_not_changed():
     given = samplers.RandomSampler(seed=3)
     first = Play(prepared(given)).run(5)
     assert Play(prepared(given)).run(5) == first
 
 
 @pytest.mark.parametrize("given", [samplers.TPESampler, "tpe"])
-def test_what_is_no_sampler_is_refused_at_once(given):
+def test_an_object_that_is_not_a_sampler_is_refused(given):
     with pytest.raises(
         TypeError, match=r"sampler must be one of optuna.samplers, got .*; construct it first"
     ):
@@ -308,7 +306,7 @@ def test_points_out_of_the_range_that_a_function_asks_for_are_refused():
 
 
 class Counting(samplers.BaseSampler):
-    """A sampler of a user's own, which remembers how often it was asked."""
+    """A user-defined sampler that counts its calls."""
 
     def __init__(self):
         self.num_asked = 0
@@ -324,7 +322,7 @@ class Counting(samplers.BaseSampler):
         return self.num_asked / 100
 
 
-def test_a_sampler_from_elsewhere_keeps_what_it_remembers_and_is_brought_back_by_living_through_all_again():
+def test_a_user_defined_sampler_keeps_its_state_and_is_restored_by_replay():
     searcher = prepared(Counting(), {"x": uniform(0, 1)})
     assert [searcher.suggest(name)["x"] for name in "abc"] == [0.01, 0.02, 0.03]
     assert not searcher.keeps_state
@@ -332,7 +330,7 @@ def test_a_sampler_from_elsewhere_keeps_what_it_remembers_and_is_brought_back_by
 
 
 class Failing(Counting):
-    """A sampler that cannot go on."""
+    """A sampler that raises."""
 
     def __init__(self, fails_at):
         super().__init__()
@@ -349,12 +347,13 @@ class Failing(Counting):
             raise RuntimeError("cannot learn")
 
 
-def test_where_a_sampler_raises_the_suggestion_is_drawn_at_random_with_a_warning():
+def test_if_a_sampler_raises_the_suggestion_is_random_with_a_warning():
     searcher = prepared(Failing(2), {"x": uniform(0, 1)})
     assert searcher.suggest("a")["x"] == 0.01
     with pytest.warns(
         RuntimeWarning,
-        match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at random",
+        match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at "
+        "random",
     ):
         assert 0 <= searcher.suggest("b")["x"] <= 1
     assert searcher.suggest("c")["x"] == 0.03
@@ -371,7 +370,7 @@ def test_where_a_sampler_raises_the_suggestion_is_drawn_at_random_with_a_warning
     assert searcher.study.trials[0].state == State.COMPLETE
 
 
-def test_a_point_is_not_lost_where_the_sampler_cannot_complete_it():
+def test_a_point_that_the_sampler_cannot_complete_is_not_lost():
     points = [{"y": number / 10} for number in range(9)]
     searcher = prepared(
         Failing(0), {"x": uniform(0, 1), "y": uniform(0, 1)}, points_to_evaluate=points
@@ -382,7 +381,7 @@ def test_a_point_is_not_lost_where_the_sampler_cannot_complete_it():
     assert sorted(config["y"] for config in configs) == [point["y"] for point in points]
 
 
-def test_what_a_space_function_raises_in_the_midst_of_a_search_is_raised():
+def test_an_error_of_a_space_function_during_the_search_is_raised():
     asked = []
 
     def define(trial):
@@ -398,7 +397,7 @@ def test_what_a_space_function_raises_in_the_midst_of_a_search_is_raised():
 
 
 @pytest.mark.parametrize("error", [TypeError("wrong"), KeyError("typo")])
-def test_what_a_space_function_raises_at_once_is_raised_with_the_space(error):
+def test_an_error_of_a_space_function_is_raised_with_the_space(error):
     def define(trial):
         raise error
 
@@ -408,7 +407,7 @@ def test_what_a_space_function_raises_at_once_is_raised_with_the_space(error):
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsga2", "nsga3", "qmc", "random"])
-def test_conditional_spaces_go_with_every_sampler(name):
+def test_every_sampler_supports_conditional_spaces(name):
     pytest.importorskip(NEEDS.get(name, "optuna"))
 
     def define(trial):

@@ -93,7 +93,7 @@ def test_every_suggestion_lies_in_its_domain(domain):
         searcher.on_trial_complete(str(number), {"loss": float(number % 4)})
 
 
-def test_categories_come_back_as_the_objects_themselves():
+def test_categories_are_returned_as_the_same_objects():
     categories = [[64], [64, 64]]
     assert any(
         prepared({"x": choice(categories)}).suggest("a")["x"] is category for category in categories
@@ -110,7 +110,7 @@ def test_the_study_optimises_in_the_direction_of_the_mode(mode):
     assert (sum(last) / 10 < 0.25) if mode == "min" else (sum(last) / 10 > 0.75)
 
 
-def test_a_completed_trial_is_told_complete_with_its_final_value_and_all_others():
+def test_a_completed_trial_is_complete_with_final_and_intermediate_values():
     searcher = prepared()
     config = evaluate(searcher, "a")
     trial = searcher.study.trials[0]
@@ -119,7 +119,7 @@ def test_a_completed_trial_is_told_complete_with_its_final_value_and_all_others(
     assert trial.intermediate_values == {1: loss_of(config) + 1, 2: loss_of(config) + 0.5}
 
 
-def test_a_trial_that_was_stopped_early_is_told_pruned_with_its_intermediate_values():
+def test_a_trial_stopped_early_is_pruned_with_its_intermediate_values():
     searcher = prepared()
     searcher.suggest("a")
     searcher.on_trial_result("a", {"loss": 3.0, "training_iteration": 1})
@@ -129,7 +129,7 @@ def test_a_trial_that_was_stopped_early_is_told_pruned_with_its_intermediate_val
     assert trial.intermediate_values == {1: 3.0, 2: 2.0}
 
 
-def test_a_trial_that_was_stopped_before_it_reported_is_told_pruned():
+def test_a_trial_stopped_before_it_reported_is_pruned():
     searcher = prepared()
     searcher.suggest("a")
     searcher.on_trial_complete("a", stopped=True)
@@ -148,7 +148,7 @@ def test_a_trial_that_was_stopped_before_it_reported_is_told_pruned():
         {"loss": 1j},
     ],
 )
-def test_a_trial_without_a_final_number_is_told_fail(result):
+def test_a_trial_without_a_final_number_is_fail(result):
     searcher = prepared()
     searcher.suggest("a")
     searcher.on_trial_complete("a", result)
@@ -156,7 +156,7 @@ def test_a_trial_without_a_final_number_is_told_fail(result):
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_failed_trial_is_told_fail_whatever_it_reported(stopped):
+def test_a_failed_trial_is_fail_even_with_results(stopped):
     searcher = prepared()
     searcher.suggest("a")
     searcher.on_trial_complete(
@@ -173,7 +173,7 @@ def test_a_repeated_result_replaces_the_older_one():
     assert searcher.study.trials[0].intermediate_values == {1: 2.0}
 
 
-def test_nan_on_the_way_is_reported_and_what_is_no_number_is_not():
+def test_an_intermediate_nan_is_reported_and_a_value_that_is_no_number_is_not():
     searcher = prepared()
     searcher.suggest("a")
     for iteration, loss in enumerate([math.nan, "x", None, 1.0], start=1):
@@ -182,7 +182,7 @@ def test_nan_on_the_way_is_reported_and_what_is_no_number_is_not():
     assert list(searcher.study.trials[0].intermediate_values) == [1, 4]
 
 
-def test_trials_of_others_are_ignored():
+def test_unknown_trials_are_ignored():
     searcher = prepared()
     searcher.on_trial_result("z", {"loss": 1.0, "training_iteration": 1})
     searcher.on_trial_complete("z", {"loss": 1.0})
@@ -203,15 +203,15 @@ def test_points_come_first_and_missing_parameters_are_chosen_by_the_sampler():
     assert third["lr"] == 0.05
 
 
-def test_evaluated_points_are_told_and_not_run():
+def test_points_with_rewards_are_added_and_not_run():
     points = [
         {"lr": 0.01, "model": {"layers": [2, 8], "act": "tanh"}},
         {"lr": 0.02, "model": {"layers": [1, 8], "act": "relu"}},
     ]
     searcher = prepared(points_to_evaluate=points, evaluated_rewards=[0.5, 0.7])
     config = searcher.suggest("a")
-    told = searcher.study.get_trials(states=[State.COMPLETE])
-    assert [(trial.params["lr"], trial.value) for trial in told] == [(0.01, 0.5), (0.02, 0.7)]
+    complete = searcher.study.get_trials(states=[State.COMPLETE])
+    assert [(trial.params["lr"], trial.value) for trial in complete] == [(0.01, 0.5), (0.02, 0.7)]
     assert config["lr"] not in {0.01, 0.02}
 
 
@@ -262,7 +262,7 @@ def define(trial):
     return {"epochs": 5, "sgd": {"nesterov": True}}
 
 
-def test_spaces_may_be_functions_of_a_trial_and_so_be_conditional():
+def test_space_functions_may_be_conditional():
     searcher = prepared(
         {"data": "mnist"},
         space=define,
@@ -279,7 +279,7 @@ def test_spaces_may_be_functions_of_a_trial_and_so_be_conditional():
         assert ("momentum" in config["sgd"]) == (config["optimizer"] == "sgd")
 
 
-def test_functions_may_return_nothing():
+def test_space_functions_may_return_none():
     def define_only(trial):
         trial.suggest_float("x", 0, 1)
 
@@ -298,7 +298,7 @@ def test_constants_are_nested_by_their_names_like_parameters():
 
 
 @pytest.mark.parametrize("constants", [{"model/lr": 3}, {"model": {"lr": 3}}])
-def test_a_constant_must_not_stand_in_for_what_the_trial_was_asked_for(constants):
+def test_a_constant_must_not_have_the_name_of_a_suggested_parameter(constants):
     def define_twice(trial):
         trial.suggest_float("model/lr", 0, 1)
         return constants
@@ -310,14 +310,14 @@ def test_a_constant_must_not_stand_in_for_what_the_trial_was_asked_for(constants
         prepared({}, space=define_twice)
 
 
-def test_functions_must_not_return_anything_else():
+def test_space_functions_must_return_a_dictionary_or_none():
     with pytest.raises(
         TypeError, match="a space function must return a dictionary of constants or None, got 3"
     ):
         prepared({}, space=lambda _: 3).suggest("a")
 
 
-def test_evaluated_points_of_functions_get_the_distributions_they_ask_for():
+def test_points_with_rewards_get_the_distributions_of_the_space_function():
     searcher = prepared(
         {}, space=define, points_to_evaluate=[{"optimizer": "adam"}], evaluated_rewards=[0.1]
     )
@@ -344,7 +344,7 @@ def test_same_seed_same_search():
     ]
 
 
-def test_other_seeds_other_searches_and_the_own_seed_wins():
+def test_another_seed_gives_another_search_and_the_own_seed_takes_precedence():
     assert prepared(seed=1).suggest("a") != prepared(seed=2).suggest("a")
     assert OptunaSearchSeeded(7, 1).suggest("a") == OptunaSearchSeeded(7, 2).suggest("a")
 
@@ -356,7 +356,7 @@ def OptunaSearchSeeded(own, given):  # noqa: N802  (reads like a constructor)
 
 
 @pytest.mark.parametrize("num_before", [0, 1, 3, 14])
-def test_a_restored_search_goes_on_as_if_uninterrupted(num_before):
+def test_a_restored_search_continues_as_if_uninterrupted(num_before):
     points = [{"lr": 0.01}, {"lr": 0.02}]
     straight = prepared(seed=4, points_to_evaluate=points)
     expected = [evaluate(straight, str(number)) for number in range(18)]
@@ -455,7 +455,7 @@ def test_a_storage_may_be_a_url(tmp_path):
         (randn(), "'model/x' must be .*, got randn; use uniform"),
     ],
 )
-def test_what_optuna_cannot_search_is_refused_with_the_space(word, message):
+def test_domains_that_optuna_does_not_support_are_refused(word, message):
     with pytest.raises(ValueError, match=message):
         prepared({"model": {"x": word}})
 
@@ -486,7 +486,7 @@ def test_a_missing_metric_or_mode_is_refused_with_the_space(metric, mode, messag
         OptunaSearch().set_search_properties(metric, mode, SPACE)
 
 
-def test_a_second_space_or_metric_is_not_taken():
+def test_a_second_space_or_metric_is_not_accepted():
     assert not OptunaSearch(SPACE, "loss", "min").set_search_properties(None, None, SPACE)
     assert not OptunaSearch(SPACE, "loss", "min").set_search_properties("other", None, {})
     assert OptunaSearch(SPACE, "loss", "min").set_search_properties(None, None, {"epochs": 3})
@@ -516,7 +516,7 @@ def test_suggesting_without_metric_mode_and_space_is_refused():
         OptunaSearch().suggest("a")
 
 
-def test_optuna_says_nothing_and_its_verbosity_is_left_alone(capfd):
+def test_optuna_logs_nothing_and_keeps_its_verbosity(capfd):
     optuna.logging.set_verbosity(optuna.logging.DEBUG)
     try:
         searcher = prepared(points_to_evaluate=[{"lr": 0.01}])

@@ -1,6 +1,4 @@
-"""Optuna searches a conditional space as if a function of a trial had defined it: parents first,
-and only what exists.
-"""
+"""Conditional spaces, several metrics and constraints in `OptunaSearch`."""
 
 import json
 import math
@@ -48,7 +46,7 @@ def prepared(config=SPACE, *, seed=0, **arguments):
 
 
 def loss_of(config):
-    """Best with adam and a small rate: nothing else comes near."""
+    """Best with adam and a small rate, by a large margin."""
     return (
         3.0
         if config["opt"] == 0 or config["opt"]["name"] == "sgd"
@@ -71,7 +69,7 @@ SAMPLERS = {
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_suggestions_have_what_exists_and_nothing_else(sampler):
+def test_suggestions_have_active_parameters_only(sampler):
     searcher, space = prepared(sampler=SAMPLERS[sampler]()), SearchSpace(SPACE)
     for number in range(40):
         config = evaluate(searcher, number)
@@ -80,7 +78,7 @@ def test_suggestions_have_what_exists_and_nothing_else(sampler):
         assert set(searcher.study.trials[number].params) == set(values)
 
 
-def test_the_model_finds_the_branch_that_pays():
+def test_the_model_finds_the_best_branch():
     searcher = prepared()
     for number in range(30):
         evaluate(searcher, number)
@@ -88,7 +86,7 @@ def test_the_model_finds_the_branch_that_pays():
     assert sum(config["opt"] != 0 and config["opt"]["name"] == "adam" for config in late) > 14
 
 
-def test_points_come_first_and_what_they_leave_open_is_suggested():
+def test_points_come_first_and_missing_parameters_are_suggested():
     points = [
         {
             "opt": {"name": "sgd", "momentum": 0.5, "act": [1]},
@@ -112,7 +110,7 @@ def test_points_come_first_and_what_they_leave_open_is_suggested():
     assert third["opt"] == {"name": "adam", "beta": 0.9}
 
 
-def test_points_with_rewards_need_what_exists_beside_them():
+def test_points_with_rewards_need_all_active_parameters():
     whole = {"opt": {"name": "adam", "beta": 0.9}, "lr": 0.1, "depth": 2}
     searcher = prepared(
         points_to_evaluate=[whole, {"opt": 0, "depth": 1}], evaluated_rewards=[0.1, 3.0]
@@ -133,7 +131,7 @@ def test_points_that_do_not_fit_are_refused_with_the_space():
         prepared(points_to_evaluate=[{"opt": 0, "lr": 0.5}])
 
 
-def test_a_restored_search_goes_on_as_if_uninterrupted():
+def test_a_restored_search_continues_as_if_uninterrupted():
     straight = prepared()
     expected = [evaluate(straight, number) for number in range(25)]
     first = prepared()
@@ -163,17 +161,17 @@ def test_a_restored_search_goes_on_as_if_uninterrupted():
         ),
     ],
 )
-def test_what_optuna_cannot_search_is_refused_inside_options(word, message):
+def test_domains_that_optuna_does_not_support_are_refused_inside_options(word, message):
     with pytest.raises(ValueError, match=message):
         prepared({"opt": choice([{"x": word, "y": uniform(0, 1)}, "none"])})
 
 
-def test_a_grid_beside_what_is_conditional_is_refused():
+def test_a_grid_beside_conditions_is_refused():
     with pytest.raises(ValueError, match=r"'a' must be a range .*, got grid_search; use choice"):
         prepared({"a": grid_search([1, 2]), "b": only_if({"a": 1}, loguniform(0.1, 1))})
 
 
-def test_a_conditional_space_may_be_the_searchers_own():
+def test_the_argument_space_may_be_conditional():
     searcher = OptunaSearch(
         {"opt": choice([{"x": uniform(0, 1)}, "none"])}, metric="loss", mode="min"
     )
@@ -224,7 +222,7 @@ def dominates(one, other):
 # Several metrics.
 
 
-def test_trials_are_told_with_all_metrics_in_their_order_and_without_intermediate_values():
+def test_trials_end_with_all_metrics_in_order_and_no_intermediate_values():
     searcher = several()
     config = run(searcher, 1, trade_off)[0]
     trial = searcher.study.trials[0]
@@ -233,7 +231,7 @@ def test_trials_are_told_with_all_metrics_in_their_order_and_without_intermediat
     assert [direction.name for direction in searcher.study.directions] == ["MAXIMIZE", "MINIMIZE"]
 
 
-def test_the_study_knows_the_pareto_front():
+def test_the_study_has_the_pareto_front():
     searcher = several()
     configs = run(searcher, 20, trade_off)
     points = [trade_off(config) for config in configs]
@@ -246,7 +244,7 @@ def test_the_study_knows_the_pareto_front():
     assert 3 < len(front) < 20
 
 
-def test_several_metrics_are_the_searchers_own_and_no_single_one_is():
+def test_with_several_metrics_the_searchers_metric_is_none():
     searcher = several()
     assert (searcher.metric, searcher.mode) == (None, None)
     limiter = ConcurrencyLimiter(OptunaSearch(metric=["a", "b"], mode=["min", "min"]), 1)
@@ -261,7 +259,7 @@ def test_a_list_of_one_metric_is_a_single_one():
 
 
 @pytest.mark.parametrize(("metric", "mode"), [("loss", None), (None, "min"), ("loss", "min")])
-def test_a_metric_of_the_experiment_is_refused_beside_several(metric, mode):
+def test_a_metric_of_the_experiment_is_refused_with_several(metric, mode):
     searcher = OptunaSearch(metric=["a", "b"], mode=["min", "max"])
     with pytest.raises(
         ValueError,
@@ -299,14 +297,14 @@ def test_metrics_and_modes_that_do_not_fit_are_refused(metric, mode, message):
         {"accuracy": "x", "latency": 1},
     ],
 )
-def test_a_trial_that_lacks_a_metric_is_told_fail(result):
+def test_a_trial_that_lacks_a_metric_is_fail(result):
     searcher = several()
     searcher.suggest("a")
     searcher.on_trial_complete("a", result)
     assert searcher.study.trials[0].state == State.FAIL
 
 
-def test_stopped_trials_are_pruned_and_paused_ones_go_on_running():
+def test_stopped_trials_are_pruned_and_paused_ones_stay_running():
     searcher = several()
     for name in "ab":
         searcher.suggest(name)
@@ -331,7 +329,7 @@ def test_rewards_that_lack_a_metric_are_refused(reward):
         several(points_to_evaluate=[{"x": 0.5, "kind": "a"}], evaluated_rewards=[reward])
 
 
-def test_a_restored_search_for_several_metrics_goes_on_as_if_uninterrupted():
+def test_a_restored_search_for_several_metrics_continues_as_if_uninterrupted():
     first, second = several(), several()
     run(first, 14, trade_off)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
@@ -366,7 +364,7 @@ def test_a_given_sampler_respects_constraints(name):
     assert mean(config["x"] for config in configs[-16:]) < 0.5
 
 
-def test_constraints_are_told_as_optuna_tells_them():
+def test_constraints_are_stored_as_by_optuna():
     searcher = single(constraints=lambda result: (result["memory"], -1))
     run(searcher, 1, bounded)
     trial = searcher.study.trials[0]
@@ -376,7 +374,7 @@ def test_constraints_are_told_as_optuna_tells_them():
     assert set(named.study.trials[0].constraints) == {"memory"}
 
 
-def test_stopped_and_paused_trials_tell_by_how_much_they_violate_constraints():
+def test_stopped_and_paused_trials_have_constraint_values():
     searcher = single(constraints=["memory"])
     for name in "ab":
         searcher.suggest(name)
@@ -391,7 +389,7 @@ def test_stopped_and_paused_trials_tell_by_how_much_they_violate_constraints():
 
 
 @pytest.mark.parametrize("memory", [None, math.nan, "much", 10**400])
-def test_a_trial_whose_constraints_cannot_be_told_is_told_fail(memory):
+def test_a_trial_without_constraint_values_is_fail(memory):
     searcher = single(constraints=["memory"])
     for name in "abc":
         searcher.suggest(name)
@@ -403,7 +401,7 @@ def test_a_trial_whose_constraints_cannot_be_told_is_told_fail(memory):
 
 
 @pytest.mark.parametrize("constraints", [lambda result: result["typo"], lambda result: 3])
-def test_a_constraint_function_that_raises_costs_the_trial_and_nothing_else(constraints):
+def test_a_constraint_function_that_raises_fails_the_trial_only(constraints):
     searcher = single(constraints=constraints)
     searcher.suggest("a")
     with pytest.warns(
@@ -414,14 +412,14 @@ def test_a_constraint_function_that_raises_costs_the_trial_and_nothing_else(cons
     assert searcher.study.trials[0].state == State.FAIL
 
 
-def test_no_constraints_in_what_a_function_returns_are_none():
+def test_an_empty_result_of_a_constraint_function_means_no_constraints():
     searcher = single(constraints=lambda result: [])
     run(searcher, 1, bounded)
     assert searcher.study.trials[0].state == State.COMPLETE
 
 
 @pytest.mark.parametrize("constraints", ["memory", 3, [], [3], [""]])
-def test_what_are_no_constraints_is_refused_at_once(constraints):
+def test_bad_constraints_are_refused_at_once(constraints):
     with pytest.raises(
         TypeError,
         match="constraints must be a function of a result or a list of names of metrics, got",

@@ -1,6 +1,4 @@
-"""A search is written through to the user's storage, where others can look at it, and goes on in a
-study that exists.
-"""
+"""A search writes its study to the user's storage, and continues an existing one."""
 
 import json
 import math
@@ -22,9 +20,13 @@ import json, sys
 import optuna
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 backend = optuna.storages.journal.JournalFileBackend
-storage = sys.argv[1] if "://" in sys.argv[1] else optuna.storages.JournalStorage(backend(sys.argv[1]))
-trials = optuna.load_study(study_name="mine", storage=storage).trials
-print(json.dumps([[t.state.name, t.values, t.intermediate_values, t.params, t.user_attrs, t.constraints] for t in trials]))
+storage = sys.argv[1]
+if "://" not in storage:
+    storage = optuna.storages.JournalStorage(backend(storage))
+print(json.dumps([
+    [t.state.name, t.values, t.intermediate_values, t.params, t.user_attrs, t.constraints]
+    for t in optuna.load_study(study_name="mine", storage=storage).trials
+]))
 """
 
 
@@ -39,10 +41,10 @@ def row(loss, iteration):
 
 
 def play(searcher, events):
-    """Tell a searcher what happens, as a journal would again."""
+    """Call a searcher with recorded events, as a replay of the journal does."""
     configs = []
-    for name, *told in events:
-        match told:
+    for name, *event in events:
+        match event:
             case []:
                 configs.append(searcher.suggest(name))
             case ["pause", result]:
@@ -74,7 +76,7 @@ EVENTS = [
 
 @pytest.fixture(params=["sqlite", "journal"])
 def place(request, tmp_path):
-    """A storage, and how another process finds it."""
+    """A storage and its address for another process."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'study.db'}"
         return (lambda: url), url
@@ -94,7 +96,7 @@ def seen(where):
     return json.loads(done.stdout)
 
 
-def test_another_process_sees_states_values_parameters_and_ids_while_the_search_runs(place):
+def test_another_process_can_read_the_trials_while_the_search_runs(place):
     make, where = place
     searcher = prepared(storage=make(), study_name="mine", constraints=["memory"])
     configs = play(searcher, EVENTS)
@@ -112,7 +114,7 @@ def test_another_process_sees_states_values_parameters_and_ids_while_the_search_
 
 
 @pytest.mark.parametrize("num", range(len(EVENTS) + 1))
-def test_a_search_that_is_lived_through_again_writes_nothing_twice_and_proposes_the_same(num):
+def test_a_replayed_search_writes_nothing_twice_and_proposes_the_same(num):
     storage = optuna.storages.InMemoryStorage()
     first = prepared(storage=storage, study_name="mine")
     configs = play(first, EVENTS)
@@ -127,7 +129,7 @@ def test_a_search_that_is_lived_through_again_writes_nothing_twice_and_proposes_
 
 
 @pytest.mark.parametrize("num", range(1, len(EVENTS)))
-def test_a_search_restored_from_an_older_state_than_its_storage_lives_through_the_rest(num):
+def test_a_search_restored_from_a_state_older_than_its_storage_is_replayed(num):
     storage = optuna.storages.InMemoryStorage()
     first = prepared(storage=storage, study_name="mine")
     configs = play(first, EVENTS[:num])
@@ -150,7 +152,7 @@ def states_in(storage):
     ]
 
 
-def test_a_study_that_exists_is_continued_with_what_it_knows():
+def test_an_existing_study_is_continued_with_its_trials():
     storage = optuna.storages.InMemoryStorage()
     first = prepared(storage=storage, study_name="mine")
     for number in range(12):
@@ -169,7 +171,7 @@ def test_a_study_that_exists_is_continued_with_what_it_knows():
     assert again.suggest("0") == config, "what it found then, and not what it has added since"
 
 
-def test_a_study_of_optunas_own_is_continued_with_its_sampler():
+def test_a_study_object_is_continued_with_its_sampler():
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=4))
     study.enqueue_trial({"lr": 0.125})
     study.ask({"lr": optuna.distributions.FloatDistribution(0, 1)})
@@ -189,7 +191,7 @@ def test_a_study_of_optunas_own_is_continued_with_its_sampler():
     assert study.best_trial.user_attrs["trial_id"] == "a"
 
 
-def test_what_waits_in_a_study_is_run_first_and_again_when_it_is_lived_through_again():
+def test_waiting_trials_of_a_study_are_run_first_also_in_a_replay():
     storage = optuna.storages.InMemoryStorage()
     optuna.create_study(study_name="mine", storage=storage).enqueue_trial({"lr": 0.25})
     first = prepared(storage=storage, study_name="mine").suggest("a")
@@ -200,7 +202,7 @@ def test_what_waits_in_a_study_is_run_first_and_again_when_it_is_lived_through_a
     ] == [State.RUNNING]
 
 
-def test_a_trial_that_another_process_has_begun_is_run_twice():
+def test_a_waiting_trial_that_another_process_has_started_is_run_as_well():
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(study_name="mine", storage=storage)
     study.enqueue_trial({"lr": 0.25})
@@ -211,7 +213,7 @@ def test_a_trial_that_another_process_has_begun_is_run_twice():
     assert len(study.trials) == 2
 
 
-def test_a_storage_without_a_name_gets_a_study_of_the_experiments_own_and_finds_it_again():
+def test_without_a_study_name_each_experiment_has_its_own_study():
     storage = optuna.storages.InMemoryStorage()
     for _ in range(2):
         prepared(storage=storage).suggest("a")
@@ -219,7 +221,7 @@ def test_a_storage_without_a_name_gets_a_study_of_the_experiments_own_and_finds_
     assert [study.study_name for study in storage.get_all_studies()] == ["tuner-one", "tuner-two"]
 
 
-def test_the_qmc_sequence_goes_on_in_the_next_search_of_a_study():
+def test_the_qmc_sequence_continues_in_the_next_search_of_a_study():
     pytest.importorskip("scipy")
     storage, drawn = optuna.storages.InMemoryStorage(), []
     for experiment in ("one", "two"):
@@ -245,7 +247,7 @@ class Broken(optuna.storages.InMemoryStorage):
         super().set_trial_intermediate_value(*arguments)
 
 
-def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
+def test_a_failing_storage_causes_one_warning_and_is_written_later():
     storage = Broken()
     searcher = prepared(storage=storage, study_name="mine")
     play(searcher, [("a",), ("b",)])
@@ -253,9 +255,9 @@ def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
     with pytest.warns(
         RuntimeWarning,
         match=r"Optuna's storage cannot be written to \(OSError: the database is locked\)",
-    ) as told:
+    ) as warned:
         play(searcher, [("a", row(3.0, 1)), ("b", row(2.0, 1)), ("a", row(1.0, 2), {})])
-    assert len(told) == 1
+    assert len(warned) == 1
     storage.is_broken = False
     searcher.on_trial_result("b", row(1.0, 2))
     stored = optuna.load_study(study_name="mine", storage=storage).trials
@@ -265,7 +267,7 @@ def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
     ]
 
 
-def test_a_restored_search_writes_what_the_storage_has_not_heard_of():
+def test_a_restored_search_writes_what_the_storage_lacks():
     first = prepared(storage=optuna.storages.InMemoryStorage(), study_name="mine")
     play(first, EVENTS)
     storage = optuna.storages.InMemoryStorage()
@@ -283,7 +285,7 @@ def test_a_restored_search_writes_what_the_storage_has_not_heard_of():
 
 
 @pytest.mark.parametrize("given", ["mine", optuna.Study])
-def test_what_is_no_study_is_refused_at_once(given):
+def test_an_object_that_is_not_a_study_is_refused(given):
     with pytest.raises(TypeError, match=r"study must be an optuna.Study, got .*; load it first"):
         OptunaSearch(study=given)
 
@@ -300,7 +302,8 @@ def test_several_directions_have_to_be_those_of_the_stored_study():
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(
         ValueError,
-        match=r"mode must be that of the stored study .*, got 'min, max'; choose another study_name",
+        match=r"mode must be that of the stored study .*, got 'min, max'; choose another "
+        r"study_name",
     ):
         prepared(study=study, metric=["a", "b"], mode=["min", "max"]).suggest("a")
 
@@ -363,13 +366,13 @@ def test_a_trial_that_has_reported_nothing_keeps_running():
     assert searcher.study.trials[0].state == State.RUNNING
 
 
-def test_nan_at_a_rung_is_no_value():
+def test_nan_at_a_rung_is_not_a_value():
     searcher = prepared_with_pauses()
     paused(searcher, "a", paused_row(math.nan, 1))
     assert (searcher.study.trials[0].state, searcher.study.trials[0].value) == (State.PRUNED, None)
 
 
-def test_trials_of_others_are_ignored():
+def test_unknown_trials_are_ignored():
     searcher = prepared_with_pauses()
     searcher.on_trial_pause("z", paused_row(1.0, 1))
     assert searcher.study.trials == []

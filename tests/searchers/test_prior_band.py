@@ -1,6 +1,4 @@
-"""Priors in searches. The domains here carry them as attributes of a subclass; encodings ask for no
-more than the attributes.
-"""
+"""Priors in searches; the domains here have them as attributes, which is all that is needed."""
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from searchers.space.domains import Domain
 
 
 class Expected(Domain):
-    """A domain that passes everything on to another, with a prior."""
+    """A domain that delegates to another one, with a prior."""
 
     def __init__(self, domain, prior, prior_confidence="medium"):
         self.domain, self.prior, self.prior_confidence = domain, prior, prior_confidence
@@ -85,7 +83,7 @@ def test_a_bad_prior_is_recovered_from(kind):
     assert late < median_after(kind, None, 10)
 
 
-def test_the_first_point_is_what_the_user_expects():
+def test_the_first_point_is_the_prior():
     searcher = TreeSearch()
     searcher.set_search_properties(
         "loss", "min", {"x": Expected(uniform(0, 1), 0.25), "y": uniform(0, 1)}, seed=0
@@ -124,7 +122,7 @@ def test_later_the_prior_has_the_share_that_the_best_trials_give_it(best, is_fol
 @pytest.mark.parametrize(
     ("confidence", "spread"), [("low", 0.22), ("medium", 0.16), ("high", 0.08)]
 )
-def test_the_surer_the_user_the_narrower_the_prior(confidence, spread):
+def test_a_higher_confidence_gives_a_narrower_prior(confidence, spread):
     encoding = Encoding({"x": Expected(uniform(0, 1), 0.5, confidence)}, "me")
     drawn = PriorBand(encoding).prior.sample(np.random.default_rng(0), 4000)
     # The median distance from the expected value.
@@ -137,7 +135,7 @@ def test_densities_of_numbers_average_to_one():
     assert PriorBand(encoding).prior.densities(points).mean() == pytest.approx(1.0, abs=0.02)
 
 
-def test_draws_follow_the_prior_and_lie_in_the_space():
+def test_samples_follow_the_prior_and_lie_in_the_space():
     encoding = Encoding({"x": Expected(uniform(2, 3), 2.9), "y": uniform(0, 1)}, "me")
     drawn = PriorBand(encoding).prior.sample(np.random.default_rng(0), 500)
     assert ((drawn >= 0) & (drawn <= 1)).all()

@@ -1,5 +1,4 @@
-"""Models have to find more than chance does: on toys with known minima, in the conversations that
-experiments are made of.
+"""Models beat random search on toy problems with known minima, with the calls of an experiment.
 
 Everything is seeded, so that the figures are the same each time; the margins are those of several
 seeds, far from what they measure.
@@ -130,19 +129,19 @@ def median_log_regret(regret_of, kind, toy, **arguments):
 
 
 @pytest.mark.parametrize(("toy", "margin"), [("branin", 0.2), ("hartmann", 0.2), ("network", 0.2)])
-def test_trees_find_more_than_chance_in_full_trainings(toy, margin):
+def test_trees_beat_random_search_in_full_trainings(toy, margin):
     by_chance = median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
     assert median_log_regret(regret_of_full_trainings, TreeSearch, toy) < by_chance - margin
 
 
 @pytest.mark.parametrize(("toy", "margin"), [("branin", 0.5), ("hartmann", 0.1), ("network", 0.1)])
-def test_trees_find_more_than_chance_under_successive_halving(toy, margin):
+def test_trees_beat_random_search_under_successive_halving(toy, margin):
     by_chance = median_log_regret(regret_of_successive_halving, BasicVariantGenerator, toy)
     assert median_log_regret(regret_of_successive_halving, TreeSearch, toy) < by_chance - margin
 
 
 @pytest.mark.parametrize("kind", [BOHBSearch, CQRSearch])
-def test_the_other_models_find_more_than_chance_too(kind):
+def test_the_other_models_beat_random_search(kind):
     differences = [
         median_log_regret(regret_of_full_trainings, kind, toy)
         - median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)

@@ -8,11 +8,11 @@ from searchers.space import choice, grid_search, sample_from, uniform
 
 
 class Recorder(Searcher):
-    """Proposes numbers and writes down what it is told."""
+    """Proposes numbers and records its calls."""
 
     def __init__(self, metric=None, mode=None):
         self.metric, self.mode = metric, mode
-        self.told = []
+        self.calls = []
         self.num_suggested = 0
         self.spec = {}
 
@@ -25,10 +25,10 @@ class Recorder(Searcher):
         return {"x": self.num_suggested, "inner": {"y": 0}}
 
     def on_trial_result(self, trial_id, result):
-        self.told.append(("result", trial_id))
+        self.calls.append(("result", trial_id))
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.told.append((trial_id, result, error, stopped))
+        self.calls.append((trial_id, result, error, stopped))
 
 
 def repeats(num=3, **given):
@@ -38,17 +38,17 @@ def repeats(num=3, **given):
     return inner, searcher
 
 
-def test_each_configuration_is_given_out_as_often_as_asked():
+def test_each_configuration_is_suggested_repeat_times():
     _, searcher = repeats()
     assert [searcher.suggest(name)["x"] for name in "abcdefg"] == [1, 1, 1, 2, 2, 2, 3]
 
 
-def test_each_trial_finds_which_repeat_it_is():
+def test_each_trial_has_its_number_among_the_repeats():
     _, searcher = repeats()
     assert [searcher.suggest(name)["__trial_index__"] for name in "abcd"] == [0, 1, 2, 0]
 
 
-def test_without_the_index_configurations_are_left_as_they_are():
+def test_without_the_index_configurations_are_unchanged():
     _, searcher = repeats(2, set_index=False)
     assert searcher.suggest("a") == searcher.suggest("b") == {"x": 1, "inner": {"y": 0}}
 
@@ -59,30 +59,30 @@ def test_no_repeat_shares_its_configuration_with_another():
     assert searcher.suggest("b")["inner"] == {"y": 0}
 
 
-def test_the_searcher_hears_one_end_with_the_mean_once_all_are_over():
+def test_the_searcher_gets_one_end_with_the_mean_once_all_are_over():
     inner, searcher = repeats()
     for name in "abcd":
         searcher.suggest(name)
     searcher.on_trial_result("a", {"loss": 9})
     searcher.on_trial_complete("c", {"loss": 3.0, "training_iteration": 4, "host": "h"})
     searcher.on_trial_complete("a", {"loss": 1.0, "training_iteration": 4, "host": "h"})
-    assert inner.told == []
+    assert inner.calls == []
     searcher.on_trial_complete("b", {"loss": 5.0, "training_iteration": 4, "host": "h"})
-    assert inner.told == [("a", {"loss": 3.0, "training_iteration": 4, "host": "h"}, False, False)]
+    assert inner.calls == [("a", {"loss": 3.0, "training_iteration": 4, "host": "h"}, False, False)]
 
 
-def told_after(*endings):
+def end_after(*endings):
     inner, searcher = repeats(len(endings))
     for number in range(len(endings)):
         searcher.suggest(str(number))
     for number, (result, words) in enumerate(endings):
         searcher.on_trial_complete(str(number), result, **words)
-    (told,) = inner.told
-    return told[1:]
+    (call,) = inner.calls
+    return call[1:]
 
 
 def test_nan_missing_values_and_failures_do_not_count():
-    told = told_after(
+    end = end_after(
         ({"loss": 1.0}, {}),
         ({"loss": math.nan}, {}),
         ({}, {}),
@@ -90,44 +90,44 @@ def test_nan_missing_values_and_failures_do_not_count():
         (None, {}),
         ({"loss": 4.0}, {}),
     )
-    assert told == ({"loss": 2.5}, False, False)
+    assert end == ({"loss": 2.5}, False, False)
 
 
-def test_only_nan_is_told_as_nan():
-    result, error, stopped = told_after(({"loss": math.nan}, {}), ({"loss": math.nan}, {}))
+def test_the_mean_of_nan_alone_is_nan():
+    result, error, stopped = end_after(({"loss": math.nan}, {}), ({"loss": math.nan}, {}))
     assert (math.isnan(result["loss"]), error, stopped) == (True, False, False)
 
 
-def test_where_all_fail_the_configuration_has_failed():
-    assert told_after((None, {"error": True}), (None, {"error": True})) == (None, True, False)
+def test_if_all_repeats_fail_the_configuration_has_failed():
+    assert end_after((None, {"error": True}), (None, {"error": True})) == (None, True, False)
 
 
-def test_where_none_reports_there_is_no_result():
-    assert told_after((None, {}), (None, {"error": True})) == (None, False, False)
+def test_if_no_repeat_reports_there_is_no_result():
+    assert end_after((None, {}), (None, {"error": True})) == (None, False, False)
 
 
-def test_values_of_stopped_repeats_are_no_final_ones():
-    assert told_after(({"loss": 1.0}, {}), ({"loss": 8.0}, {"stopped": True})) == (
+def test_values_of_stopped_repeats_do_not_count():
+    assert end_after(({"loss": 1.0}, {}), ({"loss": 8.0}, {"stopped": True})) == (
         {"loss": 1.0},
         False,
         False,
     )
 
 
-def test_where_all_are_stopped_the_searcher_hears_that():
+def test_if_all_repeats_are_stopped_the_configuration_is():
     stopped = {"stopped": True}
-    assert told_after(
+    assert end_after(
         ({"loss": 1.0}, stopped), ({"loss": 2.0}, stopped), (None, {"error": True})
     ) == ({"loss": 1.5}, False, True)
 
 
-def test_values_no_mean_can_be_taken_of_never_raise():
-    told = told_after(
+def test_values_without_a_mean_never_raise():
+    end = end_after(
         ({"loss": "x", "n": 10**400, "b": True, "i": math.inf}, {}),
         ({"loss": [1], "n": 1, "b": True, "i": -math.inf}, {}),
     )
-    assert told[0]["loss"] == "x"
-    assert (told[0]["n"], told[0]["b"]) == (1, True)
+    assert end[0]["loss"] == "x"
+    assert (end[0]["n"], end[0]["b"]) == (1, True)
 
 
 def test_num_samples_counts_repeats():
@@ -147,7 +147,7 @@ def test_a_grid_is_repeated_as_a_whole():
     assert searcher.suggest("end") == Searcher.FINISHED
 
 
-def test_what_would_be_left_over_is_refused():
+def test_a_number_of_samples_with_a_remainder_is_refused():
     with pytest.raises(
         ValueError, match="num_samples must be a multiple of repeat=3, got 10; make it 12, say"
     ):
@@ -157,8 +157,8 @@ def test_what_would_be_left_over_is_refused():
 def test_bad_arguments_are_refused_at_once():
     with pytest.raises(
         ValueError,
-        match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is run "
-        "once",
+        match="repeat must be a whole number of at least 1, got 0; with 1 each configuration is "
+        "run once",
     ):
         Repeater(Recorder(), 0)
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_bad_arguments_are_refused_at_once():
         Repeater(Recorder)
 
 
-def test_a_limit_within_counts_configurations():
+def test_a_limiter_inside_counts_configurations():
     searcher = Repeater(ConcurrencyLimiter(Recorder(), 1), 2)
     searcher.set_search_properties("loss", "min", {}, num_samples=8)
     assert [searcher.suggest(name) and name for name in "abcd"] == ["a", "b", None, None]
@@ -178,7 +178,7 @@ def test_a_limit_within_counts_configurations():
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_limit_around_it_counts_trials(batch):
+def test_a_limiter_outside_counts_trials(batch):
     inner = Recorder()
     searcher = ConcurrencyLimiter(Repeater(inner, 2), 1, batch=batch)
     searcher.set_search_properties("loss", "min", {}, num_samples=8)
@@ -188,7 +188,7 @@ def test_a_limit_around_it_counts_trials(batch):
         assert searcher.suggest("z") is None
         searcher.on_trial_complete(name, {"loss": seen[-1]})
     assert seen == [1, 1, 2, 2]
-    assert [told[:2] for told in inner.told] == [("a", {"loss": 1}), ("c", {"loss": 2})]
+    assert [call[:2] for call in inner.calls] == [("a", {"loss": 1}), ("c", {"loss": 2})]
 
 
 def test_objects_of_the_space_are_repeated_after_a_restore():

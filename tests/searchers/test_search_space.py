@@ -1,4 +1,4 @@
-"""`convert_search_space`, with which scripts for Ray Tune turn a space into what a searcher takes."""
+"""Search spaces, and how searchers accept and convert them."""
 
 import importlib
 
@@ -31,7 +31,7 @@ def resolved(space, assignments=None, seed=0):
     return resolve(space, assignments or {}, rng(seed))
 
 
-def test_words_are_found_anywhere_and_by_kind():
+def test_domains_are_found_at_any_depth_and_by_kind():
     space = {
         "a": uniform(0, 1),
         "b": [{"c": randint(0, 3)}, (1, choice([1]))],
@@ -49,7 +49,7 @@ def test_words_are_found_anywhere_and_by_kind():
     ]
 
 
-def test_every_word_is_replaced_and_containers_keep_their_types():
+def test_every_domain_is_replaced_and_containers_keep_their_types():
     config = resolved({"a": [uniform(0, 1), (choice(["x"]), 2)], "b": {"c": randint(3, 4)}})
     assert 0 <= config["a"][0] < 1
     assert config == {"a": [config["a"][0], ("x", 2)], "b": {"c": 3}}
@@ -73,7 +73,7 @@ def test_configurations_share_no_containers_with_each_other_or_the_space():
     assert other["model"]["constant"] == space["model"]["constant"] == [{"a": 1}]
 
 
-def test_assigned_values_are_taken_and_only_the_rest_is_sampled():
+def test_assigned_values_are_used_and_only_the_others_are_sampled():
     space = {
         "lr": uniform(0, 1),
         "depth": grid_search([2, 3]),
@@ -126,7 +126,7 @@ def test_hand_written_grids_must_hold_a_list():
         SearchSpace({"lr": {"grid_search": 3}})
 
 
-def test_functions_see_items_attributes_and_the_older_form():
+def test_functions_read_items_attributes_and_the_older_form():
     space = {
         "model": {"depth": 3, "units": [4, 5]},
         "item": sample_from(lambda config: config["model"]["depth"]),
@@ -145,11 +145,11 @@ def test_functions_see_items_attributes_and_the_older_form():
     ]
 
 
-def test_a_parameter_named_config_wins_over_the_older_form():
+def test_a_parameter_named_config_takes_precedence_over_the_older_form():
     assert resolved({"config": {"x": 1}, "y": sample_from(lambda spec: spec.config.x)})["y"] == 1
 
 
-def test_functions_see_sampled_values_and_each_others():
+def test_functions_read_sampled_values_and_each_others():
     space = {
         "c": sample_from(lambda config: config.b + 1),
         "b": sample_from(lambda config: config.a + 1),
@@ -158,7 +158,7 @@ def test_functions_see_sampled_values_and_each_others():
     assert resolved(space) == {"a": 5, "b": 6, "c": 7}
 
 
-def test_functions_inside_lists_see_each_other():
+def test_functions_inside_lists_read_each_others_values():
     space = {
         "layers": [
             sample_from(lambda config: config["layers"][1] * 2),
@@ -169,7 +169,7 @@ def test_functions_inside_lists_see_each_other():
     assert resolved(space) == {"layers": [32, 16, 8]}
 
 
-def test_getting_with_a_default_waits_for_what_is_not_yet_known():
+def test_get_with_a_default_waits_for_values_not_known_yet():
     space = {
         "b": sample_from(lambda config: config.get("a", "default")),
         "a": sample_from(lambda: 1),
@@ -177,7 +177,7 @@ def test_getting_with_a_default_waits_for_what_is_not_yet_known():
     assert resolved(space)["b"] == 1
 
 
-def test_going_through_the_configuration_shows_what_is_known():
+def test_iterating_over_the_configuration_returns_known_values():
     space = {"a": sample_from(lambda config: [*config]), "b": 1, "c": randint(0, 5)}
     assert resolved(space)["a"] == ["b", "c"]
 
@@ -191,11 +191,11 @@ def test_part_of_the_configuration_can_be_returned():
     assert config["copy"]["of"] is not config["model"]
 
 
-def test_built_in_functions_that_tell_no_signature_are_called_without_arguments():
+def test_built_in_functions_without_a_signature_are_called_without_arguments():
     assert resolved({"a": sample_from(rng(3).random)})["a"] == rng(3).random()
 
 
-def test_functions_may_return_words_and_so_make_a_space_conditional():
+def test_functions_may_return_domains():
     def learning_rate(config):
         return {"lr": loguniform(1e-2, 1) if config.optimizer == "sgd" else loguniform(1e-4, 1e-3)}
 
@@ -255,7 +255,7 @@ def test_chains_resolve_within_twenty_passes():
     assert resolved({**chain, "p19": 0})["p0"] == 19
 
 
-def test_errors_of_functions_tell_where_they_stand():
+def test_errors_of_functions_name_their_parameter():
     with pytest.raises(KeyError) as caught:
         resolved({"model": {"x": sample_from(lambda config: config["missing"])}})
     assert caught.value.__notes__ == ["raised by the function of sample_from at 'model/x'"]
@@ -263,7 +263,7 @@ def test_errors_of_functions_tell_where_they_stand():
         resolved({"x": sample_from(lambda config: config.missing)})
 
 
-def test_a_view_is_a_mapping_of_what_is_known():
+def test_a_view_is_a_mapping_of_known_values():
     view = ConfigView({"a": 1, "b": sample_from(int), "c": {"d": 2}})
     assert dict(view.c) == {"d": 2}
     assert len(view) == 2
@@ -271,7 +271,7 @@ def test_a_view_is_a_mapping_of_what_is_known():
     assert "a" in repr(view)
 
 
-def test_points_are_checked_and_made_plain():
+def test_points_are_checked_and_converted():
     space = SearchSpace(
         {
             "lr": uniform(0, 1),
@@ -304,7 +304,7 @@ def test_points_outside_the_space_are_refused(point, message):
         ).assignments(point)
 
 
-def test_constants_leave_out_all_that_is_searched():
+def test_constants_exclude_searched_leaves():
     space = {
         "a": uniform(0, 1),
         "b": {"c": 1, "d": grid_search([1])},
@@ -316,7 +316,7 @@ def test_constants_leave_out_all_that_is_searched():
     assert constants(space) == {"b": {"c": 1}, "h": [1], "i": {}}
 
 
-def test_the_tag_tells_searched_parameters_in_order_of_their_names():
+def test_the_tag_lists_searched_parameters_in_order_of_their_names():
     space = {
         "z": uniform(0, 1),
         "opt": {"lr": loguniform(1e-4, 1)},
@@ -368,7 +368,7 @@ def test_bounds_of_ranges():
 
 
 @pytest.mark.parametrize("word", [loguniform(1e-3, 1), randint(0, 5), choice([1, 2])])
-def test_what_bounds_cannot_say_is_refused(word):
+def test_parameters_with_more_than_bounds_are_refused(word):
     with pytest.raises(
         ValueError,
         match=r"convert_search_space must have uniform ranges for BayesOptSearch, got .* for 'a'",
@@ -391,16 +391,16 @@ def test_distributions_of_optuna():
 
 
 @pytest.mark.parametrize("kind", [HyperOptSearch, AxSearch])
-def test_other_searchers_take_the_space_as_it_is(kind):
+def test_other_searchers_accept_the_space_unchanged(kind):
     assert kind.convert_search_space(SPACE) == SPACE
 
 
 @pytest.mark.parametrize("config", [{"a": (0, 1)}, {"a": [0.5, 2], "b": "constant"}])
-def test_bounds_in_param_space_are_no_constants_for_bayesopt(config):
+def test_bounds_in_param_space_are_refused_by_bayesopt(config):
     pytest.importorskip("bayes_opt")
     with pytest.raises(
         ValueError,
-        match=r"param_space must hold search-space words for BayesOptSearch, got .* for 'a'.* "
+        match=r"param_space must hold domains for BayesOptSearch, got .* for 'a'.* "
         r"tune.uniform",
     ):
         BayesOptSearch().set_search_properties("loss", "min", config)
@@ -413,7 +413,8 @@ def test_bounds_in_param_space_are_no_constants_for_bayesopt(config):
 def test_arguments_of_the_older_client_of_ax_are_refused_by_name(name, remedy):
     with pytest.raises(
         TypeError,
-        match=f"AxSearch takes no argument '{name}', which belongs to Ax's older AxClient; {remedy}",
+        match=f"AxSearch takes no argument '{name}', which belongs to Ax's older AxClient; "
+        f"{remedy}",
     ):
         AxSearch(**{name: object()})
 
@@ -432,11 +433,20 @@ def test_the_seed_of_the_older_client_is_recorded_by_its_name():
     assert AxSearch(random_seed=3).declared_arguments == {"random_seed": 3}
 
 
-@pytest.mark.parametrize(("module", "name"), [
-    ("optuna", "OptunaSearch"), ("hyperopt", "HyperOptSearch"), ("bayesopt", "BayesOptSearch"), ("ax", "AxSearch"), ("bohb", "BOHBSearch"),
-    ("nevergrad", "NevergradSearch"), ("basic_variant", "BasicVariantGenerator"), ("concurrency_limiter", "ConcurrencyLimiter"),
-    ("repeater", "Repeater"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("optuna", "OptunaSearch"),
+        ("hyperopt", "HyperOptSearch"),
+        ("bayesopt", "BayesOptSearch"),
+        ("ax", "AxSearch"),
+        ("bohb", "BOHBSearch"),
+        ("nevergrad", "NevergradSearch"),
+        ("basic_variant", "BasicVariantGenerator"),
+        ("concurrency_limiter", "ConcurrencyLimiter"),
+        ("repeater", "Repeater"),
+    ],
+)
 def test_import_paths_of_ray_tune(module, name):
     assert getattr(importlib.import_module(f"tuner.search.{module}"), name) is getattr(
         searchers, name
@@ -464,7 +474,7 @@ def test_bounds_are_ranges_for_bayesopt(bounds):
         assert isinstance(config["a"], float)
 
 
-def test_bounds_beside_words_are_refused():
+def test_bounds_beside_domains_are_refused():
     pytest.importorskip("bayes_opt")
     message = (
         r"got both: 'a' is \(0, 1\); write tune.uniform\(0, 1\), and put constants into param_space"
@@ -473,7 +483,7 @@ def test_bounds_beside_words_are_refused():
         BayesOptSearch({"a": (0, 1), "b": uniform(0, 1)})
 
 
-def test_ax_takes_its_list_of_dictionaries():
+def test_ax_accepts_its_list_of_dictionaries():
     pytest.importorskip("ax")
     space = [
         {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
@@ -494,15 +504,15 @@ def test_ax_takes_its_list_of_dictionaries():
     }  # fmt: skip
     with pytest.raises(
         ValueError,
-        match=r"'x' must be a range with bounds, .*; write the space with search-space words",
+        match=r"'x' must be a range with bounds, .*; write the space with functions such as",
     ):
         AxSearch([{"name": "x", "type": "range", "bounds": [0, 1], "digits": 3}])
 
 
-def test_words_of_hyperopt_are_refused():
+def test_domains_of_hyperopt_are_refused():
     hp = pytest.importorskip("hyperopt").hp
     space = {"deep": {"x": hp.uniform("x", 0, 1)}}
-    message = "got 'deep/x' in the words of hyperopt; write tune.uniform"
+    message = "got a domain of hyperopt for 'deep/x'; write tune.uniform"
     for make in (
         HyperOptSearch,
         lambda given: TreeSearch(space=given),
@@ -511,7 +521,7 @@ def test_words_of_hyperopt_are_refused():
         with pytest.raises(ValueError, match=message):
             make(space)
     with pytest.raises(
-        ValueError, match=rf"param_space must hold constants and search-space words, {message}"
+        ValueError, match=rf"param_space must hold constants and tuner's domains, {message}"
     ):
         Tuner(train, param_space=space)
     with pytest.raises(
@@ -522,7 +532,7 @@ def test_words_of_hyperopt_are_refused():
         HyperOptSearch(hp.choice("kind", [{"x": hp.uniform("x", 0, 1)}, {}]))
 
 
-def test_distributions_of_optuna_are_for_optuna():
+def test_distributions_of_optuna_are_accepted_by_optuna_only():
     optuna = pytest.importorskip("optuna")
     space = {"x": optuna.distributions.FloatDistribution(0, 1)}
     assert 0 <= OptunaSearch(space, "loss", "min").suggest("1")["x"] <= 1
@@ -531,12 +541,12 @@ def test_distributions_of_optuna_are_for_optuna():
         param_space=space,
         tune_config=TuneConfig(metric="loss", mode="min", search_alg=OptunaSearch()),
     )
-    with pytest.raises(ValueError, match="got 'x' in the words of optuna"):
+    with pytest.raises(ValueError, match="got a domain of optuna for 'x'"):
         Tuner(train, param_space=space)
 
 
 @pytest.mark.parametrize("make", [lambda space: TreeSearch(space=space), HyperOptSearch])
-def test_what_is_no_dictionary_is_refused(make):
+def test_a_space_that_is_not_a_dictionary_is_refused(make):
     with pytest.raises(
         TypeError, match=r"space must be a dictionary for \w+, got \[1\]; write \w+\(space="
     ):

@@ -1,6 +1,4 @@
-"""How many trials there will be is a number that a script can read, and a method that experiments
-call.
-"""
+"""The registry of searchers, evaluated trials of other experiments, and numbers of trials."""
 
 from types import SimpleNamespace
 
@@ -53,7 +51,7 @@ TRIALS = [
 
 
 @pytest.mark.parametrize("given", [TRIALS, SimpleNamespace(trials=TRIALS)])
-def test_trials_of_another_experiment_are_taken_as_points(given):
+def test_trials_of_another_experiment_are_added_as_points(given):
     searcher = Learner()
     searcher.add_evaluated_trials(given, "a/loss")
     assert searcher.points == [
@@ -63,7 +61,7 @@ def test_trials_of_another_experiment_are_taken_as_points(given):
     ]
 
 
-def test_a_searcher_that_learns_nothing_says_so():
+def test_a_searcher_that_does_not_learn_refuses_points():
     with pytest.raises(
         NotImplementedError,
         match=r"BasicVariantGenerator takes no evaluated points, got {'x': 1}; give it "
@@ -72,7 +70,7 @@ def test_a_searcher_that_learns_nothing_says_so():
         BasicVariantGenerator().add_evaluated_point({"x": 1}, 0.5)
 
 
-def test_a_limit_tells_the_searcher_and_passes_points_on():
+def test_a_limiter_sets_the_limit_of_its_searcher_and_passes_points_on():
     inner = Learner()
     limiter = ConcurrencyLimiter(inner, 3)
     assert limiter.set_max_concurrency(2)
@@ -86,7 +84,7 @@ def test_a_limit_tells_the_searcher_and_passes_points_on():
 
 
 @pytest.mark.parametrize("name", ["variant_generator", "random"])
-def test_random_search_goes_by_two_names(name):
+def test_random_search_has_two_names(name):
     searcher = create_searcher(name, max_concurrent=3)
     assert isinstance(searcher, BasicVariantGenerator)
     assert searcher.max_concurrent == 3
@@ -101,12 +99,12 @@ def test_random_search_goes_by_two_names(name):
         ("ax", "AxSearch"),
     ],
 )
-def test_searchers_with_a_library_go_by_its_name(name, kind):
+def test_searchers_that_wrap_a_library_have_its_name(name, kind):
     assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
 
 
 @pytest.mark.usefixtures("nevergrad")
-def test_nevergrad_goes_by_its_name():
+def test_nevergrad_has_its_name():
     assert isinstance(create_searcher("nevergrad", optimizer="CMA"), searchers.NevergradSearch)
 
 
@@ -161,7 +159,7 @@ class WithAttribute(Ones):
         self.total_samples = total_samples
 
 
-def told(searcher, num_samples):
+def configured(searcher, num_samples):
     assert pass_search_properties(
         searcher, "loss", "min", SPACE, {"seed": 0, "num_samples": num_samples, "experiment": "e"}
     )
@@ -181,23 +179,23 @@ def told(searcher, num_samples):
         (lambda: ConcurrencyLimiter(WithMethod(), 2), 4, 5),
     ],
 )
-def test_it_is_a_number_once_an_experiment_has_the_searcher(make, num_samples, total):
+def test_total_samples_is_a_number_once_an_experiment_has_the_searcher(make, num_samples, total):
     searcher = make()
     assert searcher.total_samples == 0
-    assert told(searcher, num_samples).total_samples == total
+    assert configured(searcher, num_samples).total_samples == total
     assert searcher.num_trials_for(num_samples) == total
 
 
-def test_a_method_of_that_name_gives_the_number_of_trials():
-    assert told(WithMethod(), 4).num_trials_for(4) == 5
+def test_a_method_named_total_samples_gives_the_number_of_trials():
+    assert configured(WithMethod(), 4).num_trials_for(4) == 5
 
 
-def test_an_attribute_of_that_name_is_the_searchers_own():
-    searcher = told(WithAttribute(7), 4)
+def test_a_subclass_may_use_total_samples_for_another_purpose():
+    searcher = configured(WithAttribute(7), 4)
     assert (searcher.total_samples, searcher.num_trials_for(4)) == (7, 4)
 
 
-def test_a_script_can_read_it_after_the_experiment(tmp_path):
+def test_total_samples_can_be_read_after_the_experiment(tmp_path):
     searcher = BasicVariantGenerator()
     settings = tune.TuneConfig(num_samples=2, search_alg=searcher)
     run = tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")

@@ -34,7 +34,7 @@ def test_assigned_leaves_are_found_at_their_paths(tree):
     assert dict(leaves(assign(tree, values))) == values
 
 
-def test_assigning_leaves_the_tree_alone_and_shares_what_is_not_on_the_way():
+def test_assigning_does_not_change_the_tree_and_shares_other_parts():
     tree = {"a": {"b": 1}, "c": {"d": [1]}}
     changed = assign(tree, {("a", "b"): 2})
     assert tree == {"a": {"b": 1}, "c": {"d": [1]}}
@@ -145,6 +145,6 @@ def test_configurations_match_nested_or_by_flat_names(given_config, expected):
         ({"data": np.zeros(2)}, "'data' must be"),
     ],
 )
-def test_what_does_not_match_is_named(given_config, message):
+def test_an_entry_that_does_not_match_is_named(given_config, message):
     with pytest.raises(ValueError, match=message):
         matched(given_config)

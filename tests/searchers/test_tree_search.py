@@ -17,7 +17,7 @@ def forest_on(rows, targets, categories=None, num_trees=5, seed=0, **arguments):
     )
 
 
-def test_full_trees_repeat_what_they_have_seen():
+def test_full_trees_reproduce_their_training_data():
     rng = np.random.default_rng(1)
     rows, targets = rng.random((200, 3)), rng.normal(size=200)
     assert np.allclose(forest_on(rows, targets).predict(rows), targets)
@@ -31,7 +31,7 @@ def test_each_tree_may_have_targets_of_its_own():
     assert np.allclose(forest_on(rows, targets, num_trees=3).predict(rows), targets)
 
 
-def test_categories_are_told_apart_without_an_order():
+def test_categories_are_separated_without_an_order():
     rows = np.arange(60)[:, None] % 6
     targets = np.array([0.0, 5.0, 0.0, 5.0, 0.0, 5.0])[rows[:, 0]]
     assert np.allclose(
@@ -39,20 +39,20 @@ def test_categories_are_told_apart_without_an_order():
     )
 
 
-def test_what_is_absent_is_told_from_what_is_there():
+def test_inactive_entries_are_separated_from_active_ones():
     rows = [[np.nan]] * 10 + [[place / 10] for place in range(10)]
     forest = forest_on(rows, [3.0] * 10 + [0.0] * 10)
     assert np.allclose(forest.predict(np.array([[np.nan], [0.5]])), [3.0, 0.0])
 
 
-def test_an_absent_category_is_told_from_all_others():
+def test_an_inactive_category_is_separated_from_all_others():
     forest = forest_on([[np.nan], [0], [1], [2]] * 5, [3.0, 0.0, 1.0, 2.0] * 5, (3,))
     assert np.allclose(
         forest.predict(np.array([[np.nan], [0.0], [1.0], [2.0]])), [3.0, 0.0, 1.0, 2.0]
     )
 
 
-def test_the_same_chance_grows_the_same_trees():
+def test_the_same_generator_grows_the_same_trees():
     rows, targets = np.random.default_rng(1).random((40, 2)), np.arange(40.0)
     probe = np.random.default_rng(2).random((30, 2))
     assert np.array_equal(
@@ -63,7 +63,7 @@ def test_the_same_chance_grows_the_same_trees():
     )
 
 
-def test_leaves_hold_as_many_rows_as_asked_for():
+def test_leaves_have_at_least_min_leaf_rows():
     rows = np.random.default_rng(1).random((60, 2))
     found = forest_on(rows, rows[:, 0], min_leaf=5).predict(rows)
     assert min(np.unique(tree, return_counts=True)[1].min() for tree in found) >= 5
@@ -80,7 +80,7 @@ def test_very_uneven_rows_end_at_the_greatest_depth():
 @pytest.mark.parametrize(
     ("rows", "targets"), [([[0.5]], [2.0]), ([[0.5]] * 4, [2.0] * 4), ([[0.1], [0.9]], [2.0, 2.0])]
 )
-def test_where_there_is_nothing_to_cut_the_mean_is_told(rows, targets):
+def test_without_a_possible_cut_the_mean_is_predicted(rows, targets):
     assert np.allclose(forest_on(rows, targets).predict(np.array([[0.3]])), 2.0)
 
 

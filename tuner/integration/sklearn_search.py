@@ -368,7 +368,7 @@ def _domain(name: str, distribution: Any) -> Any:
         and type(distribution).__module__.partition(".")[0] != "searchers"
     ):
         raise TypeError(
-            f"{name!r} must be a search-space word or a list of values, got "
+            f"{name!r} must be a domain or a list of values, got "
             f"{distribution!r:.200}; put a single value into a list"
         )
     return distribution

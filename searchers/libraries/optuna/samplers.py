@@ -53,7 +53,7 @@ class SamplerSource:
 
     @property
     def ranks_pruned(self) -> bool:
-        """Whether the sampler learns from PRUNED trials too, and ranks those without values last."""
+        """Whether the sampler uses PRUNED trials too, and ranks those without a value last."""
         from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
 
         sampler = self._given
@@ -76,7 +76,7 @@ class SamplerSource:
         return sampler
 
     def repeats(self, trial: FrozenTrial, others: list[FrozenTrial]) -> bool:
-        """Return whether an exhaustive sampler has proposed a trial twice: it has no others left."""
+        """Return whether an exhaustive sampler repeats a trial, since it has no others left."""
         grid = trial.system_attrs.get("search_space")
         if grid is not None:
             taken = {

@@ -192,7 +192,7 @@ class OptunaSearch(LearningSearcher):
         """Return a space as Optuna's distributions by flattened names; constants are left out.
 
         Args:
-            spec: A dictionary with search-space words.
+            spec: A dictionary with domains.
 
         Raises:
             ValueError: If a parameter has no equivalent distribution.
@@ -518,7 +518,7 @@ class SearchSetup:
         with quiet(), failures_shown if self.counts_failures else nullcontext():
             try:
                 return self.space.ask(view)
-            # A sampler may raise anything. If it is the space function that raises, it raises again.
+            # A sampler may raise anything. If it is the space function, it raises again below.
             except Exception as error:  # noqa: BLE001
                 view.fail_newest()
                 view.sampler = random_sampler(

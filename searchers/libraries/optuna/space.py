@@ -262,7 +262,7 @@ def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
             raise _unsearchable(
                 flat_name(path),
                 f"{leaf!r} in a conditional space",
-                "use the words of this package there, such as uniform",
+                "use the functions of this package there, such as uniform",
             )
     return taken
 

@@ -349,8 +349,7 @@ def _trial_of(fields: Mapping[str, Any]) -> FrozenTrial:
         distributions={
             name: json_to_distribution(text) for name, text in fields["distributions"].items()
         },
-        # A comprehension, since pairs are lists in JSON.
-        intermediate_values={step: value for step, value in fields["intermediate_values"]},  # noqa: C416
+        intermediate_values=dict(fields["intermediate_values"]),
         user_attrs=fields["user_attrs"],
         system_attrs=fields["system_attrs"],
     )
@@ -445,7 +444,7 @@ class Mirror:
         self._has_failed = False
 
     def start_of_search(self) -> StudyStart:
-        """Return the state of the study when this experiment began, and record it if that is now."""
+        """Return the study as it was when this experiment began, and record that if it is now."""
         key = f"tuner:{self._experiment}"
         recorded = self._storage.get_study_user_attrs(self._study_id).get(key)
         if recorded is None:
@@ -531,7 +530,7 @@ class Mirror:
             written.is_over = True
 
     def _stored_record(self, trial: FrozenTrial) -> _StoredTrial | None:
-        """Return the trial's record if it is in the storage, before a restore or waiting; else None."""
+        """Return the record of a trial that is in the storage already, or None."""
         stored = self._known.get(trial.user_attrs[TRIAL_ID])
         if stored is None and QUEUED in trial.user_attrs:
             stored = self._claim_waiting(trial, trial.user_attrs[QUEUED])
