@@ -157,6 +157,7 @@ class BasicVariantGenerator(Searcher):
         space = self._known_space
         sample, point, place = self._locate(number)
         assignments = {**point, **_grid_point(_open_axes(space, point), place)}
+        # All suggestions of a sample draw the same values if they share its generator.
         return space.resolve(
             assignments, generator(self._seed, sample if self._is_constant_over_grid else number)
         )
@@ -170,6 +171,7 @@ class BasicVariantGenerator(Searcher):
                 self._points[sample],
                 number - (self._point_ends[sample - 1] if sample else 0),
             )
+        # Beyond the points each sample takes the whole grid before the next one begins.
         sample, place = divmod(number - self._num_preset, _grid_size(self._known_space.grid_axes))
         return len(self._points) + sample, {}, place
 

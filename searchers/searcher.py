@@ -364,6 +364,7 @@ def pass_search_properties(
     return is_taken
 
 
+# Called at the end of each trial, and signatures are slow to inspect.
 @functools.lru_cache(maxsize=256)
 def _takes(function: Callable[..., Any], argument: str) -> bool:
     parameters = inspect.signature(function).parameters
@@ -442,6 +443,7 @@ class SearcherWrapper(Searcher, ABC):
         return self.searcher.keeps_state
 
 
+# Names of classes, since importing the classes would import all searchers.
 _CLASSES: Mapping[str, str] = {
     "variant_generator": "BasicVariantGenerator",
     "random": "BasicVariantGenerator",

@@ -255,6 +255,7 @@ class AxSearch(IncrementalSearch):
         client.configure_generation_strategy(
             **self._strategy,
             initialization_random_seed=self._seed % 2**31,
+            # Otherwise Ax raises if it is asked again while the initial trials still run.
             allow_exceeding_initialization_budget=True,
         )
         return client

@@ -208,6 +208,8 @@ class BayesOptSearch(LibrarySearch):
         if len(self._history) < self._num_random or not finished:
             rng = generator(seed, 0)
             return {name: domain.sample(rng) for name, domain in parameters.items()}
+        # The library only sees unit intervals: the domains handle logarithmic scales and rounding.
+        # Duplicates must be allowed, since points repeat by rounding.
         optimizer = self._module().BayesianOptimization(
             f=None,
             pbounds=dict.fromkeys(parameters, (0.0, 1.0)),

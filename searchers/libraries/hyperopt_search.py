@@ -121,6 +121,7 @@ class HyperOptSearch(LibrarySearch):
         base, tpe = self._module(".base"), self._module(".tpe")
         known = [observation for observation in self._history if not self._is_ignored(observation)]
         documents = [self._document(tid, observation) for tid, observation in enumerate(known)]
+        # Not validated: the documents lack fields of Hyperopt's own loop, such as owner and times.
         trials = base.trials_from_docs(documents, validate=False)
         settings = {
             "n_startup_jobs": self._num_initial_points,

@@ -154,6 +154,7 @@ class LibrarySearch(LearningSearcher, ABC):
             values = self._encoded({**sampled, **self._points[number]})
         else:
             seed = int(rng.integers(2**32))
+            # Libraries draw from the global generators as well, whatever seed they are given.
             with seeded_global_rngs(seed):
                 proposed = self._propose(seed)
             if proposed is None:

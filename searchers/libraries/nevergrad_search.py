@@ -183,6 +183,7 @@ class NevergradSearch(IncrementalSearch):
                     for name, domain in self._parameters.items()
                 }
             )
+            # RandomState takes seeds of 32 bits only.
             parametrization.random_state = np.random.RandomState(self._seed % 2**32)
             try:
                 return self._optimizer_class(parametrization, **settings)

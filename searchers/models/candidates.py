@@ -84,6 +84,7 @@ def spread_out(
     """
     radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
     is_category = np.array(encoding.num_categories, dtype=bool)
+    # Two inactive entries have no distance; an active and an inactive one are at least 1 apart.
     filled, trials = (
         np.nan_to_num(candidates[:MAX_CHECKED], nan=-1.0),
         np.nan_to_num(known, nan=-1.0),

@@ -161,6 +161,7 @@ class CQRSearch(ModelSearch):
     def _fit(
         self, encoding: Encoding, number: int, names: tuple[str, ...], scores: list[float]
     ) -> _Fitted:
+        # By the number of the suggestion, so that a restore fits the same model.
         rng = generator(self._seed, _FITS + number)
         rows, targets = (
             np.array([self.observations.trials[name].vector for name in names]),

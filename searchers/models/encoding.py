@@ -396,6 +396,7 @@ def column_of(parameter: Parameter) -> Column:
 
 def _edges(domain: Domain, num_values: int) -> Array:
     """Return the boundaries between values, halfway between neighbours on their scale."""
+    # On a logarithmic scale, from half a step below the lower bound, as in the domain itself.
     if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
         bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
         edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])

@@ -128,8 +128,9 @@ class ModelSearch(LearningSearcher):
         self._encoding = Encoding(space, type(self).__name__)
         points = [self._encoding.assignments(point) for point in self._given_points]
         self._points = [] if self._rewards else points
-        for point, reward in zip(self._given_points, self._rewards, strict=False):
-            self.add_evaluated_point(point, reward)
+        # By number, so that setting the properties again adds no point twice.
+        for number, (point, reward) in enumerate(zip(points, self._rewards, strict=False)):
+            self._add_evaluated(f"evaluated {number}", point, reward)
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -160,6 +161,7 @@ class ModelSearch(LearningSearcher):
         value = number_in(result, self.metric or "")
         time = number_in(result, self._time_attr)
         if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
+            # Results without a time share one slot, which keeps the last of them.
             self.observations.record(
                 trial_id,
                 time if time is not None and math.isfinite(time) else 0.0,
@@ -214,20 +216,31 @@ class ModelSearch(LearningSearcher):
             ValueError: If the configuration does not fit the space or is not complete, or a value
                 is no number.
         """
+        point = self._known_encoding.assignments(parameters)
+        name = f"evaluated {len(self.observations.trials)}"
+        self._add_evaluated(name, point, value, error, intermediate_values or ())
+
+    def _add_evaluated(
+        self,
+        name: str,
+        point: Mapping[Path, Any],
+        value: float,
+        error: bool = False,
+        intermediate_values: Sequence[float] = (),
+    ) -> None:
         encoding = self._known_encoding
-        point = encoding.assignments(parameters)
         if missing := encoding.missing(point):
             raise ValueError(
                 f"points with a value must be complete, got none of {missing}; add their values"
             )
-        values = [] if error else [*(intermediate_values or ())[:-1], value]
+        values = [] if error else [*intermediate_values[:-1], value]
         for each in values:
             if not isinstance(each, int | float) or math.isnan(each):
                 raise ValueError(
                     f"values of evaluated points must be numbers, got {each!r}; leave out points "
                     "without a result"
                 )
-        name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
+        vector = encoding.encoded(point)
         self._seen.add(key(vector))
         if values and not intermediate_values:
             self.observations.add_evaluated(name, vector, self._sign * value)
@@ -291,6 +304,7 @@ class ModelSearch(LearningSearcher):
     def _first(self, encoding: Encoding, rng: Generator, number: int) -> Array:
         """Return an initial point by number; half of them follow priors if there are any."""
         band = PriorBand(encoding)
+        # The prior itself first, then every second point: a bad prior must not take all of them.
         if encoding.has_prior and number == 0:
             return band.expected(rng)
         if encoding.has_prior and number % 2 == 0:

@@ -30,6 +30,7 @@ SLOTS_PER_OCTAVE = 8
 With a limited number of them, state and time per suggestion do not grow with each result.
 """
 _SHORTEST = 2.0**-60
+"""Least time that has a slot of its own: 0 has no logarithm."""
 
 
 @final

@@ -324,6 +324,7 @@ class _Parser:
             )
         whole = [number for number, found in fits.items() if found.is_complete]
         exact = [number for number in whole if fits[number].is_exact]
+        # Exact types first: 1 and True, or 1 and 1.0, may be different options.
         number = next(iter(exact or whole or fits))
         if not whole and len(fits) > 1:
             raise ValueError(

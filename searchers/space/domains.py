@@ -355,6 +355,7 @@ class _Interval(Domain):
         return math.log(value) if self.is_log else value
 
     def _ends(self) -> tuple[float, float]:
+        # Half a step beyond the bounds, so that as many positions round to them as to other values.
         margin = self.q / 2 if self.q else 0
         return self._scaled(self.lower - margin), self._scaled(self.upper + margin)
 
@@ -504,6 +505,7 @@ class Integer(_Interval):
         """Draw a value, equally likely anywhere on the domain's scale."""
         if self.is_log:
             return int(self.from_unit(rng.random()))
+        # Not by `from_unit`: floats cannot represent all integers beyond 2**53.
         return self.lower + self.q * int(
             rng.integers((self.upper - self.lower) // self.q, endpoint=True)
         )

@@ -284,6 +284,7 @@ class SearchSpace:
         """
         return None if self.dependents else num_assignments(self.parameters)
 
+    # Most uses of a flat space do not need it.
     @cached_property
     def _table(self) -> ParameterTable:
         return ParameterTable(self.space)

@@ -43,6 +43,7 @@ class ConcurrencyLimiter(SearcherWrapper):
         _check_limit(max_concurrent)
         self.max_concurrent = max_concurrent
         self.batch = batch
+        # Some searchers plan for the number of trials that run at a time.
         searcher.set_max_concurrency(max_concurrent)
         # Unfinished suggestions in the order they were made; in a batch with their ends, which are
         # kept until all have ended. The end of a discarded one is an empty dictionary.

@@ -104,6 +104,7 @@ class DuplicateGuard(SearcherWrapper):
         self._space = config
         self._num_points = SearchSpace(config).num_configurations()
         self._num_samples = spec.get("num_samples")
+        # The searcher must not finish early because of suggestions that are not run.
         if "num_samples" in spec and self.duplicates != "repeat":
             spec["num_samples"] = -1
         return super().set_search_properties(metric, mode, config, **spec)
@@ -137,6 +138,7 @@ class DuplicateGuard(SearcherWrapper):
         total = None if self._num_samples is None else self.total_samples
         if self._is_exhausted or (total is not None and self._num_suggested >= total):
             return self.FINISHED
+        # After `max_tries` rejected duplicates the next one is run, unless all are known.
         for is_last in [*[False] * self.max_tries, True]:
             name = self._name_for(trial_id)
             suggestion = self.searcher.suggest(name)

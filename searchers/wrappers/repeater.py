@@ -169,6 +169,7 @@ class Repeater(SearcherWrapper):
         name, place = self._places.pop(trial_id)
         endings = self._groups[name].endings
         endings[place] = ending
+        # The group lacks suggestions, or results.
         if name == self._filling or None in endings:
             return
         del self._groups[name]

@@ -152,6 +152,7 @@ def _is_sampler(part: Any) -> bool:
 
 def _parts(sampler: BaseSampler) -> Iterator[Any]:
     """Yield a sampler and all samplers and generators inside it, once, in a fixed order."""
+    # The order decides which generator gets which seed: it has to be the same in each session.
     found, waiting = {id(sampler)}, [sampler]
     while waiting:
         part = waiting.pop(0)
@@ -179,6 +180,7 @@ def _own_seed(sampler: BaseSampler, seed: int) -> int:
     ]
     if not seeded:
         return seed
+    # The seeds themselves are not stored anywhere, but the states of the generators depend on them.
     digest = hashlib.sha256()
     for rng in seeded:
         _, keys, position, *_ = rng.get_state()

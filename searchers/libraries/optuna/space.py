@@ -288,6 +288,7 @@ def _parameter(name: str, leaf: Any) -> _Parameter:
     from optuna import distributions as optunas  # noqa: PLC0415  (an extra)
 
     match leaf:
+        # Optuna takes no step on a logarithmic scale: there `decode` rounds.
         case Float(lower, upper, q, is_log):
             return _Parameter(
                 optunas.FloatDistribution(lower, upper, log=is_log, step=None if is_log else q),

@@ -446,6 +446,7 @@ class Mirror:
     def start_of_search(self) -> StudyStart:
         """Return the study as it was when this experiment began, and record that if it is now."""
         key = f"tuner:{self._experiment}"
+        # Recorded once: a restored search must not find trials that were added since.
         recorded = self._storage.get_study_user_attrs(self._study_id).get(key)
         if recorded is None:
             trials = self._trials()
