@@ -27,7 +27,7 @@ FAULTS = [
         "F2",
         "driver and zygote, the driver's process group, or every process at once are killed, "
         "while trials have loader processes",
-        "as F1; a loader in a session of its own is ended by the next driver",
+        "as F1; the next driver ends a loader that has a separate session",
         [
             Bench("kill_driver --kills 50 --victim driver+zygote"),
             Bench("kill_driver --kills 50 --victim group"),
@@ -40,7 +40,7 @@ FAULTS = [
         "F3",
         "power cut",
         "durability group loses at most the last 50 ms and leaves a prefix, strict loses "
-        "nothing; both open without help",
+        "nothing; both open without repair",
         [
             Suite(
                 "journal/test_reader",
@@ -88,8 +88,8 @@ FAULTS = [
     Case(
         "F5",
         "bits are flipped and blocks zeroed in journal, snapshot and manifest",
-        "never a wrong state in silence: the same state, or a refusal that names file and "
-        "byte; salvage recovers the other trials",
+        "never silently a wrong state: the same state, or an error that names file and byte; "
+        "salvage recovers the other trials",
         [
             Suite(
                 "journal/test_reader",
@@ -118,9 +118,8 @@ FAULTS = [
     Case(
         "F6",
         "a trial dies of SIGSEGV, SIGKILL, os._exit, sys.exit or a BaseException",
-        "noticed within 200 ms, told with signal or code and the last lines of stderr, tried "
-        "again as configured; exit code 0 is a normal "
-        "end; other trials lose nothing",
+        "noticed within 200 ms, reported with signal or code and the last lines of stderr, "
+        "retried as configured; exit code 0 is a normal end; other trials lose nothing",
         [
             Suite(
                 "end_to_end/test_failures",
@@ -162,9 +161,9 @@ FAULTS = [
     Case(
         "F8",
         "a trial hangs, spins in C, is stopped, or ignores its stop",
-        "killed within a second of report_timeout_s and tried again, without one a warning; a "
-        "deaf trial is killed after its grace; others "
-        "keep their pace; fit ends",
+        "killed within a second of report_timeout_s and retried, without one a warning; a "
+        "trial that ignores its stop is killed after the grace period; others keep their "
+        "pace; fit ends",
         [
             Suite(
                 "end_to_end/test_failures",
@@ -238,9 +237,8 @@ FAULTS = [
     Case(
         "F12",
         "the disk is full at the k-th write, for every k, and has room again later",
-        "journal: trials wait and go on within 5 s, nothing is lost; checkpoint: it alone "
-        "fails; log files: complete at the end; no word "
-        "of success after a failure",
+        "journal: trials wait and continue within 5 s, nothing is lost; checkpoint: only it "
+        "fails; log files: complete at the end; no success is reported after a failure",
         [
             Suite("journal/test_writer", ["whichever_call_fails_nothing_is_lost_or_double"]),
             Suite(
@@ -325,8 +323,8 @@ FAULTS = [
     Case(
         "F16",
         "a second driver, two restores at once, an owner that is killed or stopped",
-        "exactly one wins, the other is told who has it, a killed owner blocks nobody, a "
-        "stopped one is replaced only when asked for",
+        "exactly one wins, the other gets an error that names the owner, a killed owner does "
+        "not block the next, a stopped one is replaced only on request",
         [
             Suite("storage/test_lock"),
             Suite("storage/test_lock", ["of_many_that_come_at_once_exactly_one_wins"], repeat=20),
@@ -336,8 +334,8 @@ FAULTS = [
     Case(
         "F17",
         "a checkpoint is deleted, emptied or cut behind the engine's back",
-        "the trial goes on from the one before, or from the start, and that is recorded; no "
-        "trial ends in ERROR",
+        "the trial continues from the previous one, or from the start, and that is recorded; "
+        "no trial ends in ERROR",
         [
             Suite(
                 "end_to_end/test_restore_moved_or_damaged",
@@ -361,8 +359,8 @@ FAULTS = [
     Case(
         "F18",
         "checkpoints are retired under pressure: one kept, pauses, crashes",
-        "none that is needed goes, at most one more than asked for stays, nothing unfinished "
-        "is left after an opening",
+        "none that is needed is deleted, at most one more than configured stays, nothing "
+        "unfinished is left after a restore",
         [
             Suite("core/test_checkpoints"),
             Suite("guides/test_checkpoint_rules"),
@@ -381,7 +379,7 @@ FAULTS = [
     Case(
         "F19",
         "the clock jumps by hours and days",
-        "order follows from numbers alone, durations are never negative, budgets hold",
+        "order depends on sequence numbers only, durations are never negative, budgets hold",
         [
             Suite(
                 "journal/test_snapshot_files",
@@ -394,8 +392,8 @@ FAULTS = [
     Case(
         "F20",
         "a configuration holds a lock, a lambda, an object, NaN, 20 MB of numbers",
-        "a lock is refused by its path before any directory is made; large arrays are stored "
-        "once; the rest goes by reference",
+        "a lock is an error that names its path before any directory is created; large arrays"
+        " are stored once; other objects are stored as references",
         [
             Suite(
                 "end_to_end/test_bad_input",
@@ -409,8 +407,8 @@ FAULTS = [
     Case(
         "F21",
         "a restore with another trainable, space or scheduler, or with code missing",
-        "what differs is told, what is missing raises before anything is touched, what may "
-        "change does",
+        "differences are reported, missing parts raise an error before anything is changed, "
+        "permitted changes apply",
         [
             Suite("end_to_end/test_restore"),
             Suite("end_to_end/test_restore_alone"),
@@ -500,13 +498,13 @@ FAULTS = [
     ),
     Case(
         "F28",
-        "the journal is removed, emptied, zeroed, overwritten or cut, or its newest segment "
-        "is, before the first snapshot and after; a "
-        "death or a power cut may have come between any two steps before",
-        'a restore, resume="auto" and prune refuse with what is missing, what is there and '
-        "the line that salvages it, and change nothing; "
-        "doctor says the same; salvage keeps aside what contradicts the journal; no death and "
-        "no power cut leads to a refusal",
+        "the journal or its newest segment is removed, emptied, zeroed, overwritten or cut, "
+        "before the first snapshot and after; a crash or a power cut may have happened "
+        "between any two steps before",
+        'a restore, resume="auto" and prune raise an error that names what is missing, what '
+        "is left and how to salvage it, and change nothing; doctor reports the same; salvage "
+        "moves aside files that contradict the journal; no crash and no power cut leads to "
+        "such an error",
         [
             Suite("faults/test_incomplete_journal"),
             Suite(
@@ -524,10 +522,9 @@ FAULTS = [
         "F29",
         "the directory or its journal is deleted, moved, replaced or unmounted while the "
         "experiment runs",
-        "nothing is acknowledged any more, trials leave, the run ends with an error that says "
-        "what has happened and what can be restored; "
-        "nothing is written to what comes into its place; what was moved is continued from "
-        "where it is",
+        "nothing more is acknowledged, trials exit, the run ends with an error that says what"
+        " happened and what can be restored; nothing is written to a directory that takes its"
+        " place; a moved directory is restored from its new place",
         [
             Suite("faults/test_lost_storage"),
             Suite(
