@@ -26,7 +26,7 @@ ATTACKS = [
         "S2",
         "the network",
         "nothing listens",
-        [Suite("processes/test_process_executor", ["nothing_listens"])],
+        [Suite("execution/local/test_process_executor", ["nothing_listens"])],
     ),
     Case(
         "S3",
@@ -72,7 +72,8 @@ ATTACKS = [
             Suite("storage/test_atomic", ["a_link_at_the_place_is_replaced_and_not_followed"]),
             Suite("storage/test_lock", ["a_link_in_the_place_of_the_lock_is_refused"]),
             Suite(
-                "processes/test_process_executor", ["a_link_in_place_of_the_output_is_not_followed"]
+                "execution/local/test_process_executor",
+                ["a_link_in_place_of_the_output_is_not_followed"],
             ),
             Suite(
                 "callbacks/test_json_logger",
@@ -103,7 +104,7 @@ ATTACKS = [
         "that trial fails, the driver's memory stays within 2 MiB",
         [
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 ["a_worker_that_does_not_keep_to_the_protocol_is_killed"],
             ),
             Suite(
@@ -116,7 +117,7 @@ ATTACKS = [
             Suite(
                 "execution/test_remote_worker", ["a_breach_of_the_protocol_is_the_trials_failure"]
             ),
-            Suite("processes/test_driver_memory"),
+            Suite("execution/local/test_driver_memory"),
         ],
     ),
     Case(

@@ -20,7 +20,7 @@ FAULTS = [
                 "end_to_end/test_restore",
                 ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"],
             ),
-            Suite("processes/test_process_groups", ["no_process_outlives_a_killed_driver"]),
+            Suite("execution/local/test_process_groups", ["no_process_outlives_a_killed_driver"]),
         ],
     ),
     Case(
@@ -32,8 +32,8 @@ FAULTS = [
             Bench("kill_driver --kills 50 --victim driver+zygote"),
             Bench("kill_driver --kills 50 --victim group"),
             Bench("kill_driver --kills 50 --victim container"),
-            Suite("processes/test_process_groups"),
-            Suite("processes/test_descendants", repeat=20),
+            Suite("execution/local/test_process_groups"),
+            Suite("execution/local/test_descendants", repeat=20),
         ],
     ),
     Case(
@@ -132,11 +132,11 @@ FAULTS = [
             ),
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"],
             ),
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 ["a_process_that_vanishes_is_reported_with_exit_code_and_stderr"],
             ),
             Bench("deaths"),
@@ -149,7 +149,7 @@ FAULTS = [
         "receives strings only",
         [
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 [
                     "an_exception_that_cannot_be_formatted_or_pickled_fails_only_its_trial",
                     "an_exception_arrives_as_text",
@@ -172,7 +172,7 @@ FAULTS = [
                     "a_trial_that_never_reports_is_killed_too",
                 ],
             ),
-            Suite("processes/test_process_executor", ["a_kill_ends_any_worker"]),
+            Suite("execution/local/test_process_executor", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
             Suite(
                 "core/test_experiment",
@@ -433,12 +433,12 @@ FAULTS = [
         "its whole process group is gone within a second and before its slot is used again",
         [
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 ["an_exit_comes_when_all_descendants_are_gone"],
                 repeat=20,
             ),
             Suite(
-                "processes/test_process_executor",
+                "execution/local/test_process_executor",
                 ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"],
             ),
         ],
