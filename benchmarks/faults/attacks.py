@@ -26,7 +26,7 @@ ATTACKS = [
         "S2",
         "the network",
         "nothing listens",
-        [Suite("execution/local/test_process_executor", ["nothing_listens"])],
+        [Suite("execution/local/test_process_executor", ["no_process_listens_on_the_network"])],
     ),
     Case(
         "S3",
@@ -105,17 +105,18 @@ ATTACKS = [
         [
             Suite(
                 "execution/local/test_process_executor",
-                ["a_worker_that_does_not_keep_to_the_protocol_is_killed"],
+                ["a_worker_that_violates_the_protocol_is_killed"],
             ),
             Suite(
-                "execution/test_worker_connection",
+                "execution/local/test_worker_connection",
                 [
                     "a_frame_that_is_too_long_is_refused_before_it_is_all_there",
                     "a_deeply_nested_frame_is_refused",
                 ],
             ),
             Suite(
-                "execution/test_remote_worker", ["a_breach_of_the_protocol_is_the_trials_failure"]
+                "execution/local/test_remote_worker",
+                ["a_breach_of_the_protocol_is_the_trials_failure"],
             ),
             Suite("execution/local/test_driver_memory"),
         ],
@@ -125,7 +126,7 @@ ATTACKS = [
         "a result that pretends to be another trial's, or the engine's",
         "who reports follows from the socket, and output is never parsed",
         [
-            Suite("execution/test_session", ["a_child_process_of_the_trial_does_not_speak_for_it"]),
+            Suite("execution/test_session", ["a_child_process_of_the_trial_cannot_report_for_it"]),
             Suite(
                 "execution/test_metric_conversion",
                 ["values_under_names_of_the_engine_are_left_out_and_named_once"],

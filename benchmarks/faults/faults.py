@@ -439,7 +439,7 @@ FAULTS = [
             ),
             Suite(
                 "execution/local/test_process_executor",
-                ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"],
+                ["a_kill_ends_any_worker", "a_daemon_ends_with_its_trial"],
             ),
         ],
     ),
