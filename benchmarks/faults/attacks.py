@@ -110,13 +110,13 @@ ATTACKS = [
             Suite(
                 "execution/local/test_worker_connection",
                 [
-                    "a_frame_that_is_too_long_is_refused_before_it_is_all_there",
+                    "a_frame_that_is_too_long_is_refused_before_it_is_complete",
                     "a_deeply_nested_frame_is_refused",
                 ],
             ),
             Suite(
                 "execution/local/test_remote_worker",
-                ["a_breach_of_the_protocol_is_the_trials_failure"],
+                ["a_violation_of_the_protocol_is_the_trials_failure"],
             ),
             Suite("execution/local/test_driver_memory"),
         ],
