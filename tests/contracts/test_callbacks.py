@@ -129,14 +129,14 @@ class KeepsObjects(Callback):
 @pytest.mark.parametrize(
     ("callback", "test"),
     [
-        (KnowsItsArguments, "test_it_lives_through_an_experiment"),
-        (TrustsTheLoss, "test_it_lives_through_odd_results"),
-        (MovesTheTrial, "test_it_leaves_the_trial_as_it_is"),
-        (TakesAway, "test_it_keeps_what_is_in_a_result"),
-        (CountsAttempts, "test_it_lives_through_pauses"),
-        (NeedsATrial, "test_it_lives_through_an_experiment_in_which_nothing_happens"),
-        (NeedsAResult, "test_it_lives_through_failures"),
-        (KeepsObjects, "test_its_state_is_json_and_can_be_given_back"),
+        (KnowsItsArguments, "test_it_handles_an_experiment"),
+        (TrustsTheLoss, "test_it_handles_odd_results"),
+        (MovesTheTrial, "test_it_does_not_change_the_trial"),
+        (TakesAway, "test_it_keeps_the_entries_of_a_result"),
+        (CountsAttempts, "test_it_handles_pauses"),
+        (NeedsATrial, "test_it_handles_an_experiment_without_trials"),
+        (NeedsAResult, "test_it_handles_failures"),
+        (KeepsObjects, "test_its_state_is_json_and_can_be_restored"),
     ],
 )
 def test_a_defective_callback_breaks_the_contract(callback, test):

@@ -166,7 +166,7 @@ class DrawsRandomNumbers(Stopper):
         (StopsAtOnce, "test_nothing_is_stopped_before_anything_happened"),
         (StopsEverySecondCall, "test_the_end_of_the_experiment_is_final"),
         (TrustsTheLoss, "test_odd_results_never_raise"),
-        (ChangesResults, "test_results_are_left_as_they_were"),
+        (ChangesResults, "test_results_are_not_changed"),
     ],
 )
 def test_a_defective_stopper_breaks_the_contract(stopper, test):
@@ -253,8 +253,8 @@ class TrustsTheScore(Wrapped):
 
 class RaisesAtRepeatedResults(Wrapped):
     def on_trial_result(self, trial_id, result):
-        assert trial_id not in vars(self).setdefault("told", set())
-        self.told.add(trial_id)
+        assert trial_id not in vars(self).setdefault("seen", set())
+        self.seen.add(trial_id)
 
 
 class ForgetsWhereItWas(Wrapped):
@@ -287,7 +287,7 @@ class WaitsForNothing(Wrapped):
         (ComesBack, "test_finished_stays_finished"),
         (TrustsTheScore, "test_failures_and_odd_results_never_raise"),
         (RaisesAtRepeatedResults, "test_repeated_results_never_raise"),
-        (ForgetsWhereItWas, "test_the_state_goes_on_where_it_was"),
+        (ForgetsWhereItWas, "test_a_restored_state_continues_where_it_was"),
     ],
 )
 def test_a_defective_searcher_breaks_the_contract(searcher, test):

@@ -104,12 +104,12 @@ class RunsBackwards(Spoilt):
     [
         (ExitsTwice, "test_exactly_one_exit_follows_each_start"),
         (ForgetsTheStart, "test_a_trial_starts_reports_and_exits"),
-        (CallsEveryExitCompleted, "test_a_trial_that_raises_has_failed_and_tells_why"),
+        (CallsEveryExitCompleted, "test_a_trial_that_raises_has_failed_with_its_exception"),
         (CallsEveryExitCompleted, "test_a_trial_obeys_a_pause"),
         (CallsEveryExitCompleted, "test_a_killed_trial_exits_as_killed_for_the_reason_given"),
         (IgnoresStops, "test_a_trial_obeys_a_stop"),
         (TrustsItsMemory, "test_commands_for_attempts_that_are_not_there_are_ignored"),
-        (ShutsDownOnce, "test_it_can_be_shut_down_more_than_once_and_with_trials_under_way"),
+        (ShutsDownOnce, "test_it_can_be_shut_down_more_than_once_and_while_trials_run"),
         (RunsBackwards, "test_time_never_runs_backwards"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_defective_executor_breaks_the_contract(executor, test):
         getattr(Contract(), test)()
 
 
-def test_what_counts_without_an_experiment_counts_the_same():
+def test_the_training_code_reports_the_same_without_an_executor():
     assert [result["value"] for result in counting({"num_results": 3})] == [1, 2, 3]
     trial = Counting({"num_results": 3})
     assert [trial.train()["value"] for _ in range(3)] == [1, 2, 3]

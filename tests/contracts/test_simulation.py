@@ -108,7 +108,7 @@ class PausesOnce(Scheduler):
         return [Resume(trial.trial_id, Reason("again")) for trial in trials]
 
 
-def test_trials_pause_and_go_on_where_they_were():
+def test_trials_pause_and_continue_where_they_were():
     simulation = simulate(
         losses,
         param_space=grid_of(1.0, 2.0),

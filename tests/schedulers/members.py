@@ -1,6 +1,4 @@
-"""A toy engine for populations: members that really train, checkpoints with an index, slots,
-failures and different speeds.
-"""
+"""Small engine for populations: members that train, checkpoints, slots, failures and speeds."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +7,7 @@ from schedulers import Exploit, Pause, Resume, Save, Stop
 
 @dataclass
 class Toy:
-    """A member with a state of its own; `step` of the engine trains it."""
+    """A member of the population; `step` of the engine trains its `state`."""
 
     trial_id: str
     config: dict
@@ -24,7 +22,7 @@ class Toy:
     source: tuple = (0, None)
 
     def keep(self, time, state):
-        """Keep a checkpoint, from which the member goes on when it has been paused."""
+        """Keep a checkpoint, from which the member continues after a pause."""
         self.checkpoints.append((time, state))
         self.source = (time, state)
 
@@ -60,7 +58,7 @@ class View:
 
 
 class Engine:
-    """Plays rounds; in each, every running member whose turn it is trains one step and reports.
+    """Runs rounds; in each, every running member that is not slow trains one step and reports.
 
     `step(state, config, trial)` returns the new state and the metrics. `decided` lists ``(trial_id,
     time, decision)``.
@@ -103,7 +101,7 @@ class Engine:
             for trial in self.alive("RUNNING"):
                 if trial.status == "RUNNING" and not self.is_slow(trial.trial_id, self.num_turns):
                     self.advance(trial)
-            self.wake()
+            self.resume_paused()
             self.after_turn(self)
         return self
 
@@ -116,7 +114,7 @@ class Engine:
         while self.num_free() and self.waiting and not self.alive("PENDING"):
             trial = self.waiting.pop(0)
             self.trials[trial.trial_id] = trial
-            self.obey(self.scheduler.on_trial_add(trial), trial)
+            self.carry_out_all(self.scheduler.on_trial_add(trial), trial)
             trial.status = "RUNNING"
 
     def advance(self, trial):
@@ -127,7 +125,7 @@ class Engine:
             return
         trial.state, metrics = self.step(trial.state, trial.config, trial)
         time = trial.time
-        self.obey(
+        self.carry_out_all(
             self.scheduler.on_trial_result(trial, {"training_iteration": trial.time, **metrics}),
             trial,
         )
@@ -140,22 +138,22 @@ class Engine:
     def save(self, trial):
         trial.owes_save = False
         trial.keep(trial.time, trial.state)
-        self.graft()
+        self.apply_exploits()
 
     def end(self, trial, status):
         trial.status, trial.owes_save = status, False
-        tell = (
+        decisions = (
             self.scheduler.on_trial_error(trial)
             if status == "ERROR"
             else self.scheduler.on_trial_complete(trial, None)
         )
-        self.obey(tell, trial)
+        self.carry_out_all(decisions, trial)
         for other in self.trials.values():
             if other.exploit and other.exploit.donor_id == trial.trial_id:
                 other.exploit = None  # it was waiting for a checkpoint that does not come
-        self.graft()
+        self.apply_exploits()
 
-    def graft(self):
+    def apply_exploits(self):
         for trial in self.trials.values():
             if trial.exploit is None:
                 if trial.status == "PAUSED" and trial.is_to_resume:
@@ -170,24 +168,24 @@ class Engine:
             if trial.is_to_resume:
                 trial.status, trial.is_to_resume = "PENDING", False
 
-    def wake(self):
+    def resume_paused(self):
         paused = self.alive("PAUSED")
         while paused and not self.alive("PENDING") and self.num_free():
             num_before = len(paused)
-            self.obey(self.scheduler.on_idle(paused, self.num_free()), None)
+            self.carry_out_all(self.scheduler.on_idle(paused, self.num_free()), None)
             paused = self.alive("PAUSED")
             if len(paused) == num_before:
                 break
         if paused and not self.waiting and not self.alive("PENDING", "RUNNING"):
             raise AssertionError(f"no decision resumes {[trial.trial_id for trial in paused]}")
 
-    def obey(self, decisions, teller):
+    def carry_out_all(self, decisions, reporter):
         for decision in decisions:
             trial = self.trials[decision.trial_id]
             assert not trial.is_over, decision
             self.decided.append((decision.trial_id, trial.time, decision))
             self.carry_out(decision, trial)
-        self.graft()
+        self.apply_exploits()
 
     def carry_out(self, decision, trial):
         match decision:
@@ -225,7 +223,7 @@ class Engine:
             if isinstance(decision, Exploit)
         ]
 
-    def said(self, kind):
+    def moments_of(self, kind):
         return [
             (trial_id, time)
             for trial_id, time, decision in self.decided

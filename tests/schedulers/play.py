@@ -1,5 +1,6 @@
-"""A stage for schedulers that pause and resume: trials that follow given curves, on a given number
-of slots, without any fault.
+"""Experiments without faults, for schedulers that pause and resume.
+
+Trials follow given curves on a given number of slots.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from schedulers.decisions import Pause, Resume, Save, Stop
 
 @dataclass
 class Actor:
-    """A trial as a scheduler may see it."""
+    """A trial with the attributes of `TrialView`."""
 
     trial_id: str
     config: dict = field(default_factory=dict)
@@ -26,7 +27,7 @@ class Actor:
 
 
 class Stage:
-    """What a scheduler may see of an experiment; everything may be set."""
+    """An experiment with the attributes of `ExperimentView`, all of which may be set."""
 
     def __init__(self, max_trials=None, *, can_save_on_demand=True):
         self.trials = {}
@@ -37,10 +38,9 @@ class Stage:
 
 
 class Play:
-    """Plays trials, one report of each running one per round, and writes down what the scheduler
-    decides.
+    """Runs trials, one report of each running one per round, and records the decisions.
 
-    `told` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level,
+    `summary` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level,
     in order.
     """
 
@@ -55,7 +55,7 @@ class Play:
     ):
         self.stage = scheduler.experiment = Stage(max_trials)
         self.scheduler = scheduler
-        self.told = []
+        self.summary = []
         self.decisions = []
         self.num_decided = 0
         self.num_facts = 0
@@ -89,7 +89,7 @@ class Play:
         while (free := self._num_slots - len(self._with("RUNNING"))) > 0:
             num_before = self.num_decided
             if paused := self._with("PAUSED"):
-                self._tell(self.scheduler.on_idle(paused, free))
+                self._carry_out(self.scheduler.on_idle(paused, free))
             for actor in self._with("PENDING"):
                 actor.status = "RUNNING"
             if self.num_decided > num_before:
@@ -99,7 +99,7 @@ class Play:
             actor = Actor(self._to_come.pop(0))
             self.stage.trials[actor.trial_id] = actor
             self.stage.no_more_trials = not self._to_come
-            self._tell(self.scheduler.on_trial_add(actor))
+            self._carry_out(self.scheduler.on_trial_add(actor))
             actor.status = "RUNNING"
 
     def _report(self, actor):
@@ -107,7 +107,7 @@ class Play:
         result = {"training_iteration": actor.time, "time_total_s": 1.0 * actor.time} | self._read(
             actor
         )
-        self._tell(self.scheduler.on_trial_result(actor, result))
+        self._carry_out(self.scheduler.on_trial_result(actor, result))
         if actor.status == "RUNNING" and actor.time >= self._last_time:
             self._end(actor)
 
@@ -117,9 +117,9 @@ class Play:
 
     def _end(self, actor):
         actor.status = "TERMINATED"
-        self._tell(self.scheduler.on_trial_complete(actor, self._read(actor)))
+        self._carry_out(self.scheduler.on_trial_complete(actor, self._read(actor)))
 
-    def _tell(self, decisions):
+    def _carry_out(self, decisions):
         self.num_facts += 1
         self.after_fact()
         for decision in decisions:
@@ -128,7 +128,7 @@ class Play:
             self.num_decided += 1
             self.decisions.append(decision)
             if not decision.reason.rule.endswith(".max_t"):
-                self.told.append(
+                self.summary.append(
                     (type(decision).__name__.lower(), decision.trial_id, decision.reason.rule)
                 )
             match decision:

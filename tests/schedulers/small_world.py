@@ -1,6 +1,4 @@
-"""An experiment in miniature in which everything goes wrong that may go wrong, to see whether a
-scheduler gets it to an end.
-"""
+"""Small experiments with random faults, to test that every experiment comes to its end."""
 
 import json
 import math
@@ -15,7 +13,7 @@ OVER = ("TERMINATED", "ERROR")
 
 @dataclass
 class Stub:
-    """A trial for conversations by hand, and for the world below."""
+    """A trial that tests set up by hand, or that `World` runs."""
 
     trial_id: str
     config: dict = field(default_factory=dict)
@@ -28,7 +26,7 @@ class Stub:
 
 @dataclass
 class StubExperiment:
-    """What a scheduler sees in a conversation by hand."""
+    """An experiment that tests set up by hand."""
 
     trials: dict = field(default_factory=dict)
     max_trials: int | None = None
@@ -38,8 +36,8 @@ class StubExperiment:
 
 
 @dataclass
-class Fate:
-    """What happens to a trial that is not stopped."""
+class Schedule:
+    """Events of a trial that is not stopped."""
 
     step: int
     ends_at: int
@@ -50,12 +48,12 @@ class Fate:
 
 
 class World:
-    """Plays trials of random fates to a scheduler, one result at a time.
+    """Runs trials with random schedules, and calls a scheduler with one result at a time.
 
     Results may jump by several iterations, be NaN or lack the metric. Trials end, fail for good,
-    are lost once and repeat what they have reported since their last checkpoint, and may take a few
-    more results before they obey a pause. A searcher may allow only so many trials at a time,
-    paused ones included.
+    are lost once and repeat what they have reported since their last checkpoint, and may report a
+    few more results before they pause. A searcher may limit the number of trials that have not
+    ended, paused ones included.
     """
 
     def __init__(
@@ -69,34 +67,34 @@ class World:
         num_results=30,
         num_restarts=10,
     ):
-        self.chance = Random(seed)  # noqa: S311  (not a secret)
+        self.rng = Random(seed)  # noqa: S311  (not a secret)
         self.make_scheduler = make_scheduler
         self.scheduler = make_scheduler()
-        self.fates = [self.draw_fate(num_results) for _ in range(num_trials)]
-        self.trials, self.time, self.told, self.resized = {}, Counter(), {}, {}
+        self.schedules = [self.draw_schedule(num_results) for _ in range(num_trials)]
+        self.trials, self.time, self.pausing, self.resized = {}, Counter(), {}, {}
         self.max_trials, self.max_alive, self.can_save_on_demand = None, max_alive, True
         self.resources = {"cpu": float(num_slots)}
         self.num_restarts = num_restarts
-        self.log, self.num_results_told = [], 0
+        self.log, self.num_results_reported = [], 0
         self.scheduler.experiment = self
 
-    def draw_fate(self, num_results):
-        chance = self.chance
-        is_failing, is_lost = chance.random() < 0.15, chance.random() < 0.2
-        return Fate(
-            step=chance.choice([1, 1, 1, 2, 7]),
-            ends_at=chance.choice([0, num_results, num_results, chance.randint(1, num_results)]),
-            fails_at=chance.randint(1, 10) if is_failing else 10**9,
-            lost_at=chance.randint(1, 10) if is_lost else 10**9,
-            pauses_after=chance.choice([0, 0, 0, 1, 3]),
-            curve=chance.random(),
+    def draw_schedule(self, num_results):
+        rng = self.rng
+        is_failing, is_lost = rng.random() < 0.15, rng.random() < 0.2
+        return Schedule(
+            step=rng.choice([1, 1, 1, 2, 7]),
+            ends_at=rng.choice([0, num_results, num_results, rng.randint(1, num_results)]),
+            fails_at=rng.randint(1, 10) if is_failing else 10**9,
+            lost_at=rng.randint(1, 10) if is_lost else 10**9,
+            pauses_after=rng.choice([0, 0, 0, 1, 3]),
+            curve=rng.random(),
         )
 
     def with_status(self, *statuses):
         return [trial for trial in self.trials.values() if trial.status in statuses]
 
     @property
-    def is_blocked(self):
+    def is_full(self):
         return (
             self.max_alive is not None
             and len(self.with_status("PENDING", "RUNNING", "PAUSED")) >= self.max_alive
@@ -104,7 +102,7 @@ class World:
 
     @property
     def no_more_trials(self):
-        return not self.fates or (self.is_blocked and not self.with_status("PENDING", "RUNNING"))
+        return not self.schedules or (self.is_full and not self.with_status("PENDING", "RUNNING"))
 
     def num_free(self, trial=None):
         used = sum(running.resources["cpu"] for running in self.with_status("RUNNING"))
@@ -116,13 +114,13 @@ class World:
             self.fill()
             if not self.with_status("PENDING", "RUNNING"):
                 assert not self.with_status("PAUSED"), (
-                    f"left alone: {[trial.trial_id for trial in self.with_status('PAUSED')]}"
+                    f"never resumed: {[trial.trial_id for trial in self.with_status('PAUSED')]}"
                 )
-                assert not self.fates
+                assert not self.schedules
                 return self
-            self.advance(self.chance.choice(self.with_status("RUNNING")))
-            # Not for ever: nothing may be saved between two of them.
-            if self.num_restarts and self.chance.random() < 0.1:
+            self.advance(self.rng.choice(self.with_status("RUNNING")))
+            # Only so often: between two restarts there may be no checkpoint, hence no progress.
+            if self.num_restarts and self.rng.random() < 0.1:
                 self.num_restarts -= 1
                 self.restart()
         raise AssertionError("no end")
@@ -131,14 +129,16 @@ class World:
         self.start_pending()
         while self.with_status("PAUSED") and not self.with_status("PENDING") and self.num_free():
             before = len(self.with_status("PAUSED"))
-            self.obey(self.scheduler.on_idle(self.with_status("PAUSED"), self.num_free()), "idle")
+            self.carry_out_all(
+                self.scheduler.on_idle(self.with_status("PAUSED"), self.num_free()), "idle"
+            )
             self.start_pending()
             if len(self.with_status("PAUSED")) == before:
                 break
         while (
-            self.fates
+            self.schedules
             and self.num_free()
-            and not self.is_blocked
+            and not self.is_full
             and not self.with_status("PENDING")
         ):
             self.add()
@@ -151,29 +151,29 @@ class World:
 
     def add(self):
         trial = Stub(f"t{len(self.trials):03d}", status="PENDING")
-        trial.fate = self.fates.pop(0)
+        trial.schedule = self.schedules.pop(0)
         self.trials[trial.trial_id] = trial
-        self.obey(self.scheduler.on_trial_add(trial), "add")
+        self.carry_out_all(self.scheduler.on_trial_add(trial), "add")
 
     def advance(self, trial):
-        fate, trial_id = trial.fate, trial.trial_id
-        if self.time[trial_id] >= fate.ends_at:
+        schedule, trial_id = trial.schedule, trial.trial_id
+        if self.time[trial_id] >= schedule.ends_at:
             self.end(trial)
             return
-        time = self.time[trial_id] = self.time[trial_id] + fate.step
-        self.num_results_told += 1
-        self.obey(
+        time = self.time[trial_id] = self.time[trial_id] + schedule.step
+        self.num_results_reported += 1
+        self.carry_out_all(
             self.scheduler.on_trial_result(trial, self.result(trial, time)), f"{trial_id}@{time}"
         )
-        if trial.status == "RUNNING" and time >= fate.fails_at:
+        if trial.status == "RUNNING" and time >= schedule.fails_at:
             trial.status = "ERROR"
-            self.obey(self.scheduler.on_trial_error(trial), f"{trial_id} failed")
-        elif trial.status == "RUNNING" and time >= fate.lost_at:
-            fate.lost_at = 10**9
+            self.carry_out_all(self.scheduler.on_trial_error(trial), f"{trial_id} failed")
+        elif trial.status == "RUNNING" and time >= schedule.lost_at:
+            schedule.lost_at = 10**9
             self.lose(trial)
 
     def result(self, trial, time):
-        loss = trial.fate.curve + 1 / time
+        loss = trial.schedule.curve + 1 / time
         oddity = Random(f"{trial.trial_id}/{time}").random()  # noqa: S311  (not a secret)
         result = {
             "training_iteration": time,
@@ -184,7 +184,7 @@ class World:
 
     def lose(self, trial):
         trial.status = "PENDING"
-        self.told.pop(trial.trial_id, None)
+        self.pausing.pop(trial.trial_id, None)
         if trial.trial_id in self.resized:
             trial.resources = self.resized.pop(trial.trial_id)
         self.time[trial.trial_id] = trial.checkpoint_iteration or 0
@@ -194,12 +194,10 @@ class World:
 
     def end(self, trial):
         trial.status = "TERMINATED"
-        self.obey(self.scheduler.on_trial_complete(trial, None), f"{trial.trial_id} ended")
+        self.carry_out_all(self.scheduler.on_trial_complete(trial, None), f"{trial.trial_id} ended")
 
     def restart(self):
-        """Lose all workers, and with them what they were told, and bring the scheduler back from
-        its state.
-        """
+        """Lose all workers and their pending pauses, and restore the scheduler from its state."""
         state = json.dumps(self.scheduler.state_dict(), allow_nan=False)
         self.scheduler = self.make_scheduler()
         self.scheduler.load_state_dict(json.loads(state))
@@ -208,7 +206,7 @@ class World:
         for trial in self.with_status("RUNNING"):
             self.lose(trial)
 
-    def obey(self, decisions, fact):
+    def carry_out_all(self, decisions, fact):
         self.log.append(f"{fact}: {list(decisions)}")
         for decision in decisions:
             assert self.trials[decision.trial_id].status not in OVER, (
@@ -222,13 +220,13 @@ class World:
             case Stop() if trial.status not in OVER:
                 self.end(trial)
             case Pause() if trial.status == "RUNNING":
-                self.told.setdefault(trial.trial_id, trial.fate.pauses_after)
-                if self.told[trial.trial_id] <= 0:
-                    del self.told[trial.trial_id]
+                self.pausing.setdefault(trial.trial_id, trial.schedule.pauses_after)
+                if self.pausing[trial.trial_id] <= 0:
+                    del self.pausing[trial.trial_id]
                     self.save(trial)
                     trial.status = "PAUSED"
                 else:
-                    self.told[trial.trial_id] -= 1
+                    self.pausing[trial.trial_id] -= 1
             case Resume() if trial.status == "PAUSED":
                 trial.status = "PENDING"
             case Resize() if trial.status == "RUNNING":

@@ -31,7 +31,7 @@ def asha(**arguments):
     )
 
 
-def tell(scheduler, trial_id, result):
+def report_one(scheduler, trial_id, result):
     return list(scheduler.on_trial_result(Stub(trial_id), result))
 
 
@@ -41,13 +41,13 @@ def talk(scheduler, *reports):
     """
     stops = []
     for trial_id, time, loss in reports:
-        for decision in tell(scheduler, trial_id, {"training_iteration": time, "loss": loss}):
+        for decision in report_one(scheduler, trial_id, {"training_iteration": time, "loss": loss}):
             assert decision.trial_id == trial_id
             stops.append((trial_id, time, decision.reason.rule))
     return stops
 
 
-def test_a_small_history_goes_as_worked_out_by_hand():
+def test_a_small_history_matches_a_calculation_by_hand():
     scheduler = asha()
     assert scheduler.levels == (1, 3, 9)
     stops = talk(
@@ -75,10 +75,10 @@ def test_a_small_history_goes_as_worked_out_by_hand():
     ]
 
 
-def test_a_stop_tells_the_numbers_it_was_based_on():
+def test_a_stop_carries_the_numbers_it_is_based_on():
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.4), ("c", 1, 0.1))
-    assert tell(scheduler, "d", {"training_iteration": 2, "loss": 0.6}) == [
+    assert report_one(scheduler, "d", {"training_iteration": 2, "loss": 0.6}) == [
         Stop(
             "d",
             Reason(
@@ -98,10 +98,10 @@ def test_a_stop_tells_the_numbers_it_was_based_on():
     ]
 
 
-def test_a_stop_at_max_t_tells_how_the_trial_stood():
+def test_a_stop_at_max_t_carries_the_trials_rank():
     scheduler = asha()
     talk(scheduler, ("a", 9, 0.5))
-    (stop,) = tell(scheduler, "b", {"training_iteration": 11, "loss": 0.4})
+    (stop,) = report_one(scheduler, "b", {"training_iteration": 11, "loss": 0.4})
     assert stop.reason.rule == "asha.max_t"
     assert {
         "max_t": 9,
@@ -172,21 +172,21 @@ def test_a_retry_from_the_start_is_judged_again_only_where_it_has_not_been():
     assert talk(scheduler, ("a", 3, 0.6)) == [("a", 3, "asha.rung")]
 
 
-def test_a_trial_that_was_told_to_stop_and_reports_again_is_told_the_same():
+def test_a_stop_is_repeated_with_the_same_reason_if_the_trial_reports_again():
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1))
-    first = tell(scheduler, "b", {"training_iteration": 1, "loss": 0.9})
+    first = report_one(scheduler, "b", {"training_iteration": 1, "loss": 0.9})
     before = scheduler.state_dict()
     assert first != []
-    assert tell(scheduler, "b", {"training_iteration": 1, "loss": 0.0}) == first
-    assert tell(scheduler, "b", {}) == first
+    assert report_one(scheduler, "b", {"training_iteration": 1, "loss": 0.0}) == first
+    assert report_one(scheduler, "b", {}) == first
     assert scheduler.state_dict() == before
 
 
 @pytest.mark.parametrize(
     "end", [lambda s: s.on_trial_complete(Stub("b"), None), lambda s: s.on_trial_error(Stub("b"))]
 )
-def test_a_verdict_is_forgotten_with_the_trial_but_its_value_stays(end):
+def test_a_stop_reason_is_forgotten_when_the_trial_ends_but_its_value_stays(end):
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1), ("b", 1, 0.9))
     assert end(scheduler) == ()
@@ -208,17 +208,17 @@ def test_trials_that_all_diverge_do_not_keep_each_other_alive():
     assert stopped == [f"t{number}" for number in range(1, 9)]
 
 
-def test_who_has_no_number_at_its_second_level_is_stopped_though_alone_there():
+def test_a_trial_without_a_number_at_its_second_level_is_stopped_even_if_alone_there():
     scheduler = asha()
     assert talk(scheduler, ("a", 1, NAN), ("a", 2, NAN)) == []
     assert talk(scheduler, ("a", 3, NAN)) == [("a", 3, "asha.rung")]
-    # One whose first results were not defined yet goes on, and so does one that reports rarely.
+    # One whose first results were not defined yet continues, and so does one that reports rarely.
     assert talk(scheduler, ("b", 1, 0.5), ("b", 3, 0.5)) == []
     assert talk(asha(), ("a", 1, NAN), ("a", 3, 0.5)) == []
     assert talk(asha(), ("a", 3, NAN)) == []
 
 
-def test_who_diverges_is_stopped_though_first_at_its_level():
+def test_a_diverged_trial_is_stopped_even_if_first_at_its_level():
     assert talk(asha(), ("a", 1, 0.5), ("a", 3, NAN)) == [("a", 3, "asha.rung")]
 
 
@@ -228,8 +228,8 @@ def test_a_reason_with_nan_equals_itself_and_is_strict_json():
     talk(scheduler, *reports)
     talk(twin, *reports)
     result = {"training_iteration": 1}
-    assert tell(scheduler, "b", result) == tell(twin, "b", result)
-    (stop,) = tell(scheduler, "b", result)
+    assert report_one(scheduler, "b", result) == report_one(twin, "b", result)
+    (stop,) = report_one(scheduler, "b", result)
     assert json.loads(json.dumps(dict(stop.reason.numbers), allow_nan=False))["value"] == "nan"
 
 
@@ -237,45 +237,45 @@ def test_a_reason_with_nan_equals_itself_and_is_strict_json():
     "result",
     [{}, {"loss": 0.5}, {"training_iteration": NAN, "loss": 0.5}, {"training_iteration": None}],
 )
-def test_without_a_time_nothing_is_decided_and_the_watcher_is_told(result):
+def test_without_a_time_nothing_is_decided_and_the_debug_string_shows_it(result):
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1))
-    assert tell(scheduler, "b", result) == []
+    assert report_one(scheduler, "b", result) == []
     assert "results without a number under 'training_iteration'" in scheduler.debug_string()
 
 
 @pytest.mark.parametrize("value", [{}, {"loss": "0.5"}, {"loss": [0.5]}, {"loss": 10**400}])
-def test_without_the_metric_nothing_is_decided_and_the_watcher_is_told(value):
+def test_without_the_metric_nothing_is_decided_and_the_debug_string_shows_it(value):
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.1))
-    assert tell(scheduler, "b", {"training_iteration": 1} | value) == []
+    assert report_one(scheduler, "b", {"training_iteration": 1} | value) == []
     assert scheduler.debug_string().count("results without a number under 'loss'") == 1
     assert talk(scheduler, ("b", 1, 0.9)) == [("b", 1, "asha.rung")]
 
 
 def test_max_t_needs_no_metric():
-    (stop,) = tell(asha(), "a", {"training_iteration": 9})
+    (stop,) = report_one(asha(), "a", {"training_iteration": 9})
     assert stop.reason == Reason("asha.max_t", {"time": 9, "bracket": 0, "max_t": 9})
 
 
 @pytest.mark.parametrize("value", [True, 1, np.float64(1), np.int64(1), np.float32(1), Fraction(1)])
 def test_every_kind_of_number_is_a_number(value):
     scheduler = asha()
-    assert tell(scheduler, "a", {"training_iteration": np.int64(1), "loss": value}) == []
+    assert report_one(scheduler, "a", {"training_iteration": np.int64(1), "loss": value}) == []
     assert "level 1: 1 recorded, 0 skipped, cutoff 1" in scheduler.debug_string()
     json.dumps(scheduler.state_dict(), allow_nan=False)
 
 
-def test_trials_may_go_on_beyond_max_t():
+def test_trials_may_continue_beyond_max_t():
     scheduler = asha(stop_last_trials=False)
     assert talk(scheduler, ("a", 9, 0.1), ("b", 9, 0.9), ("b", 10, 0.9), ("b", 1000, 0.9)) == []
 
 
-def test_any_growing_entry_can_tell_the_time():
+def test_any_growing_entry_can_be_the_time():
     scheduler = asha(time_attr="time_total_s", max_t=60.0, grace_period=7.5)
     assert scheduler.levels == (7.5, 22.5, 60)
-    assert tell(scheduler, "a", {"time_total_s": 8.1, "loss": 0.1}) == []
-    (stop,) = tell(scheduler, "b", {"time_total_s": 7.6, "loss": 0.2})
+    assert report_one(scheduler, "a", {"time_total_s": 8.1, "loss": 0.1}) == []
+    (stop,) = report_one(scheduler, "b", {"time_total_s": 7.6, "loss": 0.2})
     assert (stop.reason.numbers["rung"], stop.reason.numbers["time"]) == (7.5, 7.6)
 
 
@@ -381,7 +381,7 @@ def started_at(scheduler, trial_ids):
     levels = {}
     for trial_id in trial_ids:
         for level in scheduler.levels:
-            for stop in tell(scheduler, trial_id, {"training_iteration": level, "loss": NAN}):
+            for stop in report_one(scheduler, trial_id, {"training_iteration": level, "loss": NAN}):
                 levels.setdefault(trial_id, stop.reason.numbers["rung"])
     return levels
 
@@ -389,7 +389,7 @@ def started_at(scheduler, trial_ids):
 def drawn(scheduler, trial_ids):
     """Return the bracket of each trial, as its stop at max_t tells."""
     return [
-        tell(scheduler, trial_id, {"training_iteration": 10**6})[0].reason.numbers["bracket"]
+        report_one(scheduler, trial_id, {"training_iteration": 10**6})[0].reason.numbers["bracket"]
         for trial_id in trial_ids
     ]
 
@@ -442,13 +442,13 @@ def test_each_bracket_starts_one_level_later_and_compares_only_its_own():
     assert sorted(firsts) == [0, 1, 2]
 
 
-def test_the_state_goes_on_where_it_was_even_under_another_seed():
+def test_a_restored_scheduler_continues_even_under_another_seed():
     scheduler, restored = asha(max_t=81, brackets=5), asha(max_t=81, brackets=5)
     scheduler.set_search_properties(None, None, seed=7)
     restored.set_search_properties(None, None, seed=8)
     names = [f"t{number:05d}" for number in range(40)]
     talk(scheduler, *[(name, 1, float(number)) for number, name in enumerate(names[:20])])
-    tell(scheduler, "t00000", {})
+    report_one(scheduler, "t00000", {})
     restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict(), allow_nan=False)))
     assert restored.debug_string() == scheduler.debug_string()
     reports = [
@@ -494,7 +494,7 @@ REPORTS = st.lists(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.floats() | st.integers(0, 3)), max_size=60),
     st.sampled_from(["min", "max"]),
 )
-def test_someone_survives_every_rung_that_was_reached_with_a_number(turns, mode):
+def test_a_trial_survives_every_rung_that_was_reached_with_a_number(turns, mode):
     scheduler = asha(mode=mode)
     time, stopped, seen, fallen = Counter(), set(), Counter(), Counter()
     for trial, loss in turns:
@@ -535,7 +535,7 @@ def test_what_has_diverged_counts_as_worst_in_either_direction(mode, value):
     scheduler = asha(mode=mode, reduction_factor=2)
     results = {"a": 1.0, "b": 2.0, "c": value}
     decided = {
-        name: tell(scheduler, name, {"training_iteration": 1, "loss": loss})
+        name: report_one(scheduler, name, {"training_iteration": 1, "loss": loss})
         for name, loss in results.items()
     }
     assert decided["c"][0].reason.numbers["rank"] == 3
@@ -568,20 +568,20 @@ def is_scout(scheduler, name):
 
 
 def test_only_the_first_trials_wait_at_the_lowest_level():
-    told = play(asha_with_scouts(), a=0.5, b=0.4, c=0.6, d=0.7, e=0.3)
+    done = play(asha_with_scouts(), a=0.5, b=0.4, c=0.6, d=0.7, e=0.3)
     pauses = [
         (
             decision.trial_id,
             decision.reason.numbers["rung"],
             decision.reason.numbers["num_recorded"],
         )
-        for decision in told.decisions
+        for decision in done.decisions
         if decision.reason.rule == "asha.rung"
     ]
     # Later trials are compared at 3 for the first time, with the scout that was promoted
     # there.
     assert pauses == [("a", 1, 1), ("b", 1, 2), ("c", 1, 3), ("b", 3, 1), ("d", 3, 2), ("e", 3, 3)]
-    assert told.stage.trials["e"].time == 9
+    assert done.stage.trials["e"].time == 9
 
 
 def test_trials_that_stop_are_judged_as_late():
@@ -594,8 +594,8 @@ def test_trials_that_stop_are_judged_as_late():
             loss = 0.1 if name == "scout" else 0.9
             answers.append(
                 [
-                    said.reason.rule
-                    for said in scheduler.on_trial_result(
+                    decision.reason.rule
+                    for decision in scheduler.on_trial_result(
                         actor, {"training_iteration": time, "loss": loss}
                     )
                 ]
@@ -622,10 +622,10 @@ def test_levels_that_later_trials_pass_are_not_skipped():
 
 def test_a_grace_period_between_levels_is_that_of_the_next():
     scheduler = asha_with_scouts(later_grace_period=2, num_scouts=0)
-    told = play(scheduler, a=0.5, b=0.4, c=0.6)
+    done = play(scheduler, a=0.5, b=0.4, c=0.6)
     assert [
         decision.reason.numbers["rung"]
-        for decision in told.decisions
+        for decision in done.decisions
         if decision.reason.rule == "asha.rung"
     ] == [3, 3, 3]
 
@@ -644,7 +644,7 @@ def test_scouts_are_known_again_after_a_restore():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "words"),
+    ("arguments", "error", "complaint"),
     [
         ({"later_grace_period": 10}, ValueError, "between grace_period=1 and max_t=9, got 10"),
         (
@@ -656,6 +656,6 @@ def test_scouts_are_known_again_after_a_restore():
         ({"num_scouts": -1}, ValueError, "num_scouts must be at least 0"),
     ],
 )
-def test_nonsense_is_refused(arguments, error, words):
-    with pytest.raises(error, match=words):
+def test_scout_arguments_out_of_range_are_refused(arguments, error, complaint):
+    with pytest.raises(error, match=complaint):
         asha_with_scouts(**arguments)

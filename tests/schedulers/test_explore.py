@@ -117,7 +117,7 @@ def test_unordered_categories_are_drawn_afresh():
     assert all(80 <= drawn.count(category) <= 120 for category in "abc")
 
 
-def test_resampling_is_as_likely_as_it_is_said_to_be():
+def test_resampling_is_as_likely_as_resample_probability():
     explorer = Explorer({"x": uniform(0, 1)}, 0.25)
     values = [explorer({"x": 0.5}, rng(str(number)))["x"] for number in range(1000)]
     near = [value for value in values if math.isclose(value, 0.3) or math.isclose(value, 0.7)]
@@ -167,7 +167,7 @@ def test_missing_keys_are_drawn():
     assert new["model"]["width"] == 8
 
 
-def test_the_users_function_has_the_last_word_and_cannot_reach_the_original():
+def test_the_users_function_is_applied_last_to_a_copy():
     def custom(config):
         config["model"]["layers"].append(9)
         config["lr"] = -1
@@ -179,7 +179,7 @@ def test_the_users_function_has_the_last_word_and_cannot_reach_the_original():
     assert original == {"model": {"layers": [8]}, "lr": 0.1}
 
 
-def test_a_function_that_returns_nothing_is_told_so():
+def test_a_function_that_returns_nothing_is_refused():
     with pytest.raises(
         TypeError,
         match="custom_explore_fn must return a configuration, got None; let it return the dictionary",
@@ -193,7 +193,7 @@ def test_the_same_name_draws_the_same():
     assert explorer({}, rng("a")) != explorer({}, rng("b"))
 
 
-def test_values_are_put_in_at_their_paths():
+def test_values_are_replaced_at_their_paths():
     config = {"a": {"b": 1, "c": 2}, "d": 3}
     assert replaced(config, {("a", "b"): 5, ("e", "f"): 6}) == {
         "a": {"b": 5, "c": 2},

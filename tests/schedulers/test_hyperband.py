@@ -37,7 +37,7 @@ def short(decisions):
     return [f"{type(decision).__name__.lower()} {decision.trial_id}" for decision in decisions]
 
 
-def tell(scheduler, name, time, loss):
+def report_one(scheduler, name, time, loss):
     return scheduler.on_trial_result(
         scheduler.experiment.trials[name], {"training_iteration": time, "loss": loss}
     )
@@ -49,7 +49,7 @@ def talk(scheduler, *reports):
     """
     decisions = []
     for name, time, loss in reports:
-        decisions = tell(scheduler, name, time, loss)
+        decisions = report_one(scheduler, name, time, loss)
         for decision in decisions:
             status = {Pause: "PAUSED", Resume: "RUNNING", Stop: "TERMINATED"}[type(decision)]
             scheduler.experiment.trials[decision.trial_id].status = status
@@ -187,7 +187,7 @@ def test_decisions_tell_the_numbers_they_were_based_on():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
     where = {"bracket": 0, "s": 1, "level": 1}
-    assert tell(scheduler, "a", 1, 0.5) == [
+    assert report_one(scheduler, "a", 1, 0.5) == [
         Pause(
             "a",
             Reason(
@@ -196,14 +196,14 @@ def test_decisions_tell_the_numbers_they_were_based_on():
             ),
         )
     ]
-    tell(scheduler, "b", 1, 0.3)
+    report_one(scheduler, "b", 1, 0.3)
     compared = {"num_compared": 3, "num_kept": 1, "cutoff": 0.3}
-    assert tell(scheduler, "c", 1, NAN) == [
+    assert report_one(scheduler, "c", 1, NAN) == [
         Resume("b", Reason("hyperband.rung", {**where, "value": 0.3, "rank": 1, **compared})),
         Stop("a", Reason("hyperband.rung", {**where, "value": 0.5, "rank": 2, **compared})),
         Stop("c", Reason("hyperband.rung", {**where, "value": "nan", "rank": 3, **compared})),
     ]
-    assert tell(scheduler, "b", 4, 0.2) == [
+    assert report_one(scheduler, "b", 4, 0.2) == [
         Stop(
             "b",
             Reason("hyperband.max_t", {"bracket": 0, "s": 1, "value": 0.2, "time": 4, "max_t": 3}),
@@ -272,7 +272,7 @@ def test_without_further_trials_those_that_are_there_are_compared():
     scheduler.experiment.no_more_trials = True
     assert idle(scheduler) == ["resume a", "stop b"]
     scheduler.experiment.trials["b"].status = "TERMINATED"
-    assert idle(scheduler) == ["resume a"]  # that it was told before changes nothing
+    assert idle(scheduler) == ["resume a"]  # even if it was resumed before
 
 
 def test_a_result_completes_a_rung_when_no_further_trial_comes():
@@ -391,7 +391,7 @@ def test_a_trial_that_jumps_to_the_next_level_waits_there():
     scheduler = hyperband()
     add(scheduler, "abcdefghi")
     talk(scheduler, *[(name, 1, 0.1 * number) for number, name in enumerate("abcdefgh")])
-    decisions = tell(scheduler, "i", 3, 0.05)
+    decisions = report_one(scheduler, "i", 3, 0.05)
     assert short(decisions)[:2] == ["resume a", "resume b"]
     assert short(decisions)[-1] == "pause i"
     assert decisions[-1].reason.numbers["level"] == 3
@@ -407,34 +407,34 @@ def test_a_trial_that_jumps_to_the_end_is_complete_and_not_waited_for():
 def test_repeated_results_get_the_same_answer_and_do_not_count_again():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
-    first = tell(scheduler, "a", 1, 0.5)
+    first = report_one(scheduler, "a", 1, 0.5)
     before = scheduler.state_dict()
-    assert tell(scheduler, "a", 1, 0.0) == first
-    assert tell(scheduler, "a", 2, 0.0) == first
+    assert report_one(scheduler, "a", 1, 0.0) == first
+    assert report_one(scheduler, "a", 2, 0.0) == first
     assert scheduler.state_dict() == before
-    tell(scheduler, "b", 1, 0.4)
-    last = tell(scheduler, "c", 1, 0.6)
-    assert tell(scheduler, "c", 1, 0.0) == [
+    report_one(scheduler, "b", 1, 0.4)
+    last = report_one(scheduler, "c", 1, 0.6)
+    assert report_one(scheduler, "c", 1, 0.0) == [
         decision for decision in last if decision.trial_id == "c"
     ]
-    assert tell(scheduler, "b", 1, 0.9) == []
-    assert tell(scheduler, "a", 0.5, 0.9) == [Stop("a", last[1].reason)]
+    assert report_one(scheduler, "b", 1, 0.9) == []
+    assert report_one(scheduler, "a", 0.5, 0.9) == [Stop("a", last[1].reason)]
 
 
 def test_a_waiting_trial_that_begins_anew_is_paused_where_it_waited():
     scheduler = hyperband(max_t=9)
     add(scheduler, "abcdefghi")
     assert talk(scheduler, ("a", 1, 0.5)) == ["pause a"]
-    assert short(tell(scheduler, "a", 0.5, 0.5)) == []
-    assert short(tell(scheduler, "a", 1, 0.9)) == ["pause a"]
+    assert short(report_one(scheduler, "a", 0.5, 0.5)) == []
+    assert short(report_one(scheduler, "a", 1, 0.9)) == ["pause a"]
 
 
 def test_a_winner_that_was_still_on_its_way_into_the_pause_is_resumed_when_idle():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abc")
-    tell(scheduler, "a", 1, 0.1)
+    report_one(scheduler, "a", 1, 0.1)
     talk(scheduler, ("b", 1, 0.3), ("c", 1, 0.4))
-    assert short(tell(scheduler, "a", 2, 0.1)) == []
+    assert short(report_one(scheduler, "a", 2, 0.1)) == []
     scheduler.experiment.trials["a"].status = "PAUSED"
     assert idle(scheduler) == ["resume a"]
 
@@ -473,7 +473,7 @@ def test_the_end_needs_no_metric():
     )
 
 
-def test_trials_may_go_on_beyond_max_t():
+def test_trials_may_continue_beyond_max_t():
     scheduler = hyperband(max_t=3, stop_last_trials=False)
     add(scheduler, "abc")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.3))
@@ -555,7 +555,7 @@ def test_the_state_of_a_different_scheduler_is_refused(change):
         hyperband().load_state_dict(hyperband(**change).state_dict())
 
 
-def test_the_debug_string_tells_about_brackets_that_are_not_over():
+def test_the_debug_string_shows_brackets_that_are_not_over():
     scheduler = hyperband(max_t=3)
     add(scheduler, "abcd")
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6))
@@ -603,19 +603,25 @@ def test_every_experiment_ends(seed, num_slots, max_alive, num_trials, stop_last
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_a_full_bracket_without_faults_is_halved_as_the_paper_says(seed, num_slots):
     world = World(made(), seed, num_slots=num_slots, num_trials=9 + 5 + 3, num_restarts=0)
-    for fate in world.fates:
-        fate.step, fate.ends_at, fate.fails_at, fate.lost_at, fate.pauses_after = (
+    for schedule in world.schedules:
+        (
+            schedule.step,
+            schedule.ends_at,
+            schedule.fails_at,
+            schedule.lost_at,
+            schedule.pauses_after,
+        ) = (
             1,
             100,
             10**9,
             10**9,
             0,
         )
-    world.result = lambda trial, time: {"training_iteration": time, "loss": trial.fate.curve}
+    world.result = lambda trial, time: {"training_iteration": time, "loss": trial.schedule.curve}
     world.run()
     times = sorted(world.time.values())
     assert times == [1] * 6 + [3] * 2 + [3] * 4 + [9] + [9] + [9] * 3
-    best = min(list(world.trials.values())[:9], key=lambda trial: trial.fate.curve)
+    best = min(list(world.trials.values())[:9], key=lambda trial: trial.schedule.curve)
     assert world.time[best.trial_id] == 9
 
 
@@ -629,7 +635,7 @@ def test_a_restore_at_any_point_changes_no_decision(seed, data):
     advance = twin.advance
 
     def restore_once(trial):
-        if twin.num_results_told == cut:
+        if twin.num_results_reported == cut:
             state = json.loads(json.dumps(twin.scheduler.state_dict(), allow_nan=False))
             twin.scheduler = twin.make_scheduler()
             twin.scheduler.load_state_dict(state)

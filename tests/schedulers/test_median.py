@@ -26,7 +26,7 @@ def rule(no_more_trials=False, **arguments):
     return scheduler
 
 
-def tell(scheduler, name, time, loss):
+def report_one(scheduler, name, time, loss):
     return list(scheduler.on_trial_result(Stub(name), {"training_iteration": time, "loss": loss}))
 
 
@@ -34,7 +34,7 @@ def talk(scheduler, *reports):
     """Tell reports ``(trial, training_iteration, loss)``; return which of them were answered with a
     stop or a pause.
     """
-    return [(name, time) for name, time, loss in reports if tell(scheduler, name, time, loss)]
+    return [(name, time) for name, time, loss in reports if report_one(scheduler, name, time, loss)]
 
 
 def three_others(scheduler, *, scale=1.0):
@@ -56,7 +56,7 @@ def test_a_trial_is_stopped_when_its_best_is_worse_than_the_median_of_averages()
     scheduler = rule(min_samples_required=3)
     three_others(scheduler)
     assert talk(scheduler, ("d", 1, 4.0)) == []  # at 1 the averages are 3, 4 and 5
-    assert tell(scheduler, "d", 2, 3.1) == [
+    assert report_one(scheduler, "d", 2, 3.1) == [
         Stop(
             "d", Reason("median.stop", {"best": 3.1, "median": 3.0, "num_compared": 3, "time": 2.0})
         )
@@ -77,7 +77,7 @@ def test_large_values_are_good_in_mode_max():
     scheduler = rule(mode="max")
     three_others(scheduler, scale=-1.0)
     assert talk(scheduler, ("d", 1, -4.0)) == []
-    (stop,) = tell(scheduler, "d", 2, -3.1)
+    (stop,) = report_one(scheduler, "d", 2, -3.1)
     assert stop.reason.numbers == {"best": -3.1, "median": -3.0, "num_compared": 3, "time": 2.0}
 
 
@@ -101,7 +101,7 @@ def test_only_what_others_had_up_to_the_same_time_counts():
     assert talk(scheduler, ("d", 9, 2.9)) == [("d", 9)]
 
 
-def test_a_trial_that_has_not_come_as_far_counts_with_what_it_has():
+def test_a_shorter_trial_counts_with_its_last_average():
     scheduler = rule()
     three_others(scheduler)
     assert talk(scheduler, ("d", 50, 3.1)) == [("d", 50)]
@@ -125,15 +125,15 @@ def test_trials_that_are_over_still_count():
     assert talk(scheduler, ("d", 2, 3.1)) == [("d", 2)]
 
 
-def test_a_trial_that_was_told_to_stop_is_told_so_again():
+def test_a_stop_is_repeated():
     scheduler = rule()
     three_others(scheduler)
-    first = tell(scheduler, "d", 2, 9)
+    first = report_one(scheduler, "d", 2, 9)
     before = scheduler.state_dict()
     assert (
-        tell(scheduler, "d", 2, 0)
-        == tell(scheduler, "d", 1, 0)
-        == tell(scheduler, "d", 3, 0)
+        report_one(scheduler, "d", 2, 0)
+        == report_one(scheduler, "d", 1, 0)
+        == report_one(scheduler, "d", 3, 0)
         == first
     )
     assert scheduler.state_dict() == before
@@ -174,7 +174,7 @@ def test_one_value_that_is_not_a_number_spoils_an_average_but_no_best():
     assert talk(scheduler, ("c", 2, 99)) == []
 
 
-def test_without_metric_or_time_nothing_is_decided_and_the_watcher_is_told():
+def test_without_metric_or_time_nothing_is_decided_and_the_debug_string_shows_it():
     scheduler = rule()
     three_others(scheduler)
     for result in (
@@ -198,8 +198,8 @@ def test_a_trial_is_paused_and_resumed_once_nothing_else_needs_the_slot():
     scheduler = rule(hard_stop=False)
     three_others(scheduler)
     numbers = {"best": 9.0, "median": 3.0, "num_compared": 3, "time": 2.0}
-    assert tell(scheduler, "d", 2, 9) == [Pause("d", Reason("median.pause", numbers))]
-    assert tell(scheduler, "e", 2, 8) != []
+    assert report_one(scheduler, "d", 2, 9) == [Pause("d", Reason("median.pause", numbers))]
+    assert report_one(scheduler, "e", 2, 8) != []
     paused = [Stub("d", status="PAUSED"), Stub("e", status="PAUSED")]
     assert list(scheduler.on_idle(paused, 1)) == []
     scheduler.experiment.no_more_trials = True
@@ -208,11 +208,11 @@ def test_a_trial_is_paused_and_resumed_once_nothing_else_needs_the_slot():
     assert talk(scheduler, ("d", 3, 99), ("e", 3, 99), ("d", 1, 99)) == []
 
 
-def test_a_trial_that_takes_time_to_pause_is_told_so_again_and_goes_on_counting():
+def test_a_pause_is_repeated_and_results_until_it_count():
     scheduler = rule(hard_stop=False)
     three_others(scheduler)
-    first = tell(scheduler, "d", 2, 9)
-    assert tell(scheduler, "d", 3, 1) == first
+    first = report_one(scheduler, "d", 2, 9)
+    assert report_one(scheduler, "d", 3, 1) == first
     assert scheduler.state_dict()["curves"]["d"]["averages"] == [9, 5]
 
 
@@ -364,12 +364,12 @@ def test_every_experiment_ends(seed, hard_stop, num_slots, max_alive, times):
 @given(st.integers(0, 10**6), st.booleans())
 def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
     world = World(made(hard_stop), seed, num_restarts=0)
-    fates = list(world.fates)
+    schedules = list(world.schedules)
     world.run()
     came_short = [
         trial
-        for trial, fate in zip(world.trials.values(), fates, strict=True)
-        if world.time[trial.trial_id] < min(fate.ends_at, fate.fails_at)
+        for trial, schedule in zip(world.trials.values(), schedules, strict=True)
+        if world.time[trial.trial_id] < min(schedule.ends_at, schedule.fails_at)
     ]
     assert hard_stop or not came_short
 
@@ -384,7 +384,7 @@ def test_a_restore_at_any_point_changes_no_decision(seed, hard_stop, cut):
     advance = twin.advance
 
     def restore_once(trial):
-        if twin.num_results_told == cut:
+        if twin.num_results_reported == cut:
             state = json.loads(json.dumps(twin.scheduler.state_dict(), allow_nan=False))
             twin.scheduler = twin.make_scheduler()
             twin.scheduler.load_state_dict(state)

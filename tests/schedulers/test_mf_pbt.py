@@ -61,7 +61,7 @@ def wake(scheduler):
 FIRST = {"t0": 0.8, "t2": 0.6, "t4": 0.4, "t6": 0.2, "t1": 0.7, "t3": 0.9, "t5": 0.1, "t7": 0.05}
 
 
-def test_two_generations_go_as_worked_out_by_hand():
+def test_two_generations_match_a_calculation_by_hand():
     scheduler = mf_pbt(synch=True)
     population(scheduler, 8)
     decided = report(scheduler, 2, FIRST)

@@ -29,7 +29,7 @@ def fallen(scheduler, *reports):
     return [report[0] for report in reports if reported(scheduler, *report)]
 
 
-def test_a_small_history_goes_as_worked_out_by_hand():
+def test_a_small_history_matches_a_calculation_by_hand():
     assert fallen(
         moasha(),
         ("a", 1, 0.8, 5.0),  # alone
@@ -58,7 +58,7 @@ def test_a_small_history_goes_as_worked_out_by_hand():
     ) == ["c", "e"]
 
 
-def test_a_stop_tells_the_numbers_it_was_based_on():
+def test_a_stop_carries_the_numbers_it_is_based_on():
     scheduler = moasha()
     reported(scheduler, "a", 1, 0.8, 5.0)
     (stop,) = reported(scheduler, "b", 1, 0.7, 6.0)

@@ -39,7 +39,7 @@ def test_the_ceiling_rises_to_the_top_where_the_ranking_turns():
     scheduler = pasha()
     done = Play(scheduler, curves(turning, 81), 9, max_trials=81).run()
     assert scheduler.ceiling == 81
-    assert [said.reason.rule for said in done.decisions].count("pasha.max_t") >= 1
+    assert [decision.reason.rule for decision in done.decisions].count("pasha.max_t") >= 1
 
 
 def test_it_spends_less_than_it_would_without_a_ceiling():
@@ -55,7 +55,7 @@ def test_it_spends_less_than_it_would_without_a_ceiling():
 def two_at_the_ceiling(scheduler, values):
     """Take trials to the ceiling with ``{trial: (value at level 1, value at 2, value at 3)}``."""
     scheduler.experiment = Stage()
-    said = []
+    decided = []
     for name, losses in values.items():
         actor = Actor(name, status="RUNNING")
         scheduler.experiment.trials[name] = actor
@@ -64,11 +64,11 @@ def two_at_the_ceiling(scheduler, values):
             decided = list(
                 scheduler.on_trial_result(actor, {"training_iteration": time, "loss": loss})
             )
-            said += [
+            decided += [
                 (type(decision).__name__, decision.trial_id, decision.reason.numbers["rung"])
                 for decision in decided
             ]
-    return said
+    return decided
 
 
 def test_two_trials_that_change_places_raise_the_ceiling():
@@ -117,7 +117,10 @@ def test_epsilon_stays_until_there_is_another_one_at_the_new_ceiling():
 def test_it_ends_with_one_trial_at_the_ceiling_even_if_there_are_few():
     ends = Play(pasha(), curves(stable, 2), 1, max_trials=2).run()
     assert ends.stopped() == {"t00": (3, "TERMINATED"), "t01": (1, "TERMINATED")}
-    assert ends.told[-2:] == [("pause", "t00", "pasha.rung"), ("stop", "t00", "pasha.not_promoted")]
+    assert ends.summary[-2:] == [
+        ("pause", "t00", "pasha.rung"),
+        ("stop", "t00", "pasha.not_promoted"),
+    ]
     assert ends.decisions[-1].reason.numbers["ceiling"] == 3
 
 

@@ -54,7 +54,7 @@ def test_what_is_chosen_stays_within_its_bounds_and_keeps_its_kind(synch):
 
 
 @pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
-def test_it_learns_what_pays(mode, sign):
+def test_it_learns_which_hyperparameters_improve_the_score(mode, sign):
     def signed(state, config, trial):
         state, metrics = step(state, config, trial)
         return state, {"score": sign * metrics["score"]}
@@ -106,9 +106,7 @@ def test_an_interval_is_recorded_with_its_gain_and_no_more_than_so_many(monkeypa
 
 @settings(max_examples=15)
 @given(st.integers(3, 30), st.integers(1, 4), st.integers(0, 3), st.booleans())
-def test_whatever_was_tried_a_proposal_lies_in_the_unit_cube(
-    num, num_dimensions, num_busy, is_flat
-):
+def test_a_proposal_always_lies_in_the_unit_cube(num, num_dimensions, num_busy, is_flat):
     rng = np.random.default_rng(num)
     rows = rng.random((num, 2 + num_dimensions))
     gains = np.zeros(num) if is_flat else rng.standard_normal(num) * 1e6
@@ -153,7 +151,7 @@ def test_older_rows_count_less():
     assert FadingKernel(1.0, 0.19)(rows)[0] == pytest.approx([1, 0.9, 0.6561])
 
 
-def test_the_users_function_has_the_last_word():
+def test_the_users_function_is_applied_last():
     engine = Engine(
         pb2(custom_explore_fn=lambda config: {**config, "lr": 1.0, "seen": True}),
         configs(4),
@@ -178,7 +176,7 @@ def test_a_configuration_without_the_hyperparameter_gets_one():
     assert 1 <= config["model"]["width"] <= 64
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+def test_without_scikit_learn_the_error_names_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(
         ImportError,

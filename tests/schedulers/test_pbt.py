@@ -41,7 +41,7 @@ def population(scheduler, *names, slots=None, **view):
     return scheduler.experiment.trials
 
 
-def tell(scheduler, name, time, score, **more):
+def report_one(scheduler, name, time, score, **more):
     return list(
         scheduler.on_trial_result(
             scheduler.experiment.trials[name], {"training_iteration": time, "score": score} | more
@@ -64,10 +64,10 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
     scheduler = pbt()
     trials = population(scheduler, "a", "b", "c", "d")
     for name, score in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True):
-        assert tell(scheduler, name, 1, score) == []  # no interval is over
+        assert report_one(scheduler, name, 1, score) == []  # no interval is over
     # At 2, each is compared with the others at 1 until they have come to 2, too: a is the worst of
     # four.
-    exploit, resume = tell(scheduler, "a", 2, 0.9)[1:]
+    exploit, resume = report_one(scheduler, "a", 2, 0.9)[1:]
     assert (exploit.trial_id, exploit.donor_id, exploit.checkpoint) == ("a", "d", None)
     assert exploit.reason == Reason(
         "pbt.exploit",
@@ -87,19 +87,19 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
     )
     assert kinds([resume]) == [("Resume", "a")]
     # a now stands where d does, and has nothing of its own to say.
-    assert kinds(tell(scheduler, "b", 2, 0.25)) == [
+    assert kinds(report_one(scheduler, "b", 2, 0.25)) == [
         ("Save", "d"),
         ("Exploit", "b"),
         ("Resume", "b"),
     ]
-    assert kinds(tell(scheduler, "c", 2, 0.35)) == [
+    assert kinds(report_one(scheduler, "c", 2, 0.35)) == [
         ("Save", "d"),
         ("Exploit", "c"),
         ("Resume", "c"),
     ]
-    assert kinds(tell(scheduler, "d", 2, 0.5)) == [("Save", "d")]  # the others are its clones
+    assert kinds(report_one(scheduler, "d", 2, 0.5)) == [("Save", "d")]  # the others are its clones
     saved(trials["d"], 2)
-    assert tell(scheduler, "d", 3, 0.6) == []
+    assert report_one(scheduler, "d", 3, 0.6) == []
 
 
 def test_the_new_configuration_varies_the_donors():
@@ -107,9 +107,9 @@ def test_the_new_configuration_varies_the_donors():
     trials = population(scheduler, "a", "b")
     trials["b"].config = {"lr": 0.3, "name": "b"}
     saved(trials["b"], 1)
-    tell(scheduler, "a", 1, 0.1)
-    tell(scheduler, "b", 1, 0.2)
-    exploit, _ = tell(scheduler, "a", 2, 0.3)
+    report_one(scheduler, "a", 1, 0.1)
+    report_one(scheduler, "b", 1, 0.2)
+    exploit, _ = report_one(scheduler, "a", 2, 0.3)
     assert exploit.config["lr"] in (pytest.approx(0.5), pytest.approx(0.1))
     assert exploit.config["name"] == "b"
     assert exploit.checkpoint == 0
@@ -125,11 +125,11 @@ def test_a_generation_is_decided_when_all_have_come():
             scheduler.on_idle([trial for trial in trials.values() if trial.status == "PAUSED"], 3)
             == []
         )
-        (pause,) = tell(scheduler, name, 2, score)
+        (pause,) = report_one(scheduler, name, 2, score)
         assert pause == Pause(
             name, Reason("pbt.generation", {"time": 2.0, "score": score, "turn": 1})
         )
-        assert tell(scheduler, name, 2, score) == [pause]  # lost before it could pause
+        assert report_one(scheduler, name, 2, score) == [pause]  # lost before it could pause
         trials[name].status = "PAUSED"
         saved(trials[name], 2)
     decisions = scheduler.on_idle(list(trials.values()), 3)
@@ -143,7 +143,7 @@ def test_a_generation_does_not_wait_for_ended_members(end):
     scheduler = pbt(synch=True)
     trials = population(scheduler, "a", "b", "c")
     for name, score in (("a", 0.1), ("b", 0.3)):
-        tell(scheduler, name, 2, score)
+        report_one(scheduler, name, 2, score)
         trials[name].status = "PAUSED"
         saved(trials[name], 2)
     assert scheduler.on_idle([trials["a"], trials["b"]], 1) == []
@@ -204,7 +204,7 @@ def test_who_reports_last_does_not_look_best(order):
     targets = set()
     for time in (1, 2):
         for name in order:
-            decisions = tell(scheduler, name, time, slopes[name] * time)
+            decisions = report_one(scheduler, name, time, slopes[name] * time)
             targets |= {
                 (each.trial_id, each.donor_id) for each in decisions if isinstance(each, Exploit)
             }
@@ -248,8 +248,8 @@ def test_what_has_diverged_is_worst_whatever_it_was_before(mode):
 def test_diverged_members_are_not_cloned():
     scheduler = pbt()
     population(scheduler, "a", "b")
-    tell(scheduler, "a", 2, NAN)
-    assert kinds(tell(scheduler, "b", 2, None)) == [("Save", "b")]
+    report_one(scheduler, "a", 2, NAN)
+    assert kinds(report_one(scheduler, "b", 2, None)) == [("Save", "b")]
 
 
 @pytest.mark.parametrize(
@@ -268,13 +268,15 @@ def test_a_clone_is_judged_by_results_of_its_own():
     scheduler = pbt(perturbation_interval=1)
     trials = population(scheduler, "a", "b")
     saved(trials["b"], 1)
-    tell(scheduler, "a", 1, 0.1)
-    tell(scheduler, "b", 1, 0.9)
-    assert kinds(tell(scheduler, "a", 2, 0.2)) == [("Exploit", "a"), ("Resume", "a")]
-    assert kinds(tell(scheduler, "b", 2, 0.95)) == [("Save", "b")]  # a has only inherited scores
-    assert tell(scheduler, "a", 1, 0.9) == []  # a repetition
-    assert kinds(tell(scheduler, "a", 2, 0.99))[-1] == ("Save", "a")  # b is the worse one now
-    assert Exploit in {type(decision) for decision in tell(scheduler, "b", 3, 0.97)}
+    report_one(scheduler, "a", 1, 0.1)
+    report_one(scheduler, "b", 1, 0.9)
+    assert kinds(report_one(scheduler, "a", 2, 0.2)) == [("Exploit", "a"), ("Resume", "a")]
+    assert kinds(report_one(scheduler, "b", 2, 0.95)) == [
+        ("Save", "b")
+    ]  # a has only inherited scores
+    assert report_one(scheduler, "a", 1, 0.9) == []  # a repetition
+    assert kinds(report_one(scheduler, "a", 2, 0.99))[-1] == ("Save", "a")  # b is the worse one now
+    assert Exploit in {type(decision) for decision in report_one(scheduler, "b", 3, 0.97)}
 
 
 def test_a_checkpoint_of_abandoned_weights_is_not_used():
@@ -283,15 +285,15 @@ def test_a_checkpoint_of_abandoned_weights_is_not_used():
     for name in "abc":
         saved(trials[name], 1)
     for name, score in (("a", 0.1), ("b", 0.9), ("c", 0.5)):
-        tell(scheduler, name, 1, score)
-    assert tell(scheduler, "a", 2, 0.1)[0].donor_id == "b"
-    tell(scheduler, "b", 2, 0.9)
-    tell(scheduler, "a", 2, 2.0)
-    save, exploit, _ = tell(scheduler, "c", 2, 0.5)
+        report_one(scheduler, name, 1, score)
+    assert report_one(scheduler, "a", 2, 0.1)[0].donor_id == "b"
+    report_one(scheduler, "b", 2, 0.9)
+    report_one(scheduler, "a", 2, 2.0)
+    save, exploit, _ = report_one(scheduler, "c", 2, 0.5)
     assert (save.trial_id, exploit.donor_id, exploit.checkpoint) == ("a", "a", None)
     saved(trials["a"], 3)
-    tell(scheduler, "a", 3, 2.5)
-    exploit, _ = tell(scheduler, "b", 3, 0.9)
+    report_one(scheduler, "a", 3, 2.5)
+    exploit, _ = report_one(scheduler, "b", 3, 0.9)
     assert (exploit.donor_id, exploit.checkpoint) == ("a", 1)
 
 
@@ -303,12 +305,12 @@ def test_a_member_that_has_ended_stays_a_donor_one_that_failed_does_not():
         scheduler = pbt()
         trials = population(scheduler, "a", "b", "c")
         for name, score in (("a", 0.9), ("b", 0.8), ("c", 0.1)):
-            tell(scheduler, name, 1, score)
+            report_one(scheduler, name, 1, score)
             saved(trials[name], 1)
         trials["a"].status = status
         assert (
             next(
-                each for each in tell(scheduler, "c", 2, 0.2) if isinstance(each, Exploit)
+                each for each in report_one(scheduler, "c", 2, 0.2) if isinstance(each, Exploit)
             ).donor_id
             == expected
         )
@@ -318,8 +320,8 @@ def test_a_donor_without_a_checkpoint_is_skipped_if_no_trial_saves_on_demand():
     scheduler = pbt()
     trials = population(scheduler, "a", "b", "c", can_save=False)
     for name, score in (("a", 0.9), ("b", 0.5), ("c", 0.1)):
-        assert tell(scheduler, name, 1, score) == []
-    assert tell(scheduler, "c", 2, 0.2) == []
+        assert report_one(scheduler, name, 1, score) == []
+    assert report_one(scheduler, "c", 2, 0.2) == []
     assert scheduler.remarks == [
         (
             "no trial can be paused or cloned, since none has saved a checkpoint so far; save "
@@ -328,19 +330,23 @@ def test_a_donor_without_a_checkpoint_is_skipped_if_no_trial_saves_on_demand():
         )
     ]
     saved(trials["a"], 1)
-    assert kinds(tell(scheduler, "c", 4, 0.2)) == [("Exploit", "c"), ("Resume", "c")]
+    assert kinds(report_one(scheduler, "c", 4, 0.2)) == [("Exploit", "c"), ("Resume", "c")]
 
 
 def test_a_donor_that_ends_without_a_checkpoint_leaves_its_clone_as_it_was():
     scheduler = pbt()
     trials = population(scheduler, "a", "b")
-    tell(scheduler, "a", 1, 0.1)
-    tell(scheduler, "b", 1, 0.9)
-    assert kinds(tell(scheduler, "a", 2, 0.2)) == [("Save", "b"), ("Exploit", "a"), ("Resume", "a")]
+    report_one(scheduler, "a", 1, 0.1)
+    report_one(scheduler, "b", 1, 0.9)
+    assert kinds(report_one(scheduler, "a", 2, 0.2)) == [
+        ("Save", "b"),
+        ("Exploit", "a"),
+        ("Resume", "a"),
+    ]
     trials["b"].status = "ERROR"
     scheduler.on_trial_error(trials["b"])
     assert scheduler.state_dict()["members"][0]["curve"] == [[1.0, 0.1, 1], [2.0, 0.2, 2]]
-    assert tell(scheduler, "a", 3, 0.3) == []
+    assert report_one(scheduler, "a", 3, 0.3) == []
 
 
 # ---- intervals
@@ -349,7 +355,9 @@ def test_a_donor_that_ends_without_a_checkpoint_leaves_its_clone_as_it_was():
 def test_the_interval_counts_from_the_result_that_ended_the_last_one():
     scheduler = pbt(perturbation_interval=10, burn_in_period=25)
     population(scheduler, "a", "b")
-    times = [time for time in (4, 9, 13, 22, 23, 31, 33, 34, 60) if tell(scheduler, "a", time, 1.0)]
+    times = [
+        time for time in (4, 9, 13, 22, 23, 31, 33, 34, 60) if report_one(scheduler, "a", time, 1.0)
+    ]
     # 13 and 23 end intervals, but at 13 not even the next turn lies after the burn-in.
     assert times == [
         23,
@@ -375,14 +383,14 @@ def members_drift(engine):
 
 def test_no_member_pauses_if_all_fit_in():
     engine = Engine(pbt(), [{"lr": number / 4} for number in range(4)], curve).run()
-    assert engine.said(Pause) == []
-    assert engine.said(Save) != []
+    assert engine.moments_of(Pause) == []
+    assert engine.moments_of(Save) != []
 
 
 def test_members_pause_for_each_other_and_new_ones_come_first():
     engine = Engine(pbt(quantile_fraction=0), [{"lr": 0.5}] * 3, curve, slots=1, ends_at=4).run()
-    assert engine.said(Pause)[:3] == [("t0", 2), ("t1", 2), ("t2", 2)]
-    assert engine.said(Resume)[:3] == [("t0", 2), ("t1", 2), ("t2", 2)]
+    assert engine.moments_of(Pause)[:3] == [("t0", 2), ("t1", 2), ("t2", 2)]
+    assert engine.moments_of(Resume)[:3] == [("t0", 2), ("t1", 2), ("t2", 2)]
     reason = engine.decided[0][2].reason
     assert reason == Reason("pbt.share", {"time": 2.0, "score": 1.0, "turn": 1})
 

@@ -67,7 +67,7 @@ def test_where_the_training_code_saves_by_itself_the_trial_goes_on_from_there():
     engine = Engine(replay(), [A], step_with_checkpoints, ends_at=10, can_save=False).run()
     # At 4 it goes back to the checkpoint of 3, and at 7 to that of 6.
     assert engine.trials["t0"].state == [0.1] * 3 + [0.2] * 3 + [0.3] * 4
-    assert engine.said(Pause) == [("t0", 4), ("t0", 7)]
+    assert engine.moments_of(Pause) == [("t0", 4), ("t0", 7)]
 
 
 def test_of_several_changes_passed_by_one_result_the_last_counts():

@@ -55,12 +55,12 @@ def moves(stage_play):
     """
     signs = {Pause: "=", Resume: "+", Stop: "x"}
     return [
-        (signs[type(said)], said.trial_id, said.reason.numbers["rung"])
-        for said in stage_play.decisions
+        (signs[type(decision)], decision.trial_id, decision.reason.numbers["rung"])
+        for decision in stage_play.decisions
     ]
 
 
-def test_one_slot_goes_as_worked_out_by_hand():
+def test_one_slot_matches_a_calculation_by_hand():
     # Of n at a level, floor(n / 3) may go on: none of two, one of three to five, two of six to
     # eight, three of nine.
     assert moves(play(LOSSES))[:23] == [
@@ -95,7 +95,7 @@ def test_one_slot_goes_as_worked_out_by_hand():
     ]
 
 
-def test_two_slots_go_as_worked_out_by_hand():
+def test_two_slots_match_a_calculation_by_hand():
     assert moves(play(LOSSES, num_slots=2))[:24] == [
         ("=", "a", 1),
         ("=", "b", 1),
@@ -137,7 +137,7 @@ def test_a_synchronous_rung_promotes_as_successive_halving():
     assert Counter(time for time, _ in ends.values()) == {1: 6, 3: 2, 9: 1}
 
 
-def test_a_pause_and_a_promotion_tell_the_numbers_they_were_based_on():
+def test_a_pause_and_a_promotion_carry_the_numbers_they_are_based_on():
     scheduler, stage = staged()
     reported(scheduler, stage, "a", 1, 0.5)
     reported(scheduler, stage, "b", 1, 0.4)
@@ -166,7 +166,7 @@ def test_a_pause_and_a_promotion_tell_the_numbers_they_were_based_on():
     )
 
 
-def test_a_pause_that_was_not_obeyed_is_repeated():
+def test_a_pause_that_was_not_carried_out_is_repeated():
     scheduler, stage = staged()
     (first,) = reported(scheduler, stage, "a", 1, 0.5)
     assert reported(scheduler, stage, "a", 1, 0.5) == [first]
@@ -178,22 +178,24 @@ def test_a_pause_that_was_not_obeyed_is_repeated():
     assert (higher.reason.numbers["rung"], higher.reason.numbers["value"]) == (3, 0.3)
 
 
-def test_a_promoted_trial_goes_on_to_the_next_level_whatever_it_repeats():
+def test_a_promoted_trial_continues_to_the_next_level_when_it_repeats_results():
     scheduler, stage = staged(reduction_factor=2, max_t=8)
     for trial_id, loss in (("a", 0.1), ("b", 0.2)):
         reported(scheduler, stage, trial_id, 1, loss)
-    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a", "b"), 4)] == ["a"]
+    assert [decision.trial_id for decision in scheduler.on_idle(paused(stage, "a", "b"), 4)] == [
+        "a"
+    ]
     stage.trials["a"].status = "RUNNING"
     assert reported(scheduler, stage, "a", 1, 0.1) == []
-    assert [type(said) for said in reported(scheduler, stage, "a", 2, 0.1)] == [Pause]
+    assert [type(decision) for decision in reported(scheduler, stage, "a", 2, 0.1)] == [Pause]
 
 
-def test_a_trial_that_lost_its_pause_climbs_back_to_it():
+def test_a_trial_that_crashed_before_its_pause_trains_until_it():
     scheduler, stage = staged()
     reported(scheduler, stage, "a", 4, 0.5)
     assert reported(scheduler, stage, "a", 1, 0.5) == []
     assert reported(scheduler, stage, "a", 2, 0.5) == []
-    assert [type(said) for said in reported(scheduler, stage, "a", 3, 0.5)] == [Pause]
+    assert [type(decision) for decision in reported(scheduler, stage, "a", 3, 0.5)] == [Pause]
 
 
 def test_rare_reports_count_at_the_highest_level_reached():
@@ -208,11 +210,13 @@ def test_only_paused_trials_are_promoted():
     for trial_id, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3), ("d", 0.4)):
         reported(scheduler, stage, trial_id, 1, loss)
     # a is still on its way to its pause; b may be promoted before it.
-    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "b", "c", "d"), 4)] == ["b"]
     assert [
-        said.trial_id
-        for said in scheduler.on_idle(paused(stage, "a"), 4)
-        if said.reason.rule == "asha.promotion"
+        decision.trial_id for decision in scheduler.on_idle(paused(stage, "b", "c", "d"), 4)
+    ] == ["b"]
+    assert [
+        decision.trial_id
+        for decision in scheduler.on_idle(paused(stage, "a"), 4)
+        if decision.reason.rule == "asha.promotion"
     ] == ["a"]
 
 
@@ -225,20 +229,22 @@ def test_a_failed_trial_is_not_promoted_but_still_compared_with():
     assert scheduler.on_idle(paused(stage, "b", "c"), 4) == ()
     # Restored, it reports again, and may be promoted.
     stage.trials["a"].status = "RUNNING"
-    assert [type(said) for said in reported(scheduler, stage, "a", 1, 0.1)] == [Pause]
-    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a"), 4)] == ["a"]
+    assert [type(decision) for decision in reported(scheduler, stage, "a", 1, 0.1)] == [Pause]
+    assert [decision.trial_id for decision in scheduler.on_idle(paused(stage, "a"), 4)] == ["a"]
 
 
 def test_equal_values_promote_no_more_than_there_is_room_for():
-    told = play(dict.fromkeys("abcdef", 0.5), num_slots=6, max_trials=6).told
-    assert [trial_id for verb, trial_id, rule in told if rule == "asha.promotion"] == ["a", "b"]
+    summary = play(dict.fromkeys("abcdef", 0.5), num_slots=6, max_trials=6).summary
+    assert [trial_id for verb, trial_id, rule in summary if rule == "asha.promotion"] == ["a", "b"]
 
 
 @pytest.mark.parametrize("bad", [NAN, None, math.inf, -math.inf])
 def test_what_is_not_a_number_is_never_promoted(bad):
     ends = play({"a": bad, "b": 0.9, "c": bad, "d": bad, "e": bad, "f": bad}, max_trials=6)
     assert ends.stopped()["b"][0] == 9
-    assert not [trial_id for verb, trial_id, _ in ends.told if verb == "resume" and trial_id != "b"]
+    assert not [
+        trial_id for verb, trial_id, _ in ends.summary if verb == "resume" and trial_id != "b"
+    ]
     assert Counter(
         time for time, _ in play(dict.fromkeys("abcdef", bad), max_trials=6).stopped().values()
     ) == {1: 6}
@@ -252,7 +258,7 @@ def test_large_values_are_good_in_mode_max():
 def test_two_trials_with_a_factor_of_three_yield_one_full_training():
     ends = play({"a": 0.5, "b": 0.4}, max_trials=2)
     assert ends.stopped() == {"a": (1, "TERMINATED"), "b": (9, "TERMINATED")}
-    assert ends.told == [
+    assert ends.summary == [
         ("pause", "a", "asha.rung"),
         ("stop", "a", "asha.cannot_be_promoted"),
         ("pause", "b", "asha.rung"),
@@ -271,7 +277,7 @@ def test_the_last_resort_is_not_needed_where_a_trial_comes_to_its_own_end():
     # is resumed for it.
     ends = play(LOSSES, last_time=5, max_trials=9)
     assert Counter(time for time, _ in ends.stopped().values())[5] == 2
-    assert not [told for told in ends.told if told[2] == "asha.last_resort"]
+    assert not [entry for entry in ends.summary if entry[2] == "asha.last_resort"]
 
 
 def test_what_is_left_is_stopped_with_its_standing():
@@ -318,7 +324,7 @@ def test_a_search_that_waits_for_a_trial_to_end_gets_one_at_a_time():
     assert scheduler.on_idle(paused(stage, "a", "b"), 2) == (stop,)
 
 
-def test_a_paused_trial_that_waits_for_nothing_goes_on():
+def test_a_paused_trial_that_waits_for_nothing_is_resumed():
     scheduler, stage = staged()
     stage.trials["a"] = Actor("a")
     assert scheduler.on_idle(paused(stage, "a"), 1) == (Resume("a", Reason("asha.goes_on")),)
@@ -326,8 +332,8 @@ def test_a_paused_trial_that_waits_for_nothing_goes_on():
 
 def test_trials_that_can_never_be_promoted_are_stopped_at_once():
     scheduler, stage = staged(max_trials=6)
-    said = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
-    assert [type(decision) for (decision,) in said] == [Pause, Pause]
+    answers = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
+    assert [type(decision) for (decision,) in answers] == [Pause, Pause]
     # Two of six at most: the third now stays behind two for ever.
     stop, pause = reported(scheduler, stage, "c", 1, 0.15)
     assert (type(pause), pause.trial_id) == (Pause, "c")
@@ -366,10 +372,10 @@ def test_brackets_have_rungs_of_their_own_and_the_highest_level_comes_first():
                 bracket,
             )
     chosen = scheduler.on_idle(paused(stage, *stage.trials), 5)
-    assert [said.trial_id for said in chosen] == [by_bracket[1][0], by_bracket[0][0]]
+    assert [decision.trial_id for decision in chosen] == [by_bracket[1][0], by_bracket[0][0]]
 
 
-def test_trials_may_go_on_beyond_max_t():
+def test_trials_may_continue_beyond_max_t():
     scheduler, stage = staged(stop_last_trials=False)
     assert reported(scheduler, stage, "a", 9, 0.1) == []
     assert reported(scheduler, stage, "a", 10, 0.1) == []
@@ -404,7 +410,9 @@ def test_slow_trials_take_no_more_than_their_share_of_the_cost():
                 float(rank),
                 time_total_s=cost + slower * (trial_id == "b"),
             )
-        assert [said.trial_id for said in scheduler.on_idle(paused(stage, *costs), 6)] == promoted
+        assert [
+            decision.trial_id for decision in scheduler.on_idle(paused(stage, *costs), 6)
+        ] == promoted
 
 
 def test_a_cheap_best_half_is_promoted_whole_where_cost_counts():
@@ -412,12 +420,13 @@ def test_a_cheap_best_half_is_promoted_whole_where_cost_counts():
     for rank, cost in enumerate((1, 1, 1, 9)):
         reported(scheduler, stage, f"t{rank}", 1, float(rank), time_total_s=cost)
     assert [
-        said.trial_id for said in scheduler.on_idle(paused(stage, "t0", "t1", "t2", "t3"), 4)
+        decision.trial_id
+        for decision in scheduler.on_idle(paused(stage, "t0", "t1", "t2", "t3"), 4)
     ] == ["t0", "t1", "t2"]
 
 
 @pytest.mark.parametrize(
-    ("can_save_on_demand", "has_checkpoint", "kind", "word"),
+    ("can_save_on_demand", "has_checkpoint", "kind", "verb"),
     [
         (True, False, Pause, "pauses"),
         (False, True, Pause, "pauses"),
@@ -425,7 +434,7 @@ def test_a_cheap_best_half_is_promoted_whole_where_cost_counts():
     ],
 )
 def test_auto_promotes_where_trials_have_checkpoints(
-    can_save_on_demand, has_checkpoint, kind, word
+    can_save_on_demand, has_checkpoint, kind, verb
 ):
     scheduler = ASHAScheduler(
         metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2
@@ -435,14 +444,16 @@ def test_auto_promotes_where_trials_have_checkpoints(
     scheduler.on_trial_add(actor)
     assert list(scheduler.on_trial_result(actor, {"training_iteration": 1, "loss": 0.5})) == []
     assert list(scheduler.remarks) == []
-    said = list(scheduler.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5}))
-    assert type(said[0] if said else None) is kind
+    decisions = list(scheduler.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5}))
+    assert type(decisions[0] if decisions else None) is kind
     (remark,) = scheduler.remarks
     assert remark.startswith(f"ASHA {word} trials at its levels")
     restored = ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2)
     restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
     assert restored.state_dict() == scheduler.state_dict()
-    assert list(restored.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5})) == said
+    assert (
+        list(restored.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5})) == decisions
+    )
     assert list(restored.remarks) == []
 
 
@@ -499,7 +510,9 @@ def test_a_rung_promotes_more_than_its_share_by_those_that_are_overtaken():
     # As in the paper: of four at level 1 only one may go on, but c was the best of three before d
     # came.
     done = play({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, max_trials=None)
-    assert [said.trial_id for said in done.decisions if said.reason.rule == "asha.promotion"] == [
+    assert [
+        decision.trial_id for decision in done.decisions if decision.reason.rule == "asha.promotion"
+    ] == [
         "c",
         "d",
     ]
@@ -560,18 +573,18 @@ def test_promoted_trials_are_among_the_best_and_promoted_once_per_rung(
         max_trials=len(rows) if is_known else None,
         last_time=last_time,
     ).run()
-    for said in done.decisions:
-        if said.reason.rule == "asha.promotion":
-            numbers = said.reason.numbers
+    for decision in done.decisions:
+        if decision.reason.rule == "asha.promotion":
+            numbers = decision.reason.numbers
             assert (
                 numbers["rank"]
                 <= numbers["num_promotable"]
                 == numbers["num_recorded"] // arguments["reduction_factor"]
             )
     resumed = Counter(
-        (said.trial_id, said.reason.numbers["rung"])
-        for said in done.decisions
-        if isinstance(said, Resume)
+        (decision.trial_id, decision.reason.numbers["rung"])
+        for decision in done.decisions
+        if isinstance(decision, Resume)
     )
     assert set(resumed.values()) <= {1}
 
@@ -582,9 +595,9 @@ def test_in_the_end_all_the_best_of_every_rung_were_promoted(rows, num_slots, ar
     scheduler = asha(**arguments)
     done = Play(scheduler, of(rows), num_slots, max_trials=len(rows) if is_known else None).run()
     resumed = {
-        (said.trial_id, said.reason.numbers["rung"])
-        for said in done.decisions
-        if isinstance(said, Resume)
+        (decision.trial_id, decision.reason.numbers["rung"])
+        for decision in done.decisions
+        if isinstance(decision, Resume)
     }
     for rungs in scheduler._rule.summaries():
         for index, level in enumerate(rungs.levels[:-1]):

@@ -30,7 +30,7 @@ WHY = Reason("test")
 
 
 class Scripted(Scheduler):
-    """Decides what it is told to, and remembers what it heard."""
+    """Returns given decisions, and remembers the calls it has received."""
 
     def __init__(self, *decisions):
         self.decisions = decisions
@@ -61,7 +61,7 @@ class Scripted(Scheduler):
 
 
 def changing(function=None, base=None, names="a", cpus=4.0, request=None, **view):
-    """Return a scheduler that was told of trials, which run."""
+    """Return a scheduler with trials, all of them running."""
     scheduler = ResourceChangingScheduler(base, function or DistributeResources())
     scheduler.experiment = StubExperiment(
         **{"no_more_trials": True, "resources": {"cpu": cpus}} | view
@@ -76,7 +76,7 @@ def add(scheduler, name, request):
     scheduler.on_trial_add(scheduler.experiment.trials[name])
 
 
-def tell(scheduler, name, time=1, *, moves=True, **metrics):
+def report(scheduler, name, time=1, *, moves=True, **metrics):
     """Report a result; return what the trial is resized to, None if it is not, and let that take
     effect where it `moves`.
     """
@@ -103,14 +103,14 @@ def end(scheduler, name):
 
 def test_free_resources_go_to_those_that_are_left():
     scheduler = changing(names="abcd")
-    assert [tell(scheduler, name) for name in "abcd"] == [None] * 4
+    assert [report(scheduler, name) for name in "abcd"] == [None] * 4
     end(scheduler, "d")
-    assert [tell(scheduler, name) for name in "abc"] == [None] * 3  # a third of four is one
+    assert [report(scheduler, name) for name in "abc"] == [None] * 3  # a third of four is one
     end(scheduler, "c")
-    assert tell(scheduler, "a") == {"cpu": 2}
-    assert tell(scheduler, "a") is None
+    assert report(scheduler, "a") == {"cpu": 2}
+    assert report(scheduler, "a") is None
     end(scheduler, "b")
-    assert tell(scheduler, "a") == {"cpu": 4}
+    assert report(scheduler, "a") == {"cpu": 4}
 
 
 def test_a_decision_tells_the_numbers_it_was_based_on():
@@ -124,17 +124,17 @@ def test_a_decision_tells_the_numbers_it_was_based_on():
 
 def test_a_trial_shrinks_to_its_share_when_others_come():
     scheduler = changing(names="a")
-    assert tell(scheduler, "a") == {"cpu": 4}
+    assert report(scheduler, "a") == {"cpu": 4}
     add(scheduler, "b", {"cpu": 1.0})
     scheduler.experiment.trials["b"].status = "PENDING"
-    assert tell(scheduler, "a") == {"cpu": 2}
+    assert report(scheduler, "a") == {"cpu": 2}
 
 
 def test_no_trial_shrinks_below_the_original_request():
     scheduler = changing(names="ab", request={"cpu": 2.0})
     for name in "cdefgh":
         add(scheduler, name, {"cpu": 2.0})
-    assert [tell(scheduler, name) for name in "ab"] == [None, None]
+    assert [report(scheduler, name) for name in "ab"] == [None, None]
 
 
 def test_what_was_promised_but_not_taken_yet_is_not_given_away():
@@ -142,11 +142,11 @@ def test_what_was_promised_but_not_taken_yet_is_not_given_away():
     scheduler._allocate = lambda experiment, trial, result, books: {
         "cpu": books.available_to(trial)["cpu"]
     }
-    assert tell(scheduler, "a", moves=False) == {"cpu": 4}
-    assert tell(scheduler, "b") is None
+    assert report(scheduler, "a", moves=False) == {"cpu": 4}
+    assert report(scheduler, "b") is None
     assert scheduler.available_to(scheduler.experiment.trials["b"]) == {"cpu": 1}
     end(scheduler, "a")
-    assert tell(scheduler, "b") == {"cpu": 5}
+    assert report(scheduler, "b") == {"cpu": 5}
 
 
 @pytest.mark.parametrize(
@@ -173,30 +173,30 @@ def test_what_was_promised_but_not_taken_yet_is_not_given_away():
 def test_resources_are_raised_in_steps(arguments, request_, resized):
     capacity = {"cpu": 9.0, "gpu": 4.0, "memory": 8.0, "licence": 2.0}
     scheduler = changing(DistributeResources(**arguments), request=request_, resources=capacity)
-    assert tell(scheduler, "a") == resized
+    assert report(scheduler, "a") == resized
 
 
 def test_room_for_trials_to_come_is_left_to_them():
     scheduler = changing(no_more_trials=False)
-    assert tell(scheduler, "a", 1) is None
-    assert tell(scheduler, "a", 1) is None  # told twice
+    assert report(scheduler, "a", 1) is None
+    assert report(scheduler, "a", 1) is None  # repeated
     add(scheduler, "b", {"cpu": 1.0})
-    assert tell(scheduler, "a", 2) is None
-    assert tell(scheduler, "a", 3) == {"cpu": 2}  # no trial has come for the free resources
+    assert report(scheduler, "a", 2) is None
+    assert report(scheduler, "a", 3) == {"cpu": 2}  # no trial has come for the free resources
 
 
 @pytest.mark.parametrize(
     "view", [{"no_more_trials": True}, {"no_more_trials": False, "max_trials": 1}]
 )
 def test_what_is_free_is_handed_out_at_once_when_no_trial_comes(view):
-    assert tell(changing(**view), "a", 1) == {"cpu": 4}
+    assert report(changing(**view), "a", 1) == {"cpu": 4}
 
 
 def test_what_no_trial_to_come_could_start_with_is_handed_out_at_once():
     scheduler = changing(
         no_more_trials=False, request={"cpu": 1, "gpu": 1}, resources={"cpu": 4, "gpu": 1}
     )
-    assert tell(scheduler, "a", 1) == {"cpu": 4, "gpu": 1}
+    assert report(scheduler, "a", 1) == {"cpu": 4, "gpu": 1}
 
 
 # All to the best.
@@ -206,32 +206,32 @@ def test_the_best_gets_all_that_is_free_and_the_former_best_keeps_what_it_has():
     scheduler = changing(
         DistributeResourcesToTopJob(metric="loss", mode="min"), names="abc", cpus=6.0
     )
-    assert tell(scheduler, "a", loss=0.5) == {"cpu": 4}
-    assert tell(scheduler, "b", loss=0.4) is None  # is best, but nothing is left
-    assert tell(scheduler, "a", loss=0.6) is None
+    assert report(scheduler, "a", loss=0.5) == {"cpu": 4}
+    assert report(scheduler, "b", loss=0.4) is None  # is best, but nothing is left
+    assert report(scheduler, "a", loss=0.6) is None
     end(scheduler, "c")
-    assert tell(scheduler, "a", loss=0.6) is None
-    assert tell(scheduler, "b", loss=0.4) == {"cpu": 2}
+    assert report(scheduler, "a", loss=0.6) is None
+    assert report(scheduler, "b", loss=0.4) == {"cpu": 2}
     end(scheduler, "b")
-    assert tell(scheduler, "a", loss=0.7) == {"cpu": 6}
+    assert report(scheduler, "a", loss=0.7) == {"cpu": 6}
 
 
 def test_the_former_best_shrinks_where_it_has_more_than_there_is():
     scheduler = changing(
         DistributeResourcesToTopJob(metric="loss", mode="max"), names="ab", cpus=6.0
     )
-    assert tell(scheduler, "a", loss=0.5) == {"cpu": 5}
-    tell(scheduler, "b", loss=0.9)
+    assert report(scheduler, "a", loss=0.5) == {"cpu": 5}
+    report(scheduler, "b", loss=0.9)
     scheduler.experiment.resources = {"cpu": 3.0}
-    assert tell(scheduler, "a", loss=0.5) == {"cpu": 2}
+    assert report(scheduler, "a", loss=0.5) == {"cpu": 2}
 
 
 def test_a_trial_whose_value_is_no_number_is_not_the_best():
     scheduler = changing(DistributeResourcesToTopJob(metric="loss", mode="max"), names="ab")
     for loss in (float("nan"), float("inf"), None, "1"):
-        assert tell(scheduler, "a", loss=loss) is None
-    assert tell(scheduler, "a") is None
-    assert tell(scheduler, "b", loss=-1) == {"cpu": 3}
+        assert report(scheduler, "a", loss=loss) is None
+    assert report(scheduler, "a") is None
+    assert report(scheduler, "b", loss=-1) == {"cpu": 3}
 
 
 def test_the_best_is_measured_by_the_experiments_metric_where_no_other_is_named():
@@ -241,8 +241,8 @@ def test_the_best_is_measured_by_the_experiments_metric_where_no_other_is_named(
     assert scheduler.set_search_properties("loss", "min", seed=0)
     add(scheduler, "a", {"cpu": 1.0})
     add(scheduler, "b", {"cpu": 1.0})
-    tell(scheduler, "b", loss=0.1)
-    assert tell(scheduler, "a", loss=0.2) is None
+    report(scheduler, "b", loss=0.1)
+    assert report(scheduler, "a", loss=0.2) is None
 
 
 @pytest.mark.parametrize(("metric", "mode"), [(None, "min"), ("loss", None)])
@@ -265,7 +265,7 @@ def asking_for(resources):
 def test_a_function_sees_experiment_trial_result_and_scheduler():
     calls = []
     scheduler = changing(lambda *arguments: calls.append(arguments))
-    assert tell(scheduler, "a", 7, loss=1) is None
+    assert report(scheduler, "a", 7, loss=1) is None
     ((experiment, trial, result, books),) = calls
     assert (experiment, trial.trial_id, result) == (
         scheduler.experiment,
@@ -295,8 +295,8 @@ def test_a_function_sees_experiment_trial_result_and_scheduler():
 )
 def test_a_wish_that_goes_too_far_is_ignored_and_the_user_is_told_once(resources, complaint):
     scheduler = asking_for(resources)
-    assert tell(scheduler, "a") is None
-    assert tell(scheduler, "b") is None
+    assert report(scheduler, "a") is None
+    assert report(scheduler, "b") is None
     assert scheduler.remarks == [
         (
             f"resources_allocation_function wanted {resources} for trial a, which is ignored: "
@@ -310,7 +310,7 @@ def test_a_wish_that_goes_too_far_is_ignored_and_the_user_is_told_once(resources
 
 def test_a_wish_for_what_the_trial_has_is_none():
     scheduler = asking_for({"cpu": 1, "gpu": 0})
-    assert tell(scheduler, "a") is None
+    assert report(scheduler, "a") is None
     assert scheduler.remarks == ()
 
 
@@ -342,33 +342,33 @@ def test_decisions_about_others_do_not_matter():
 
 def test_a_trial_that_cannot_be_saved_is_not_resized():
     scheduler = changing(can_save_on_demand=False)
-    assert tell(scheduler, "a") is None
+    assert report(scheduler, "a") is None
     scheduler.experiment.trials["a"].checkpoint_iteration = 1
-    assert tell(scheduler, "a", time=2) is None, (
+    assert report(scheduler, "a", time=2) is None, (
         "it would train the second iteration again, and perhaps so for ever"
     )
     scheduler.experiment.trials["a"].checkpoint_iteration = 3
-    assert tell(scheduler, "a", time=3) == {"cpu": 4}
+    assert report(scheduler, "a", time=3) == {"cpu": 4}
 
 
 def test_without_a_function_nothing_is_resized():
     scheduler = ResourceChangingScheduler(resources_allocation_function=None)
     scheduler.experiment = StubExperiment(no_more_trials=True)
     add(scheduler, "a", {"cpu": 1.0})
-    assert tell(scheduler, "a") is None
+    assert report(scheduler, "a") is None
 
 
 def test_everything_is_handed_on():
     base = Scripted(Stop("x", WHY))
     scheduler = changing(base=base)
     trial = scheduler.experiment.trials["a"]
-    told = [
+    decisions = [
         scheduler.on_trial_result(trial, {"training_iteration": 1})[0],
         *scheduler.on_trial_complete(trial, None),
         *scheduler.on_trial_error(trial),
         *scheduler.on_idle([trial], 2),
     ]
-    assert told == [Stop("x", WHY)] * 4
+    assert decisions == [Stop("x", WHY)] * 4
     assert base.heard == [
         ("add", "a"),
         ("result", "a"),
@@ -395,16 +395,16 @@ def test_a_base_without_state_is_brought_back_by_telling_it_all_again():
 def test_a_failed_trial_that_is_brought_back_has_its_request_still():
     scheduler = changing(names="ab")
     trial = scheduler.experiment.trials["a"]
-    assert tell(scheduler, "a") == {"cpu": 2}
+    assert report(scheduler, "a") == {"cpu": 2}
     trial.status = "ERROR"
     scheduler.on_trial_error(trial)
-    assert tell(scheduler, "b") == {"cpu": 4}
+    assert report(scheduler, "b") == {"cpu": 4}
     scheduler.experiment.trials["b"].resources = {"cpu": 2.0}
     trial.status = "RUNNING"
     assert scheduler.original_request(trial) == {"cpu": 1}
-    assert tell(scheduler, "a") == {"cpu": 1}  # as long as what b was promised is not given back
-    assert tell(scheduler, "b") is None
-    assert tell(scheduler, "a") == {"cpu": 2}
+    assert report(scheduler, "a") == {"cpu": 1}  # as long as what b was promised is not given back
+    assert report(scheduler, "b") is None
+    assert report(scheduler, "a") == {"cpu": 2}
 
 
 @pytest.mark.parametrize(
@@ -471,16 +471,16 @@ def test_the_state_tells_all():
         )
 
     scheduler, restored = made(), made()
-    tell(scheduler, "a", loss=0.5, moves=False)
-    tell(scheduler, "b", loss=0.4, moves=False)
+    report(scheduler, "a", loss=0.5, moves=False)
+    report(scheduler, "b", loss=0.4, moves=False)
     state = json.loads(json.dumps(scheduler.state_dict()))
     restored.load_state_dict(state)
     assert restored.state_dict() == scheduler.state_dict() == state
-    assert tell(restored, "b", loss=0.4) == tell(scheduler, "b", loss=0.4)
+    assert report(restored, "b", loss=0.4) == report(scheduler, "b", loss=0.4)
     assert state == json.loads(json.dumps(state))
 
 
-# Whatever happens.
+# Random experiments with faults.
 
 ALLOCATIONS = [
     DistributeResources,
@@ -558,7 +558,7 @@ def test_a_restore_at_any_point_changes_no_decision(seed, base, allocation, cut)
     advance = twin.advance
 
     def restore_once(trial):
-        if twin.num_results_told == cut:
+        if twin.num_results_reported == cut:
             state = json.loads(json.dumps(twin.scheduler.state_dict(), allow_nan=False))
             twin.scheduler = twin.make_scheduler()
             twin.scheduler.load_state_dict(state)
@@ -574,9 +574,9 @@ def test_what_is_free_is_used_in_the_end():
     world = World(
         made(FIFOScheduler, DistributeResources), 3, num_slots=4, num_trials=6, num_restarts=0
     )
-    for fate in world.fates:
-        fate.step, fate.ends_at, fate.fails_at, fate.lost_at = 1, 30, 10**9, 10**9
-    world.fates[0].ends_at = 100
+    for schedule in world.schedules:
+        schedule.step, schedule.ends_at, schedule.fails_at, schedule.lost_at = 1, 30, 10**9, 10**9
+    world.schedules[0].ends_at = 100
     world.run()
     assert world.trials["t000"].resources == {"cpu": 4.0}
 
@@ -586,7 +586,7 @@ def test_an_allocation_of_ones_own_may_be_a_class():
         def __call__(self, experiment, trial, result, scheduler):
             return self._grown(scheduler.original_request(trial), {"cpu": 2.0})
 
-    assert tell(changing(Doubling()), "a") == {"cpu": 2}
+    assert report(changing(Doubling()), "a") == {"cpu": 2}
 
 
 def test_a_population_stays_one_inside_the_wrapper():

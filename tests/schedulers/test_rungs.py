@@ -43,7 +43,7 @@ def test_no_level_is_lost_to_rounding(factor, exponent):
     assert rung_levels(1, factor**exponent, factor) == tuple(factor**k for k in range(exponent + 1))
 
 
-def test_a_rounding_error_below_max_t_hangs_no_second_rung_beside_it():
+def test_a_rounding_error_below_max_t_adds_no_second_rung():
     root = 1000 ** (1 / 3)
     assert root**3 != 1000
     assert len(rung_levels(1, 1000, root)) == 4
@@ -87,7 +87,7 @@ def test_the_cutoff_is_the_worst_value_that_survives():
     ]
 
 
-def test_the_direction_turns_the_ranks():
+def test_mode_max_reverses_the_ranks():
     assert [s.rank for s in one_rung([0.1, 0.3, 0.2], mode="min")] == [1, 2, 2]
     assert [s.rank for s in one_rung([0.1, 0.3, 0.2], mode="max")] == [1, 1, 2]
 
@@ -98,7 +98,7 @@ def test_equal_values_share_the_better_rank_and_survive_together():
     assert all(s.survives for s in standings)
 
 
-def test_ties_below_the_cutoff_fall_together():
+def test_ties_below_the_cutoff_are_stopped_together():
     standings = one_rung([0.1, 0.5, 0.5, 0.5], factor=4)
     assert [s.survives for s in standings] == [True, False, False, False]
 
@@ -167,7 +167,7 @@ def test_an_unknown_level_is_refused(level):
         Rungs([1, 4], 4, "min").record("a", level, 0.5)
 
 
-def test_a_summary_reads_as_a_few_words():
+def test_a_summary_is_one_short_line():
     rungs = Rungs([1, 4], 4, "min")
     rungs.record("a", 4, 0.25)
     assert [str(rung) for rung in rungs] == [
@@ -218,7 +218,7 @@ def test_min_is_max_of_the_negated_values(values, factor, mode):
     st.permutations(range(6)),
     MODES,
 )
-def test_ranks_do_not_depend_on_how_trials_are_called(reports, renamed, mode):
+def test_ranks_do_not_depend_on_the_names_of_trials(reports, renamed, mode):
     one, other = Rungs([1, 3, 9, 27], 3, mode), Rungs([1, 3, 9, 27], 3, mode)
     for trial, level, value in reports:
         standing, twin = (
@@ -248,7 +248,7 @@ def test_no_trial_is_recorded_twice_on_a_rung_and_none_climbs_down(reports, mode
     FACTORS,
     MODES,
 )
-def test_a_restored_state_goes_on_exactly_as_the_original(reports, cut, factor, mode):
+def test_a_restored_state_continues_exactly_as_the_original(reports, cut, factor, mode):
     original = Rungs([1, 3, 9], factor, mode)
     for report in reports[:cut]:
         original.record(*report)
@@ -283,13 +283,15 @@ def started(kind, names="abcdef", **arguments):
 
 
 def reported(scheduler, stage, trial_id, time, loss):
-    said = scheduler.on_trial_result(
+    decisions = scheduler.on_trial_result(
         stage.trials[trial_id], {"training_iteration": time, "loss": loss}
     )
-    return [(type(decision).__name__, decision.trial_id, decision.reason.rule) for decision in said]
+    return [
+        (type(decision).__name__, decision.trial_id, decision.reason.rule) for decision in decisions
+    ]
 
 
-def test_stopping_takes_the_best_known_value_for_a_bar():
+def test_stopping_takes_the_best_known_value_as_threshold():
     scheduler, stage = started("stopping", reduction_factor=2)
     assert reported(scheduler, stage, "a", 1, 0.5) == []
     assert reported(scheduler, stage, "c", 1, 0.5) == []  # as good as the bar
@@ -300,7 +302,7 @@ def test_stopping_takes_the_best_known_value_for_a_bar():
     assert reported(scheduler, stage, "f", 1, 0.2) == []
 
 
-def test_a_stop_at_the_bar_tells_where_it_was():
+def test_a_stop_below_the_threshold_carries_the_threshold():
     scheduler, stage = started("stopping", reduction_factor=1.1)
     reported(scheduler, stage, "a", 1, 0.5)
     (stop,) = scheduler.on_trial_result(stage.trials["c"], {"training_iteration": 1, "loss": 0.6})
@@ -321,14 +323,14 @@ def test_known_trials_are_compared_as_all_others():
     assert reported(scheduler, stage, "a", 1, 0.5) == [("Stop", "a", "asha.rung")]
 
 
-def test_large_values_clear_the_bar_in_mode_max():
+def test_large_values_reach_the_threshold_in_mode_max():
     scheduler, stage = started("stopping", mode="max", reduction_factor=1.1)
     reported(scheduler, stage, "a", 1, 0.5)
     assert reported(scheduler, stage, "c", 1, 0.6) == []
     assert reported(scheduler, stage, "d", 1, 0.4) == [("Stop", "d", "asha.known_good")]
 
 
-def test_each_level_has_a_bar_of_its_own():
+def test_each_level_has_its_own_threshold():
     scheduler, stage = started("stopping", reduction_factor=1.1, max_t=2)
     reported(scheduler, stage, "a", 1, 0.5)
     assert reported(scheduler, stage, "c", 1, 0.5) == []
@@ -364,7 +366,7 @@ def test_known_good_trials_save_training_where_they_are_good(kind):
     assert spent[2] < spent[0]
 
 
-def test_nan_sets_no_bar_and_clears_none():
+def test_nan_sets_no_threshold_and_reaches_none():
     known_good = RushThresholds(1)
     for name in ("a", "b"):
         known_good.join(name)
@@ -376,7 +378,7 @@ def test_nan_sets_no_bar_and_clears_none():
     assert known_good.admits("a", 1, math.nan, "min")
 
 
-def test_the_state_goes_on_where_it_was():
+def test_a_restored_state_continues_where_it_was():
     known_good, restored = RushThresholds(2), RushThresholds(2)
     for name in ("a", "b", "c"):
         known_good.join(name)

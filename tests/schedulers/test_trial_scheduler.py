@@ -20,27 +20,27 @@ from tests.schedulers.members import Toy, View
 
 
 class Written(TrialScheduler):
-    """Remembers what it is told, and says what it is asked to."""
+    """Remembers the calls it has received, and returns given answers."""
 
     def __init__(self):
-        self.told = []
-        self.says = {}
+        self.calls = []
+        self.answers = {}
 
     def on_trial_add(self, tune_controller, trial):
-        self.told.append(("add", trial))
+        self.calls.append(("add", trial))
 
     def on_trial_result(self, tune_controller, trial, result):
-        self.told.append(("result", trial, result["a/b"], dict(trial.last_result)))
-        return self.says.get(trial.trial_id, TrialScheduler.CONTINUE)
+        self.calls.append(("result", trial, result["a/b"], dict(trial.last_result)))
+        return self.answers.get(trial.trial_id, TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller, trial, result):
-        self.told.append(("complete", trial, result))
+        self.calls.append(("complete", trial, result))
 
     def on_trial_error(self, tune_controller, trial):
-        self.told.append(("error", trial))
+        self.calls.append(("error", trial))
 
     def on_trial_remove(self, tune_controller, trial):
-        self.told.append(("remove", trial))
+        self.calls.append(("remove", trial))
 
 
 class LastFirst(TrialScheduler):
@@ -71,7 +71,7 @@ def hosted(scheduler, num=3):
     return host, host.experiment.trials
 
 
-def tell(host, name, iteration=1, **metrics):
+def report(host, name, iteration=1, **metrics):
     return list(
         host.on_trial_result(
             host.experiment.trials[name], {"training_iteration": iteration, "a/b": 0.5, **metrics}
@@ -82,12 +82,12 @@ def tell(host, name, iteration=1, **metrics):
 def test_each_fact_is_passed_on_once_with_the_same_trial():
     scheduler = Written()
     host, trials = hosted(scheduler)
-    assert tell(host, "t0") == []
-    assert tell(host, "t0", 2) == []
+    assert report(host, "t0") == []
+    assert report(host, "t0", 2) == []
     host.on_trial_complete(trials["t0"], {"a/b": 1.0})
     host.on_trial_error(trials["t1"])
-    first = scheduler.told[0][1]
-    assert [fact[0] for fact in scheduler.told] == [
+    first = scheduler.calls[0][1]
+    assert [fact[0] for fact in scheduler.calls] == [
         "add",
         "add",
         "add",
@@ -96,10 +96,10 @@ def test_each_fact_is_passed_on_once_with_the_same_trial():
         "complete",
         "error",
     ]
-    assert scheduler.told[3] == ("result", first, 0.5, {})
-    assert scheduler.told[4][3] == {"training_iteration": 1, "a/b": 0.5}
-    assert scheduler.told[5][1:] == (first, {"a/b": 1.0})
-    assert len({first, scheduler.told[1][1]}) == 2
+    assert scheduler.calls[3] == ("result", first, 0.5, {})
+    assert scheduler.calls[4][3] == {"training_iteration": 1, "a/b": 0.5}
+    assert scheduler.calls[5][1:] == (first, {"a/b": 1.0})
+    assert len({first, scheduler.calls[1][1]}) == 2
     assert (
         first.trial_id,
         first.status,
@@ -118,30 +118,32 @@ def test_each_fact_is_passed_on_once_with_the_same_trial():
 def test_the_words_become_decisions_with_a_reason():
     scheduler = Written()
     host, _ = hosted(scheduler)
-    scheduler.says = {
+    scheduler.answers = {
         "t0": TrialScheduler.STOP,
         "t1": TrialScheduler.PAUSE,
         "t2": TrialScheduler.NOOP,
     }
-    assert tell(host, "t0", 4) == [Stop("t0", Reason("Written.stop", {"training_iteration": 4}))]
-    assert tell(host, "t1", 5) == [Pause("t1", Reason("Written.pause", {"training_iteration": 5}))]
-    assert tell(host, "t2") == []
-    scheduler.says = {"t0": None}
+    assert report(host, "t0", 4) == [Stop("t0", Reason("Written.stop", {"training_iteration": 4}))]
+    assert report(host, "t1", 5) == [
+        Pause("t1", Reason("Written.pause", {"training_iteration": 5}))
+    ]
+    assert report(host, "t2") == []
+    scheduler.answers = {"t0": None}
     with pytest.raises(
         ValueError,
         match=r"Written\.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got None",
     ):
-        tell(host, "t0")
+        report(host, "t0")
 
 
 def test_a_paused_trial_that_is_stopped_is_removed_and_any_other_completes():
     scheduler = Written()
     host, trials = hosted(scheduler)
-    scheduler.says = {"t0": TrialScheduler.PAUSE}
-    tell(host, "t0")
+    scheduler.answers = {"t0": TrialScheduler.PAUSE}
+    report(host, "t0")
     host.on_trial_complete(trials["t0"], {"a/b": 1.0})
     host.on_trial_complete(trials["t1"], {"a/b": 1.0})
-    assert [(kind, trial.trial_id) for kind, trial, *_ in scheduler.told[-2:]] == [
+    assert [(kind, trial.trial_id) for kind, trial, *_ in scheduler.calls[-2:]] == [
         ("remove", "t0"),
         ("complete", "t1"),
     ]
@@ -168,7 +170,7 @@ def test_the_controller_stops_and_pauses_other_trials():
     host, trials = hosted(Duck())
     trials["t2"].status = "TERMINATED"
     assert sorted(
-        (type(decision).__name__, decision.trial_id) for decision in tell(host, "t0")
+        (type(decision).__name__, decision.trial_id) for decision in report(host, "t0")
     ) == [("Pause", "t0"), ("Stop", "t1")]
 
 
@@ -193,7 +195,7 @@ def test_one_of_ours_with_ray_tunes_signature_is_adapted_and_others_stay_as_they
         limit = 0.4
 
     host, _ = hosted(First())
-    assert [type(decision) for decision in tell(host, "t0")] == [Stop]
+    assert [type(decision) for decision in report(host, "t0")] == [Stop]
     assert host.set_search_properties("loss", "min", seed=1)
     assert (host.metric, host.adapted._metric) == ("loss", "loss")
     assert isinstance(ResourceChangingScheduler(First()).base_scheduler, TrialSchedulerAdapter)
@@ -345,9 +347,9 @@ def test_a_class_derived_from_fifo_has_the_words_as_in_ray_tune():
         def on_trial_result(self, tune_controller, trial, result):
             return FIFOScheduler.STOP if result["loss"] > 1 else self.CONTINUE
 
-    words = ("CONTINUE", "PAUSE", "STOP", "NOOP")
-    assert [getattr(FIFOScheduler, word) for word in words] == [
-        getattr(TrialScheduler, word) for word in words
+    answers = ("CONTINUE", "PAUSE", "STOP", "NOOP")
+    assert [getattr(FIFOScheduler, answer) for answer in answers] == [
+        getattr(TrialScheduler, answer) for answer in answers
     ]
     assert adapted(Own()).adapted.on_trial_result(None, None, {"loss": 2}) == TrialScheduler.STOP
 

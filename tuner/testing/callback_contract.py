@@ -32,7 +32,7 @@ class CallbackContract(ABC):
         >>> class TestCallback(CallbackContract):
         ...     def make_callback(self):
         ...         return Callback()
-        >>> TestCallback().test_it_lives_through_an_experiment()
+        >>> TestCallback().test_it_handles_an_experiment()
     """
 
     @abstractmethod
@@ -47,7 +47,7 @@ class CallbackContract(ABC):
             yield experiment
             experiment.end()
 
-    def test_it_lives_through_an_experiment(self) -> None:
+    def test_it_handles_an_experiment(self) -> None:
         """Accept every hook in the order in which the engine calls them."""
         with self._experiment() as experiment:
             for number in range(3):
@@ -58,7 +58,7 @@ class CallbackContract(ABC):
                     experiment.save(trial, time)
                 experiment.complete(trial)
 
-    def test_it_lives_through_failures(self) -> None:
+    def test_it_handles_failures(self) -> None:
         """Accept retries with repeated results, final failures, and trials that never report."""
         with self._experiment() as experiment:
             trial, silent, hopeless = experiment.add(0), experiment.add(1), experiment.add(2)
@@ -74,7 +74,7 @@ class CallbackContract(ABC):
             experiment.complete(silent)
             experiment.fail(hopeless)
 
-    def test_it_lives_through_pauses(self) -> None:
+    def test_it_handles_pauses(self) -> None:
         """Accept a trial that starts again without having failed."""
         with self._experiment() as experiment:
             trial = experiment.add(0)
@@ -84,7 +84,7 @@ class CallbackContract(ABC):
                 experiment.save(trial, time)
             experiment.complete(trial)
 
-    def test_it_lives_through_odd_results(self) -> None:
+    def test_it_handles_odd_results(self) -> None:
         """Accept values that are not finite or not numbers, nested metrics, and changing names."""
         with self._experiment() as experiment:
             trial = experiment.add(0)
@@ -108,12 +108,12 @@ class CallbackContract(ABC):
             experiment.report(trial, 10, **many)
             experiment.complete(trial)
 
-    def test_it_lives_through_an_experiment_in_which_nothing_happens(self) -> None:
+    def test_it_handles_an_experiment_without_trials(self) -> None:
         """Accept an experiment without trials."""
         with self._experiment() as experiment:
             experiment.turn()
 
-    def test_it_leaves_the_trial_as_it_is(self) -> None:
+    def test_it_does_not_change_the_trial(self) -> None:
         """Do not change the trial, which belongs to the engine."""
         with self._experiment() as experiment:
             trial = experiment.add(0)
@@ -125,7 +125,7 @@ class CallbackContract(ABC):
                 "a callback must not replace the trial's last result"
             )
 
-    def test_it_keeps_what_is_in_a_result(self) -> None:
+    def test_it_keeps_the_entries_of_a_result(self) -> None:
         """Keep the reported metrics for later callbacks; metrics may be added."""
         with self._experiment() as experiment:
             trial = experiment.add(0)
@@ -137,7 +137,7 @@ class CallbackContract(ABC):
                 _CONFIG,
             )
 
-    def test_its_state_is_json_and_can_be_given_back(self) -> None:
+    def test_its_state_is_json_and_can_be_restored(self) -> None:
         """Return from `get_state` None or JSON values that `set_state` accepts."""
         with self._experiment() as experiment:
             trial = experiment.add(0)

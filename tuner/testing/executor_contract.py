@@ -132,7 +132,7 @@ class ExecutorContract(ABC):
                 assert exits.count(True) == 1, f"{trial_id} must exit once, got {play.of(trial_id)}"
                 assert exits[-1], f"an exit must come last, got {play.of(trial_id)}"
 
-    def test_a_trial_that_raises_has_failed_and_tells_why(self) -> None:
+    def test_a_trial_that_raises_has_failed_with_its_exception(self) -> None:
         """Turn an exception of the training code into a failed exit with type and message."""
         with self._playing() as play:
             play.start("t00000", fails_at=2)
@@ -170,7 +170,7 @@ class ExecutorContract(ABC):
             assert play.values("t00000") == [1, 2]
             assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
 
-    def test_a_trial_saves_before_it_goes_on_or_leaves(self) -> None:
+    def test_a_trial_saves_before_it_continues_or_exits(self) -> None:
         """Announce the checkpoint before the next report or the exit; number checkpoints on."""
         with self._playing(Counting) as play:
             play.start("t00000", next_checkpoint=4)
@@ -198,7 +198,7 @@ class ExecutorContract(ABC):
                 (5, 2),
             ]
 
-    def test_a_later_attempt_goes_on_from_the_checkpoint(self) -> None:
+    def test_a_later_attempt_continues_from_the_checkpoint(self) -> None:
         """Continue values and iterations from the checkpoint, under the new attempt's number."""
         with self._playing(Counting) as play:
             play.start("t00000")
@@ -276,7 +276,7 @@ class ExecutorContract(ABC):
                 assert isinstance(play.of(trial_id)[0], WorkerStarted)
                 assert isinstance(play.of(trial_id)[-1], WorkerExited)
 
-    def test_what_training_does_to_its_configuration_stays_with_it(self) -> None:
+    def test_training_code_gets_its_own_copy_of_the_configuration(self) -> None:
         """Give each attempt its own copy of the configuration."""
         with self._playing() as play:
             command = _start("t00000", num_results=2, nested={"untouched": True})
@@ -290,7 +290,7 @@ class ExecutorContract(ABC):
             assert play.executor.wait(0.0) == []
             assert play.executor.wait(0.01) == []
 
-    def test_waiting_ends_when_it_is_told_to(self) -> None:
+    def test_waiting_ends_at_wake(self) -> None:
         """Return from the next `wait` at once after `wake`, and wait again in the one after it."""
         with self._playing() as play:
             play.executor.wake()
@@ -317,7 +317,7 @@ class ExecutorContract(ABC):
             assert capacity["cpu"] >= 2, "make_executor must give at least two CPUs"  # noqa: PLR2004  (its docstring)
             assert all(amount >= 0 for amount in capacity.values())
 
-    def test_it_can_be_shut_down_more_than_once_and_with_trials_under_way(self) -> None:
+    def test_it_can_be_shut_down_more_than_once_and_while_trials_run(self) -> None:
         """Kill what still runs and release everything; a second call does nothing."""
         with self._playing() as play:
             play.start("t00000")

@@ -135,7 +135,7 @@ class SchedulerContract(ABC):
                 "on_idle must decide about the trials it was given"
             )
 
-    def test_it_comes_through_faults(self) -> None:
+    def test_it_survives_faults(self) -> None:
         """Decide the same after crashes of the driver; see `simulate_with_faults`."""
         simulate_with_faults(self.make_scheduler, num_experiments=8, max_trials=self.num_trials)
 

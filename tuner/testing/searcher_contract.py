@@ -185,7 +185,7 @@ class SearcherContract(ABC):
                 searcher.on_trial_pause(trial_id, result)
         searcher.on_trial_pause("never suggested", {"score": 0.5})
 
-    def test_the_same_metric_and_mode_again_are_no_others(self) -> None:
+    def test_the_same_metric_and_mode_are_accepted_again(self) -> None:
         """Accept the metric and mode that are already set; return False for others."""
         searcher = self._ready()
         assert not searcher.set_search_properties("other", "max", config=self.space(), seed=0), (
@@ -199,7 +199,7 @@ class SearcherContract(ABC):
         )
         assert again, "the same metric and mode must be accepted"
 
-    def test_a_saved_searcher_goes_on(self) -> None:
+    def test_a_saved_searcher_continues(self) -> None:
         """Suggest something after ``restore(save())``, if the searcher can be saved."""
         original = _Conversation(self._ready())
         original.run(self.num_samples // 2)
@@ -230,7 +230,7 @@ class SearcherContract(ABC):
                     )
         assert num_suggested > 1, "a searcher must continue after suggestions that are not run"
 
-    def test_the_state_goes_on_where_it_was(self) -> None:
+    def test_a_restored_state_continues_where_it_was(self) -> None:
         """Suggest the same after ``load_state_dict(state_dict())``, unless the state is empty."""
         original = _Conversation(self._ready())
         original.run(self.num_samples // 2)

@@ -72,7 +72,7 @@ class StopperContract(ABC):
             self._answers(odd)
         self.make_stopper()("t00000", {})
 
-    def test_results_are_left_as_they_were(self) -> None:
+    def test_results_are_not_changed(self) -> None:
         """Do not change the result, which others read after it."""
         stopper = self.make_stopper()
         for trial_id, result in _results():
