@@ -40,8 +40,8 @@ class Stage:
 class Play:
     """Runs trials, one report of each running one per round, and records the decisions.
 
-    `summary` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last level,
-    in order.
+    `summary` holds ``(verb, trial_id, rule)`` for each decision that is not a stop at the last
+    level, in order.
     """
 
     def __init__(

@@ -182,7 +182,7 @@ def test_the_users_function_is_applied_last_to_a_copy():
 def test_a_function_that_returns_nothing_is_refused():
     with pytest.raises(
         TypeError,
-        match="custom_explore_fn must return a configuration, got None; let it return the dictionary",
+        match="custom_explore_fn must return a configuration, got None; let it return the",
     ):
         Explorer({}, custom_explore_fn=lambda config: None)({"lr": 1}, rng())
 

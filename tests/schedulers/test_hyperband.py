@@ -518,7 +518,7 @@ def test_a_missing_metric_or_mode_is_refused_before_the_first_trial(metric, mode
         (
             {"reduction_factor": 1},
             ValueError,
-            "reduction_factor must be more than 1 and finite, got 1; one trial in so many survives a level",
+            "reduction_factor must be more than 1 and finite, got 1; one trial in so many",
         ),
         (
             {"reduction_factor": NAN},

@@ -34,7 +34,7 @@ def population(scheduler, num):
 
 
 def report(scheduler, time, scores):
-    """Let each trial report; keep a checkpoint where it is to save or pause. Return all decisions."""
+    """Let each trial report, and keep a checkpoint if it saves or pauses; return all decisions."""
     decided = []
     for name, score in scores.items():
         trial = scheduler.experiment.trials[name]

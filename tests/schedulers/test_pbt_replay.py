@@ -110,7 +110,7 @@ def test_a_restart_changes_nothing():
     )
     with pytest.raises(
         ValueError,
-        match="state must come from a schedule of 1 changes, got one of 2; give the same policy_file",
+        match="state must come from a schedule of 1 changes, got one of 2; give the same policy",
     ):
         replay(POLICY[:1]).load_state_dict(scheduler.state_dict())
 

@@ -334,12 +334,13 @@ def test_trials_that_can_never_be_promoted_are_stopped_at_once():
     scheduler, stage = staged(max_trials=6)
     answers = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
     assert [type(decision) for (decision,) in answers] == [Pause, Pause]
-    # Two of six at most: the third now stays behind two for ever.
+    # At most two of six are promoted: the third can never be among them.
     stop, pause = reported(scheduler, stage, "c", 1, 0.15)
     assert (type(pause), pause.trial_id) == (Pause, "c")
     assert (stop.trial_id, stop.reason.rule) == ("b", "asha.cannot_be_promoted")
     assert stop.reason.numbers == {
-        "rung": 1, "value": 0.2, "cutoff": 0.1, "rank": 3, "num_recorded": 3, "num_promotable": 1, "bracket": 0, "num_possible": 6
+        "rung": 1, "value": 0.2, "cutoff": 0.1, "rank": 3, "num_recorded": 3, "num_promotable": 1,
+        "bracket": 0, "num_possible": 6,
     }  # fmt: skip
     (own,) = reported(scheduler, stage, "d", 1, 0.9)
     assert (type(own), own.reason.rule) == (Stop, "asha.cannot_be_promoted")
@@ -447,7 +448,7 @@ def test_auto_promotes_where_trials_have_checkpoints(
     decisions = list(scheduler.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5}))
     assert type(decisions[0] if decisions else None) is kind
     (remark,) = scheduler.remarks
-    assert remark.startswith(f"ASHA {word} trials at its levels")
+    assert remark.startswith(f"ASHA {verb} trials at its levels")
     restored = ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2)
     restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
     assert restored.state_dict() == scheduler.state_dict()

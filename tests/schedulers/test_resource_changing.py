@@ -490,10 +490,10 @@ ALLOCATIONS = [
 ]
 
 
-def wish(experiment, trial, result, books):
-    """Ask for anything, sensible or not, but for the same at the same result."""
-    chance = Random(f"{trial.trial_id}/{result['training_iteration']}")  # noqa: S311  (not a secret)
-    return {"cpu": float(chance.randint(-1, 8))}
+def random_request(experiment, trial, result, scheduler):
+    """Request any amount, valid or not, but the same at the same result."""
+    rng = Random(f"{trial.trial_id}/{result['training_iteration']}")  # noqa: S311
+    return {"cpu": float(rng.randint(-1, 8))}
 
 
 BASES = [
@@ -536,7 +536,7 @@ def scheduler_held(world, trial_id):
 @given(
     st.integers(0, 10**6),
     st.sampled_from(BASES),
-    st.sampled_from([*ALLOCATIONS, lambda: wish]),
+    st.sampled_from([*ALLOCATIONS, lambda: random_request]),
     st.integers(1, 9),
     st.sampled_from([None, 1, 3]),
 )

@@ -118,15 +118,16 @@ class CallbackContract(ABC):
         with self._experiment() as experiment:
             trial = experiment.add(0)
             experiment.start(trial)
-            before = _described(trial)
+            before = _fields(trial)
             result = experiment.report(trial, 1, loss=0.5)
-            assert _described(trial) == before, "a callback must not change the trial"
+            assert _fields(trial) == before, "a callback must not change the trial"
+            # The same object: later callbacks and the engine read what this one has added to it.
             assert trial.last_result is result, (
                 "a callback must not replace the trial's last result"
             )
 
     def test_it_keeps_the_entries_of_a_result(self) -> None:
-        """Keep the reported metrics for later callbacks; metrics may be added."""
+        """Keep the reported metrics for later callbacks; new ones may be added."""
         with self._experiment() as experiment:
             trial = experiment.add(0)
             experiment.start(trial)
@@ -230,13 +231,13 @@ class _Experiment:
 
     def recover(self, trial: Trial) -> None:
         """Fail an attempt that will be retried."""
-        self._note_failure(trial)
+        self._add_failure(trial)
         trial.move_to(Status.PENDING)
         self.callback.on_trial_recover(**self._info(trial))
 
     def fail(self, trial: Trial) -> None:
         """Fail a trial without retries left."""
-        self._note_failure(trial)
+        self._add_failure(trial)
         trial.move_to(Status.ERROR)
         trial.ending = TerminationReason.FAILED
         self.callback.on_trial_error(**self._info(trial))
@@ -260,15 +261,15 @@ class _Experiment:
         }
 
     @staticmethod
-    def _note_failure(trial: Trial) -> None:
+    def _add_failure(trial: Trial) -> None:
         trial.failures.append(
             Failure("ValueError", "boom", "Traceback (most recent call last): ...")
         )
         trial.num_failures += 1
 
 
-def _described(trial: Trial) -> Mapping[str, str]:
-    """Return a trial's fields but its last result, to which a callback may add."""
+def _fields(trial: Trial) -> Mapping[str, str]:
+    """Return a trial's fields except its last result, to which a callback may add."""
     return {
         name: repr(getattr(trial, name))
         for name in Trial.__slots__

@@ -57,7 +57,7 @@ class CrashCheckFailed(AssertionError):
 
 @dataclasses.dataclass(slots=True)
 class CrashCheck:
-    """What `simulate_with_faults` has run.
+    """Counts of a run of `simulate_with_faults`.
 
     Attributes:
         num_experiments: Number of experiments.
@@ -170,6 +170,7 @@ class _Killer:
             self._num_calls_left -= 1
             self.is_dead = self._num_calls_left == 0 and self._num_kills_left > 0
             self._num_kills_left -= self.is_dead
+        # Also for calls that clean up after the kill: a dead driver has no effect any more.
         if self.is_dead:
             raise _DriverKilled
 
@@ -189,6 +190,7 @@ class _CrashingDisk:
         try:
             self._killer.step()
         except _DriverKilled:
+            # A torn write: the process died in the middle of it.
             if not was_dead:
                 self._disk.write(descriptor, data[: self._rng.randint(0, len(data))])
             raise
@@ -378,6 +380,7 @@ class _CrashingExperiment:
                 log = JournalLog(journal, deleter, configs=restored.state.configs)
                 self._drive(restored, executor, log, is_first=is_first)
         except _DriverKilled:
+            # What was not written is lost, as it should be; then there is nothing to compare with.
             is_written = journal and journal.written_sequence == journal.last_sequence
             self._before = _state_to_compare(restored.state) if is_written else None
             return False
@@ -399,7 +402,7 @@ class _CrashingExperiment:
         return True
 
     def _restore(self) -> tuple[ExperimentSpec, Restored]:
-        """Return the experiment as its directory tells it, with a new scheduler."""
+        """Return the experiment as restored from its directory, with a new scheduler."""
         spec = make_spec(
             self._train,
             {"x": uniform(0.1, 1.0)},
@@ -451,11 +454,12 @@ class _CrashingExperiment:
         suggestions: SuggestionQueue,
         elapsed_s: float,
     ) -> None:
-        """Take a snapshot now and then, so that some restores begin with one."""
+        """Take a snapshot after some of the turns, so that some restores begin with one."""
         if self._rng.random() >= _SNAPSHOT_RATE or not state.keeps_state:
             return
         if suggestions.is_answering or not suggestions.settle(0.0):
-            return  # the searcher's state is not that after the last record
+            # The searcher's state is not the one after the last record.
+            return
         log.settle()
         trials = [strict_json.loads(state.trial_json(trial)) for trial in state.experiment.trials]
         parts = {**state.state_dict(), "trials": trials, "callbacks": [], "elapsed_s": elapsed_s}

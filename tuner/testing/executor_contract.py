@@ -32,7 +32,8 @@ Assign = Callable[[StartWorker], Assignment]
 """Completes a `StartWorker` with what a worker with files needs."""
 
 _DEADLINE_S = 60.0
-"""Long enough for a machine under load."""
+"""How long to wait for an event: long enough for a machine under load."""
+_MIN_CPUS = 2
 
 
 def counting(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -42,7 +43,8 @@ def counting(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         value += 1
         if value == config.get("fails_at"):
             raise ValueError(f"failed at {value}")
-        config.setdefault("nested", {})["spoilt"] = value
+        # A contract test checks that this does not reach the driver's copy of the configuration.
+        config.setdefault("nested", {})["changed"] = value
         yield {"value": value}
 
 
@@ -83,73 +85,73 @@ class ExecutorContract(ABC):
         """Return a new executor with at least two CPUs.
 
         Args:
-            trainable: What its trials run: `counting` or `Counting`. Executors that run neither
-                have to make up trials that report the same.
-            assign: Tells what a started worker has to know; its directory exists as long as the
-                executor is in use.
+            trainable: What its trials run: `counting` or `Counting`. An executor that runs neither
+                has to simulate trials that report the same.
+            assign: Returns the assignment of a worker that is started; its directory exists as long
+                as the executor is in use.
         """
 
     @contextlib.contextmanager
-    def _playing(self, trainable: Any = counting) -> Iterator[_Play]:
+    def _executor_run(self, trainable: Any = counting) -> Iterator[_ExecutorRun]:
         with tempfile.TemporaryDirectory() as directory:
             executor = self.make_executor(
                 trainable, functools.partial(_assignment, Path(directory))
             )
             try:
-                yield _Play(executor)
+                yield _ExecutorRun(executor)
             finally:
                 executor.shutdown(10.0)
 
     def test_a_trial_starts_reports_and_exits(self) -> None:
         """Emit for each attempt its start, its results and its exit, in this order."""
-        with self._playing() as play:
-            play.start("t00000", num_results=3)
-            play.finish("t00000")
-            kinds = [type(event) for event in play.events]
+        with self._executor_run() as run:
+            run.start("t00000", num_results=3)
+            run.finish("t00000")
+            kinds = [type(event) for event in run.events]
             assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited], (
-                f"got {play.events}"
+                f"got {run.events}"
             )
-            assert play.values("t00000") == [1, 2, 3]
-            assert play.iterations("t00000") == [1, 2, 3]
-            assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
+            assert run.values("t00000") == [1, 2, 3]
+            assert run.iterations("t00000") == [1, 2, 3]
+            assert run.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
 
     def test_exactly_one_exit_follows_each_start(self) -> None:
         """End each attempt with one exit event, after which there are no others."""
-        with self._playing() as play:
-            play.start("t00000", num_results=2)
-            play.start("t00001", fails_at=2)
-            play.finish("t00000")
-            play.finish("t00001")
-            play.start("t00002")
-            play.next("t00002", ResultReported)
-            play.kill("t00002")
-            play.start("t00003", num_results=0)
-            play.finish("t00002")
-            play.finish("t00003")
-            play.listen()
+        with self._executor_run() as run:
+            run.start("t00000", num_results=2)
+            run.start("t00001", fails_at=2)
+            run.finish("t00000")
+            run.finish("t00001")
+            run.start("t00002")
+            run.next("t00002", ResultReported)
+            run.kill("t00002")
+            run.start("t00003", num_results=0)
+            run.finish("t00002")
+            run.finish("t00003")
+            run.collect()
             for trial_id in ("t00000", "t00001", "t00002", "t00003"):
-                exits = [isinstance(event, WorkerExited) for event in play.of(trial_id)]
-                assert exits.count(True) == 1, f"{trial_id} must exit once, got {play.of(trial_id)}"
-                assert exits[-1], f"an exit must come last, got {play.of(trial_id)}"
+                exits = [isinstance(event, WorkerExited) for event in run.of(trial_id)]
+                assert exits.count(True) == 1, f"{trial_id} must exit once, got {run.of(trial_id)}"
+                assert exits[-1], f"an exit must come last, got {run.of(trial_id)}"
 
     def test_a_trial_that_raises_has_failed_with_its_exception(self) -> None:
         """Turn an exception of the training code into a failed exit with type and message."""
-        with self._playing() as play:
-            play.start("t00000", fails_at=2)
-            play.finish("t00000")
-            exit_ = play.exit_of("t00000")
+        with self._executor_run() as run:
+            run.start("t00000", fails_at=2)
+            run.finish("t00000")
+            exit_ = run.exit_of("t00000")
             assert exit_.outcome is Outcome.FAILED
             assert exit_.failure is not None
             assert (exit_.failure.kind, exit_.failure.message) == ("ValueError", "failed at 2")
-            assert play.values("t00000") == [1]
+            assert run.values("t00000") == [1]
 
     def test_nothing_is_reported_before_the_answer(self) -> None:
         """Block a trial that has reported until it is answered."""
-        with self._playing() as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.listen()
-            assert play.values("t00000") == [1], "a trial must wait for the answer to its report"
+        with self._executor_run() as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.collect()
+            assert run.values("t00000") == [1], "a trial must wait for the answer to its report"
 
     def test_a_trial_obeys_a_stop(self) -> None:
         """Exit as STOPPED after a stop, without another report."""
@@ -159,28 +161,28 @@ class ExecutorContract(ABC):
         """Exit as STOPPED after a pause, without another report."""
         self._check_leaves(ReportReply.PAUSE)
 
-    def _check_leaves(self, verdict: ReportReply) -> None:
-        with self._playing() as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.answer("t00000", ReportReply.CONTINUE)
-            play.next("t00000", ResultReported)
-            play.answer("t00000", verdict)
-            play.finish("t00000")
-            assert play.values("t00000") == [1, 2]
-            assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
+    def _check_leaves(self, reply: ReportReply) -> None:
+        with self._executor_run() as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.answer("t00000", ReportReply.CONTINUE)
+            run.next("t00000", ResultReported)
+            run.answer("t00000", reply)
+            run.finish("t00000")
+            assert run.values("t00000") == [1, 2]
+            assert run.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
 
     def test_a_trial_saves_before_it_continues_or_exits(self) -> None:
         """Announce the checkpoint before the next report or the exit; number checkpoints on."""
-        with self._playing(Counting) as play:
-            play.start("t00000", next_checkpoint=4)
-            play.next("t00000", ResultReported)
-            play.answer("t00000", ReportReply.CONTINUE, save=True)
-            play.next("t00000", ResultReported)
-            play.answer("t00000", ReportReply.PAUSE, save=True)
-            play.finish("t00000")
+        with self._executor_run(Counting) as run:
+            run.start("t00000", next_checkpoint=4)
+            run.next("t00000", ResultReported)
+            run.answer("t00000", ReportReply.CONTINUE, save=True)
+            run.next("t00000", ResultReported)
+            run.answer("t00000", ReportReply.PAUSE, save=True)
+            run.finish("t00000")
             kinds = [
-                type(event) for event in play.events if not isinstance(event, CheckpointStarted)
+                type(event) for event in run.events if not isinstance(event, CheckpointStarted)
             ]
             assert kinds == [
                 WorkerStarted,
@@ -190,9 +192,7 @@ class ExecutorContract(ABC):
                 CheckpointSaved,
                 WorkerExited,
             ]
-            saved = [
-                event.checkpoint for event in play.events if isinstance(event, CheckpointSaved)
-            ]
+            saved = [event.checkpoint for event in run.events if isinstance(event, CheckpointSaved)]
             assert [(checkpoint.index, checkpoint.iteration) for checkpoint in saved] == [
                 (4, 1),
                 (5, 2),
@@ -200,141 +200,141 @@ class ExecutorContract(ABC):
 
     def test_a_later_attempt_continues_from_the_checkpoint(self) -> None:
         """Continue values and iterations from the checkpoint, under the new attempt's number."""
-        with self._playing(Counting) as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.answer("t00000", ReportReply.PAUSE, save=True)
-            checkpoint = play.next("t00000", CheckpointSaved).checkpoint
-            play.finish("t00000")
-            play.start("t00000", 2, checkpoint=checkpoint, next_checkpoint=1, num_results=3)
-            play.finish("t00000", 2)
-            assert play.values("t00000", 2) == [2, 3]
-            assert play.iterations("t00000", 2) == [2, 3]
+        with self._executor_run(Counting) as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.answer("t00000", ReportReply.PAUSE, save=True)
+            checkpoint = run.next("t00000", CheckpointSaved).checkpoint
+            run.finish("t00000")
+            run.start("t00000", 2, checkpoint=checkpoint, next_checkpoint=1, num_results=3)
+            run.finish("t00000", 2)
+            assert run.values("t00000", 2) == [2, 3]
+            assert run.iterations("t00000", 2) == [2, 3]
 
     def test_a_killed_trial_exits_as_killed_for_the_reason_given(self) -> None:
         """Kill a trial that waits."""
-        with self._playing() as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.kill("t00000", "it bores me")
-            play.finish("t00000")
-            exit_ = play.exit_of("t00000")
+        with self._executor_run() as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.kill("t00000", "no longer needed")
+            run.finish("t00000")
+            exit_ = run.exit_of("t00000")
             assert exit_.outcome is Outcome.KILLED
             assert exit_.failure is not None
-            assert "it bores me" in exit_.failure.message
-            assert play.values("t00000") == [1]
+            assert "no longer needed" in exit_.failure.message
+            assert run.values("t00000") == [1]
 
     def test_a_trial_can_be_killed_while_it_trains(self) -> None:
-        """Kill a trial that has just been told to continue."""
-        with self._playing() as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.executor.carry_out(
+        """Kill a trial right after the answer to its report."""
+        with self._executor_run() as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.executor.carry_out(
                 [AnswerReport("t00000", 1, ReportReply.CONTINUE), KillWorker("t00000", 1, "test")]
             )
-            play.finish("t00000", answers=False)
-            assert play.exit_of("t00000").outcome is Outcome.KILLED
+            run.finish("t00000", answers=False)
+            assert run.exit_of("t00000").outcome is Outcome.KILLED
 
     def test_a_trial_can_be_killed_before_it_has_begun(self) -> None:
         """Kill a trial in the same call in which it is started."""
-        with self._playing() as play:
-            play.executor.carry_out([_start("t00000"), KillWorker("t00000", 1, "test")])
-            play.finish("t00000", answers=False)
-            play.listen()
-            assert play.exit_of("t00000").outcome is Outcome.KILLED
-            assert [type(event) for event in play.of("t00000")].count(WorkerExited) == 1
+        with self._executor_run() as run:
+            run.executor.carry_out([_start("t00000"), KillWorker("t00000", 1, "test")])
+            run.finish("t00000", answers=False)
+            run.collect()
+            assert run.exit_of("t00000").outcome is Outcome.KILLED
+            assert [type(event) for event in run.of("t00000")].count(WorkerExited) == 1
 
     def test_commands_for_attempts_that_are_not_there_are_ignored(self) -> None:
         """Ignore commands for trials that are unknown or gone, and for other attempts."""
-        with self._playing() as play:
-            play.start("t00000", num_results=1)
-            play.finish("t00000")
-            play.start("t00001", num_results=2)
-            play.next("t00001", ResultReported)
+        with self._executor_run() as run:
+            run.start("t00000", num_results=1)
+            run.finish("t00000")
+            run.start("t00001", num_results=2)
+            run.next("t00001", ResultReported)
             for trial_id, attempt in (("t99999", 1), ("t00000", 1), ("t00001", 2)):
-                play.executor.carry_out(
+                run.executor.carry_out(
                     [
                         AnswerReport(trial_id, attempt, ReportReply.STOP),
                         KillWorker(trial_id, attempt, "test"),
                     ]
                 )
-            play.listen()
-            play.answer("t00001", ReportReply.CONTINUE)
-            play.finish("t00001")
-            assert play.values("t00001") == [1, 2]
-            assert {event.trial_id for event in play.events} == {"t00000", "t00001"}
+            run.collect()
+            run.answer("t00001", ReportReply.CONTINUE)
+            run.finish("t00001")
+            assert run.values("t00001") == [1, 2]
+            assert {event.trial_id for event in run.events} == {"t00000", "t00001"}
 
     def test_several_trials_keep_their_own_order(self) -> None:
         """Run trials at the same time without mixing up their events."""
-        with self._playing() as play:
-            play.start("t00000", num_results=4)
-            play.start("t00001", num_results=3)
-            play.finish("t00000")
-            play.finish("t00001")
+        with self._executor_run() as run:
+            run.start("t00000", num_results=4)
+            run.start("t00001", num_results=3)
+            run.finish("t00000")
+            run.finish("t00001")
             for trial_id, num_results in (("t00000", 4), ("t00001", 3)):
-                assert play.values(trial_id) == list(range(1, num_results + 1))
-                assert isinstance(play.of(trial_id)[0], WorkerStarted)
-                assert isinstance(play.of(trial_id)[-1], WorkerExited)
+                assert run.values(trial_id) == list(range(1, num_results + 1))
+                assert isinstance(run.of(trial_id)[0], WorkerStarted)
+                assert isinstance(run.of(trial_id)[-1], WorkerExited)
 
     def test_training_code_gets_its_own_copy_of_the_configuration(self) -> None:
         """Give each attempt its own copy of the configuration."""
-        with self._playing() as play:
-            command = _start("t00000", num_results=2, nested={"untouched": True})
-            play.executor.carry_out([command])
-            play.finish("t00000")
-            assert command.config == {"num_results": 2, "nested": {"untouched": True}}
+        with self._executor_run() as run:
+            command = _start("t00000", num_results=2, nested={"unchanged": True})
+            run.executor.carry_out([command])
+            run.finish("t00000")
+            assert command.config == {"num_results": 2, "nested": {"unchanged": True}}
 
     def test_waiting_ends_when_the_time_is_up(self) -> None:
         """Return nothing from `wait` when nothing happens in time."""
-        with self._playing() as play:
-            assert play.executor.wait(0.0) == []
-            assert play.executor.wait(0.01) == []
+        with self._executor_run() as run:
+            assert run.executor.wait(0.0) == []
+            assert run.executor.wait(0.01) == []
 
     def test_waiting_ends_at_wake(self) -> None:
         """Return from the next `wait` at once after `wake`, and wait again in the one after it."""
-        with self._playing() as play:
-            play.executor.wake()
-            assert play.executor.wait(None) == []
-            play.start("t00000", num_results=1)
-            play.finish("t00000")
-            assert play.values("t00000") == [1]
+        with self._executor_run() as run:
+            run.executor.wake()
+            assert run.executor.wait(None) == []
+            run.start("t00000", num_results=1)
+            run.finish("t00000")
+            assert run.values("t00000") == [1]
 
     def test_time_never_runs_backwards(self) -> None:
-        """Have a clock that never goes back."""
-        with self._playing() as play:
-            times = [play.executor.clock()]
-            play.start("t00000", num_results=2)
-            play.finish("t00000")
-            times.append(play.executor.clock())
-            play.executor.wait(0.0)
-            times.append(play.executor.clock())
+        """Never return an earlier time than before from `clock`."""
+        with self._executor_run() as run:
+            times = [run.executor.clock()]
+            run.start("t00000", num_results=2)
+            run.finish("t00000")
+            times.append(run.executor.clock())
+            run.executor.wait(0.0)
+            times.append(run.executor.clock())
             assert times == sorted(times)
 
     def test_the_capacity_is_known_from_the_start(self) -> None:
         """Return the capacity in positive numbers."""
-        with self._playing() as play:
-            capacity = play.executor.capacity()
-            assert capacity["cpu"] >= 2, "make_executor must give at least two CPUs"  # noqa: PLR2004  (its docstring)
+        with self._executor_run() as run:
+            capacity = run.executor.capacity()
+            assert capacity["cpu"] >= _MIN_CPUS, "make_executor must give at least two CPUs"
             assert all(amount >= 0 for amount in capacity.values())
 
     def test_it_can_be_shut_down_more_than_once_and_while_trials_run(self) -> None:
         """Kill what still runs and release everything; a second call does nothing."""
-        with self._playing() as play:
-            play.start("t00000")
-            play.next("t00000", ResultReported)
-            play.start("t00001")
-            play.executor.shutdown(10.0)
-            play.executor.shutdown(10.0)
+        with self._executor_run() as run:
+            run.start("t00000")
+            run.next("t00000", ResultReported)
+            run.start("t00001")
+            run.executor.shutdown(10.0)
+            run.executor.shutdown(10.0)
 
     def test_it_can_be_shut_down_before_anything_was_started(self) -> None:
-        """Release what was prepared for no trial."""
-        with self._playing() as play:
-            play.executor.shutdown(10.0)
+        """Release everything if no trial was ever started."""
+        with self._executor_run() as run:
+            run.executor.shutdown(10.0)
 
 
 @final
-class _Play:
-    """An executor and its events so far."""
+class _ExecutorRun:
+    """Drives an executor and collects its events."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -353,10 +353,10 @@ class _Play:
         self.executor.carry_out([_start(trial_id, attempt, checkpoint, next_checkpoint, **config)])
 
     def answer(
-        self, trial_id: str, verdict: ReportReply, attempt: int = 1, *, save: bool = False
+        self, trial_id: str, reply: ReportReply, attempt: int = 1, *, save: bool = False
     ) -> None:
         """Answer a report."""
-        self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
+        self.executor.carry_out([AnswerReport(trial_id, attempt, reply, save)])
 
     def kill(self, trial_id: str, reason: str = "test") -> None:
         """Kill the first attempt."""
@@ -370,17 +370,16 @@ class _Play:
                 if event.trial_id == trial_id and isinstance(event, kind):
                     return event
             seen = len(self.events)
-            self._hear()
+            self._wait_for_events()
 
     def finish(self, trial_id: str, attempt: int = 1, *, answers: bool = True) -> None:
         """Wait until the attempt has exited; trials that report meanwhile continue."""
         while not any(isinstance(event, WorkerExited) for event in self.of(trial_id, attempt)):
-            news = self._hear()
-            for event in news:
+            for event in self._wait_for_events():
                 if answers and isinstance(event, ResultReported):
                     self.answer(event.trial_id, ReportReply.CONTINUE, event.attempt)
 
-    def listen(self) -> None:
+    def collect(self) -> None:
         """Collect the events that are already there."""
         self.events += self.executor.wait(0.05)
 
@@ -410,15 +409,15 @@ class _Play:
         """Return the exit of the first attempt."""
         return next(event for event in self.of(trial_id) if isinstance(event, WorkerExited))
 
-    def _hear(self) -> list[Any]:
+    def _wait_for_events(self) -> list[Any]:
         """Wait for the next events."""
         end_s = time.monotonic() + _DEADLINE_S
-        while not (news := self.executor.wait(_DEADLINE_S)):
+        while not (events := self.executor.wait(_DEADLINE_S)):
             assert time.monotonic() < end_s, (
                 f"something must happen, got nothing after {self.events}"
             )
-        self.events += news
-        return list(news)
+        self.events += events
+        return list(events)
 
 
 def _start(

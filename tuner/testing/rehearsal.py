@@ -1,4 +1,4 @@
-"""Rehearsal: a small engine without processes and clock that calls a scheduler in order."""
+"""Small engine without processes and clock, which calls a scheduler in a fixed order."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def rising(number: int, time: int) -> dict[str, Any]:
 
 @final
 class RehearsedExperiment:
-    """What a scheduler may see of the experiment."""
+    """The rehearsed experiment, as a scheduler sees it."""
 
     can_save_on_demand = True
 
@@ -113,6 +113,7 @@ class Rehearsal:
     """
 
     FAILING, SILENT, CRASHING = 1, 2, 3
+    _FAILS_AT, _CRASHES_AT = 3, 5
 
     def __init__(
         self,
@@ -124,7 +125,6 @@ class Rehearsal:
         num_slots: int = 4,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare the trials."""
         self._trials: dict[str, RehearsedTrial] = {}
         self.experiment = RehearsedExperiment(self._trials, num_trials, num_slots)
         self.scheduler = scheduler
@@ -163,7 +163,7 @@ class Rehearsal:
             self._fill_slots()
             for trial in self._with_status(Status.RUNNING):
                 self._advance(trial)
-            self._resolve_idleness()
+            self._ask_about_paused()
             if not self._waiting and all(trial.is_finished for trial in self.trials):
                 return self
         raise AssertionError(f"the experiment must end, got no end within {max_rounds} rounds")
@@ -205,10 +205,14 @@ class Rehearsal:
             self._apply_schedule(trial)
 
     def _apply_schedule(self, trial: RehearsedTrial) -> None:
-        if trial.number == self.FAILING and trial.time == 3:  # noqa: PLR2004  (see the docstring of the class)
+        if trial.number == self.FAILING and trial.time == self._FAILS_AT:
             trial.status = Status.ERROR
             self._call(f"failed {trial.trial_id}", self.scheduler.on_trial_error(trial))
-        elif trial.number == self.CRASHING and trial.time == 5 and not trial.has_crashed:  # noqa: PLR2004
+        elif (
+            trial.number == self.CRASHING
+            and trial.time == self._CRASHES_AT
+            and not trial.has_crashed
+        ):
             trial.has_crashed = True
             trial.time -= 2
         elif trial.time >= self._num_results:
@@ -219,11 +223,12 @@ class Rehearsal:
         result = self._result_of(trial.number, trial.time) if trial.time else None
         self._call(f"completed {trial.trial_id}", self.scheduler.on_trial_complete(trial, result))
 
-    def _resolve_idleness(self) -> None:
+    def _ask_about_paused(self) -> None:
         paused: list[TrialView] = [*self._with_status(Status.PAUSED)]
         if not paused or self._with_status(Status.PENDING) or not self._num_free_slots():
             return
         self._call("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
+        # The scheduler has resumed none, and nothing else can happen: the engine stops them, too.
         if (
             not self._waiting
             and not self._with_status(Status.PENDING)

@@ -36,8 +36,8 @@ class SearcherContract(ABC):
     `num_samples` are asked for.
 
     Attributes:
-        num_samples: How many suggestions are asked for; fewer for a searcher that takes seconds to
-            think.
+        num_samples: How many suggestions are asked for; fewer for a searcher that takes seconds for
+            each.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -83,7 +83,7 @@ class SearcherContract(ABC):
 
     def test_suggestions_lie_in_the_space(self) -> None:
         """Suggest every entry of the space, nested as there, each inside its domain."""
-        suggestions = _Conversation(self._ready()).run(self.num_samples)
+        suggestions = _SearchRun(self._ready()).run(self.num_samples)
         assert suggestions, "a searcher must suggest something"
         for config in suggestions:
             wrong = list(_deviations(self.space(), config))
@@ -105,7 +105,7 @@ class SearcherContract(ABC):
         except ValueError:
             return
         space = SearchSpace(self.conditional_space())
-        for config in _Conversation(searcher).run(self.num_samples):
+        for config in _SearchRun(searcher).run(self.num_samples):
             wrong = _misfit(space, config)
             assert not wrong, (
                 f"a suggestion must be a configuration of the space, got {config}: {wrong}"
@@ -113,7 +113,7 @@ class SearcherContract(ABC):
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
         """Draw random numbers from the seed alone."""
-        first, second = (_Conversation(self._ready(seed=5)).run(self.num_samples) for _ in range(2))
+        first, second = (_SearchRun(self._ready(seed=5)).run(self.num_samples) for _ in range(2))
         assert first == second, "suggestions must follow from the seed"
 
     def test_no_suggestion_shares_anything_with_another(self) -> None:
@@ -126,13 +126,13 @@ class SearcherContract(ABC):
         before = copy.deepcopy(first)
         second = searcher.suggest("t00001")
         if isinstance(second, dict):
-            _overwrite(second)
+            _erase(second)
         assert first == before, "a configuration must not change when another one does"
 
     def test_finished_stays_finished(self) -> None:
-        """Suggest nothing more after FINISHED, whatever happens."""
+        """Suggest nothing more after FINISHED."""
         searcher = self._ready()
-        _Conversation(searcher).run(searcher.num_trials_for(self.num_samples) or self.num_samples)
+        _SearchRun(searcher).run(searcher.num_trials_for(self.num_samples) or self.num_samples)
         has_finished = [
             searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)
         ]
@@ -145,8 +145,8 @@ class SearcherContract(ABC):
         odd = [{"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")]
         for result in (*odd, {}, None):
             for ending in ({}, {"error": True}, {"stopped": True}):
-                conversation = _Conversation(self._ready(), odd_result=result, odd_ending=ending)
-                assert len(conversation.run(self.num_samples)) > 1, (
+                search_run = _SearchRun(self._ready(), odd_result=result, odd_ending=ending)
+                assert len(search_run.run(self.num_samples)) > 1, (
                     f"a searcher must continue after trials that ended with {result} {ending}"
                 )
 
@@ -201,11 +201,12 @@ class SearcherContract(ABC):
 
     def test_a_saved_searcher_continues(self) -> None:
         """Suggest something after ``restore(save())``, if the searcher can be saved."""
-        original = _Conversation(self._ready())
+        original = _SearchRun(self._ready())
         original.run(self.num_samples // 2)
-        restored = original.taken_over_by(self._ready())
+        restored = original.continued_by(self._ready())
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "searcher.json")  # noqa: PTH118  (a text, as it is passed by scripts)
+            # A string, not a Path: this is what scripts pass.
+            path = os.path.join(folder, "searcher.json")  # noqa: PTH118
             try:
                 original.searcher.save(path)
             except NotImplementedError:
@@ -232,19 +233,19 @@ class SearcherContract(ABC):
 
     def test_a_restored_state_continues_where_it_was(self) -> None:
         """Suggest the same after ``load_state_dict(state_dict())``, unless the state is empty."""
-        original = _Conversation(self._ready())
+        original = _SearchRun(self._ready())
         original.run(self.num_samples // 2)
         state = json.dumps(original.searcher.state_dict())
         if state == "{}":
             return
-        restored = original.taken_over_by(self._ready())
+        restored = original.continued_by(self._ready())
         restored.searcher.load_state_dict(json.loads(state))
         assert restored.run(self.num_samples) == original.run(self.num_samples), (
             "a restored searcher must suggest what the original suggests"
         )
 
 
-class _Conversation:
+class _SearchRun:
     """Runs an experiment with up to three concurrent trials; each third trial may end oddly."""
 
     NUM_SLOTS = 3
@@ -261,12 +262,12 @@ class _Conversation:
         self._running: list[str] = []
         self._num_suggested = 0
 
-    def taken_over_by(self, searcher: Searcher) -> _Conversation:
+    def continued_by(self, searcher: Searcher) -> _SearchRun:
         """Return the experiment at the same point, with another searcher."""
-        conversation = _Conversation(searcher, self._odd_result, self._odd_ending)
-        conversation._running = list(self._running)
-        conversation._num_suggested = self._num_suggested
-        return conversation
+        search_run = _SearchRun(searcher, self._odd_result, self._odd_ending)
+        search_run._running = list(self._running)
+        search_run._num_suggested = self._num_suggested
+        return search_run
 
     def run(self, num_samples: int) -> list[dict[str, Any]]:
         """Return what the searcher suggests until it has `num_samples` in all or has finished."""
@@ -298,23 +299,24 @@ class _Conversation:
             result, ending = self._odd_result, self._odd_ending
         if result is not None:
             self.searcher.on_trial_result(trial_id, result)
-        if number % 4 == 1:  # as by a scheduler that promotes from rung to rung
+        # As under a scheduler that promotes from rung to rung.
+        if number % 4 == 1:
             self.searcher.on_trial_pause(trial_id, result)
         self.searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
 
 
 def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield descriptions of what a configuration has that its space does not allow."""
+    """Yield a description of each deviation of a configuration from its space."""
     if set(config) != set(space):
         yield f"entries must be {sorted(space)}, got {sorted(config)}"
-    for path, word in leaves(space):
+    for path, domain in leaves(space):
         try:
             value = _at(path, config)
         except (LookupError, TypeError):
             yield f"{flat_name(path)} must be there"
         else:
-            if not _fits(word, value):
-                yield f"{flat_name(path)} must be {word!r}, got {value!r}"
+            if not _fits(domain, value):
+                yield f"{flat_name(path)} must be {domain!r}, got {value!r}"
 
 
 def _misfit(space: SearchSpace, config: Mapping[str, Any]) -> str:
@@ -332,17 +334,17 @@ def _at(path: Path, config: Any) -> Any:
     return config
 
 
-def _fits(word: Any, value: Any) -> bool:
-    if isinstance(word, Domain):
-        return word.contains(value)
-    if is_grid(word):
-        return value in word[GRID_KEY]
-    return isinstance(word, SampleFrom) or bool(word == value)
+def _fits(domain: Any, value: Any) -> bool:
+    if isinstance(domain, Domain):
+        return domain.contains(value)
+    if is_grid(domain):
+        return value in domain[GRID_KEY]
+    return isinstance(domain, SampleFrom) or bool(domain == value)
 
 
-def _overwrite(config: dict[str, Any]) -> None:
+def _erase(config: dict[str, Any]) -> None:
     for name, value in config.items():
         if isinstance(value, dict):
-            _overwrite(value)
+            _erase(value)
         else:
             config[name] = None

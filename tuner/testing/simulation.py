@@ -37,7 +37,7 @@ class Entry:
     Attributes:
         event: The event.
         at_s: Its time, in virtual seconds since the start.
-        recorded: What scheduler and stop criterion said on it.
+        recorded: The decisions that followed from it, with their sources.
     """
 
     event: Event
@@ -46,9 +46,11 @@ class Entry:
 
     @property
     def decisions(self) -> Sequence[Decision]:
-        """What they decided about trials."""
+        """The decisions about trials, without those that stop the experiment."""
         return tuple(
-            said.decision for said in self.recorded if not isinstance(said.decision, StopExperiment)
+            record.decision
+            for record in self.recorded
+            if not isinstance(record.decision, StopExperiment)
         )
 
 
@@ -64,7 +66,7 @@ class MemoryLog:
         self.history: list[Entry] = []
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
-        """Take in an event."""
+        """Append an event."""
         self.history.append(Entry(event, at_s, tuple(recorded)))
 
     def flush(self) -> None:
@@ -92,7 +94,7 @@ class Simulation:
         grid: The results of all trials. Its paths and checkpoints do not exist.
         elapsed_s: How long the experiment took, in virtual seconds.
         history: Everything that happened, in order.
-        stall: Why it ended with work left undone; empty where it did not.
+        stall: Why it ended with unfinished work; empty if it finished.
     """
 
     grid: ResultGrid
@@ -129,7 +131,7 @@ def simulate(
             same simulation each time.
         run_config: See `Tuner`; only `stop`, `failure_config`, `checkpoint_config`, `callbacks` and
             `resources` matter.
-        num_slots: How many CPUs there are, unless `resources` says so.
+        num_slots: How many CPUs there are, unless ``RunConfig(resources=...)`` sets them.
         duration_s: How many virtual seconds an iteration takes, at least 0, or a function of
             configuration and ``training_iteration``.
 
@@ -152,7 +154,8 @@ def simulate(
         ... )
         >>> simulation.grid.get_best_result().config, simulation.elapsed_s
         ({'x': 1.0}, 480.0)
-        >>> [str(decision.reason) for decision in simulation.decisions if decision.trial_id == "t00001"]
+        >>> decisions = [each for each in simulation.decisions if each.trial_id == "t00001"]
+        >>> [str(decision.reason) for decision in decisions]
         ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, ...)']
     """
     spec = make_spec(curves, param_space, tune_config, run_config)
