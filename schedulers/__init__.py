@@ -63,6 +63,7 @@ __all__ = [
     "create_scheduler",
 ]
 
+# Module of each public name; in a table, since the imports above are for type checkers only.
 _HOMES = {
     "PB2": "population.pb2",
     "ASHAScheduler": "halving.asha",

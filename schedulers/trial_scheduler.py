@@ -163,6 +163,7 @@ class TrialSchedulerAdapter(Scheduler):
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Pass on metric and mode, unless the scheduler has the same ones already."""
+        # Ray Tune's method returns False if a metric is set already, even if it is the same one.
         metric = None if metric == self.metric else metric
         mode = None if mode == self.mode else mode
         taken = (
@@ -294,6 +295,7 @@ class TrialSchedulerAdapter(Scheduler):
 
     def _trial(self, view: TrialView) -> _Trial:
         """Return the adapted scheduler's trial object, always the same one for a trial."""
+        # Schedulers written for Ray Tune keep trials in dictionaries and compare them by identity.
         shown = self._trials.setdefault(view.trial_id, _Trial())
         shown.view = view
         return shown
@@ -378,6 +380,7 @@ class _Controller:
 _SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "tune_controller": frozenset(name for name in vars(_Controller) if not name.startswith("_")),
     "trial": frozenset(
+        # `last_result` is set by the constructor, so that the class does not list it.
         {name for name in vars(_Trial) if not name.startswith("_")} | {"last_result"}
     ),
 }
@@ -448,6 +451,7 @@ def _is_ours(kind: type) -> bool:
 
 def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[str]:
     """Yield unsupported uses of controller and trials; none if the source is unreadable."""
+    # Checked before the experiment, since an AttributeError hours later would lose it.
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

@@ -241,6 +241,7 @@ class HalvingScheduler(MetricScheduler):
         return (*stops, *self._record_stops(decided))
 
     def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+        # A trial that was to stop has not ended by itself, even if it was the first to do so.
         is_own_end = self._stop_reasons.pop(trial_id, None) is None
         bracket = self._bracket_of(trial_id)
         return self._record_stops(

@@ -271,6 +271,7 @@ def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
         Clarkson. Nearest-Neighbor Searching and Metric Space Dimensions. 2006, section 3; as the
         tie-breaking of MOASHA.
     """
+    # A metric in which all points are equal has no range; it adds nothing to any distance.
     ranges = [
         (min(column), (max(column) - min(column)) or 1.0) for column in zip(*points, strict=True)
     ]
@@ -279,6 +280,8 @@ def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
         for point in points
     ]
     chosen = min(range(len(points)), key=lambda number: points[number][0])
+    # Of each point that is left, the distance to the nearest chosen one; updated, not computed
+    # anew, so that the net takes O(n) distances for each point.
     distances = dict.fromkeys(range(len(points)), math.inf)
     while True:
         yield chosen
@@ -379,6 +382,7 @@ class _Rung:
     def position(self, front: int, room: int) -> int:
         """Return the last point's position in its front's epsilon net; 1 if all or none fit."""
         members = self.fronts[front]
+        # Where the whole front survives, or nothing of it, the order within it does not matter.
         if room <= 0 or room >= len(members):
             return 1
         own = members.index(len(self.points) - 1)

@@ -216,6 +216,7 @@ def _moved(gene: Any, value: Any, factor: float, rng: Generator) -> Any:
         return _scaled(gene, value, factor)
     if isinstance(gene, Categorical) and not gene.is_ordered:
         return gene.sample(rng)
+    # Clipped first: a donor's value may lie outside, e.g. after `custom_explore_fn`.
     try:
         return gene.perturb(gene.clip(value), rng, factor=factor)
     except (OverflowError, TypeError, ValueError):

@@ -98,6 +98,7 @@ class ScoreCurve:
         left, right = self.points[after - 1], self.points[after]
         if left.time == step or not math.isfinite(right.score):
             return left.score
+        # Each member reports at its own times, so that few have a point at the common step.
         return left.score + (right.score - left.score) * (step - left.time) / (
             right.time - left.time
         )
@@ -197,6 +198,7 @@ class Member:
 
     def begin_turn(self) -> None:
         """End an interval and begin the next."""
+        # Longer than `perturbation_interval` for a member that reports rarely.
         self.stride = self.time - self.turn_time
         self.turn_time = self.time
         self.num_turns += 1
@@ -343,6 +345,7 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
         >>> comparison.step, comparison.scores, comparison.rank(late)
         (1, (0.3, 0.2), 2)
     """
+    # One that lags far behind would move the step for all others back to its own time.
     earliest = member.time - _MAX_LAG * member.stride
     taking_part = [
         other for other in (member, *others) if other.has_own_results and other.time >= earliest

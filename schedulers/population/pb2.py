@@ -138,6 +138,7 @@ class PB2(PopulationScheduler):
             return
         # Per interval, since members that report rarely have longer ones.
         gain = (after - before) / (member.time - begin) * self._interval
+        # Rows are not tied to members: what one has tried is known to all.
         self._rows.append([begin / self._interval, before, *units])
         self._gains.append(gain if self.mode == "max" else -gain)
         del self._rows[:-MAX_ROWS], self._gains[:-MAX_ROWS]
@@ -176,6 +177,7 @@ class PB2(PopulationScheduler):
                 or not member.curve.points
             ):
                 continue
+            # A clone may still show its former configuration, until its exploit is carried out.
             units = self._assigned.get(trial_id) or self._units(trial.config)
             score = member.curve.at(member.turn_time)
             if units is not None and math.isfinite(score):

@@ -283,8 +283,8 @@ SNAPSHOTS = _of(
 
 SCHEDULERS = _of(
     "schedulers/halving/rungs.py",
-    ("        if index <= before:\n            return None\n", "", "I6"),
-    ("        self._highest[trial_id] = index\n", "", "I6"),
+    ("        if index <= before:\n            return None\n", "", "I6 defect"),
+    ("        self._highest[trial_id] = index\n", "", "I6 defect"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
     (
         "        rung.add(value)\n",
