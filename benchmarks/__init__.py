@@ -1,6 +1,6 @@
 """What the engine costs on this machine: ``python -m benchmarks``.
 
-Each benchmark is one file, runs in a process of its own (``python -m benchmarks.trial_rate``) and
+Each benchmark is one file, runs in a separate process (``python -m benchmarks.trial_rate``) and
 prints its figures; goals stand beside them and are never asserted. Where Ray Tune is installed,
 ``python -m benchmarks.ray_tune`` measures the same for it.
 """

@@ -1,4 +1,4 @@
-"""Runs the benchmarks, each in a process of its own, and prints one table."""
+"""Run the benchmarks, each in a separate process, and print one table."""
 
 from __future__ import annotations
 

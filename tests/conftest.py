@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures of all tests."""
 
 import atexit
 import importlib.util
@@ -42,5 +42,5 @@ def nevergrad():
 
 
 def pytest_sessionfinish():
-    """Let the exit code be that of the tests, and not that of a script in which a test has pressed Ctrl-C."""
+    """Let the exit code be that of the tests, and not that of a script in which a test has sent SIGINT."""
     atexit.unregister(signals._leave)

@@ -48,7 +48,7 @@ def test_what_is_no_exception_of_pythons_is_a_failed_trial_alone(kinds):
     assert type(trial_failed("no", kinds)) is TrialFailed
 
 
-def test_of_a_class_of_the_users_own_the_nearest_one_of_pythons_counts():
+def test_a_custom_exception_counts_as_its_nearest_built_in_base():
     error = trial_failed("no", ["OutOfMemoryError", "RuntimeError"])
     assert isinstance(error, RuntimeError)
     assert not isinstance(error, ValueError)

@@ -118,7 +118,7 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_run(name, tmp_path):
     arguments, expected = EXAMPLES[name]
-    # Which trial is best, and so what is told of it, must not be drawn anew: few trials of a wide
+    # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
     # space may all be bad ones.
     printed = run_python(
         str(ROOT / "examples" / name),

@@ -163,7 +163,7 @@ def check_command(command):
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
-def test_commands_on_the_pages_name_what_there_is(page, command):
+def test_commands_on_the_pages_name_existing_programs_and_files(page, command):
     check_command(command)
 
 
@@ -176,7 +176,7 @@ def test_commands_on_the_pages_name_what_there_is(page, command):
         "nonsense",
     ],
 )
-def test_a_command_that_names_nothing_is_found_out(command):
+def test_a_command_that_names_nothing_is_detected(command):
     with pytest.raises((AssertionError, ModuleNotFoundError)):
         check_command(command)
 
@@ -222,13 +222,13 @@ def test_imports_named_on_the_pages_work(statement):
             assert [name for name in names if not hasattr(module, name)] == []
 
 
-def test_the_page_about_the_architecture_tells_what_the_code_does():
+def test_the_generated_parts_of_the_architecture_page_match_the_code():
     generator = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
     text = TEXTS["docs/architecture.md"]
     assert generator["page"](text) == text, "run python docs/architecture.py --write"
 
 
-def test_a_stale_page_about_the_architecture_is_found_out():
+def test_an_outdated_architecture_page_is_detected():
     generator = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
     text = TEXTS["docs/architecture.md"]
     assert (

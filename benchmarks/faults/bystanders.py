@@ -96,7 +96,7 @@ KILLS: dict[str, Callable[[int, str], None]] = {
 
 
 def clean_up(mark: str) -> None:
-    """Kill whatever has the mark."""
+    """Kill all processes with the mark."""
     _kill(*marked(mark, leavers=True))
 
 

@@ -1,7 +1,7 @@
-"""How soon the death of a trial is noticed, whatever it dies of: ``python -m benchmarks.faults.deaths``.
+"""Time until the driver notices that a trial has crashed, by cause: ``python -m benchmarks.faults.deaths``.
 
 Each trial writes down when it dies, by the clock that all processes of the machine share; the
-driver's callbacks hear of it.
+driver's callbacks are called.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def die(config: dict[str, Any]) -> None:
 
 
 class Listener(tune.Callback):
-    """Writes down how long after its death each trial's failure is told."""
+    """Writes down how long after its crash each trial's failure is reported."""
 
     def __init__(self) -> None:
         """Nobody has died yet."""

@@ -202,7 +202,7 @@ class ForgetfulDisk:
                 continue
             answer = self._answers.get(asked)
             body = answer(request[_REQUEST.size :]) if answer else b""
-            with contextlib.suppress(FileNotFoundError):  # whoever asked has been killed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the client has been killed meanwhile
                 os.write(
                     connection,
                     _ANSWER.pack(_ANSWER.size + len(body), 0 if answer else -errno.ENOSYS, number)

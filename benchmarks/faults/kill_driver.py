@@ -60,7 +60,7 @@ def live_through(lives: Lives, delays_s: Iterator[float], max_kills: int, victim
             return Story(lives, kills, lives.entries(), lives.leavers(), seen)
         kills.append(seen)
     status = lives.live(None)
-    assert isinstance(status, int)  # noqa: S101  (nobody has killed it)
+    assert isinstance(status, int)  # noqa: S101  (it was not killed)
     return Story(lives, kills, lives.entries(), lives.leavers(), status)
 
 
@@ -117,7 +117,7 @@ def stories(
 
 
 def uninterrupted(pace_s: float) -> Tally:
-    """Run the experiment that nobody kills, and return a tally that compares with it."""
+    """Run the experiment without a kill, and return a tally that compares with it."""
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         lives = Lives(Path(root), uuid.uuid4().hex, pace_s)
         status = lives.live(None)

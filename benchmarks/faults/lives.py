@@ -143,7 +143,7 @@ class Lives:
         )
 
     def _look(self, life: int) -> Kill:
-        # At once: nothing may be saved by somebody who lives on.
+        # At once: nothing may be saved by a process that lives on.
         segments = journal_bytes(self.experiment)
         gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
@@ -160,5 +160,5 @@ class Lives:
         return len(bystanders.marked(self._mark, leavers=True)) - len(bystanders.marked(self._mark))
 
     def close(self) -> None:
-        """Kill whatever is left."""
+        """Kill all remaining processes."""
         bystanders.clean_up(self._mark)

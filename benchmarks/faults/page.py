@@ -1,4 +1,4 @@
-"""What the cases came to, as it is kept in ``findings.jsonl`` and shown in ``docs/reliability.md``."""
+"""Findings of the cases, kept in ``findings.jsonl`` and shown in ``docs/reliability.md``."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def judge(load: str, found: dict[str, Any]) -> list[Condition]:
     ]
     share, worst, pause_s = found["share"], found["worst_share"], found["longest_pause_s"]
     if share is None:
-        why = "not told by results.persistence"
+        why = "not in results.persistence"
         return [
             *figures,
             Condition(f"{load}: share of persistence", why, f"<= {MAX_SHARE:.0%}", holds=False),

@@ -15,7 +15,7 @@ _LAST_WORDS = 2_000
 
 
 class PeerFailed(RuntimeError):
-    """A search has ended or answered nonsense; the message holds its last words."""
+    """A search has ended or answered nonsense; the message holds its last output."""
 
 
 class Conversation:
@@ -60,7 +60,7 @@ class Conversation:
             answer: Mapping[str, Any] = json.loads(self._process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
             raise PeerFailed(
-                f"the search did not answer {do!r}; its last words: {self._last_words()}"
+                f"the search did not answer {do!r}; its last output: {self._last_output()}"
             ) from error
         return answer
 
@@ -80,7 +80,7 @@ class Conversation:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)

@@ -1,4 +1,4 @@
-"""Trains forests of trees that know nothing of each other; one tree more, trained on a sample of its own, is an epoch."""
+"""Trains forests of independent trees; one more tree, trained on another sample, is an epoch."""
 
 from __future__ import annotations
 

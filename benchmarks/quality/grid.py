@@ -17,7 +17,7 @@ _UNEVENNESS = 0.05
 class Axis:
     """One hyperparameter.
 
-    Searches are told of a choice with its values, and of numbers that there are so many of them,
+    Searches get a choice with its values, and of numbers that there are so many of them,
     evenly spaced: they search for the number of a value, from 0. So every search knows the grid, in
     words that all of them have, and none suggests what lies between.
 

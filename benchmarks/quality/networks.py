@@ -46,7 +46,7 @@ _ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Compute with one thread and without denormal numbers, which are slow, and leave all as it was to who else is in the process."""
+    """Compute with one thread and without denormal numbers, which are slow, and restore the settings for other code of the process."""
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
     num_threads = torch.get_num_threads()

@@ -47,7 +47,7 @@ class Table:
 
     @cached_property
     def curves(self) -> NDArray[np.float64]:
-        """What searches are told after each epoch: the best value so far, since one would keep that checkpoint."""
+        """Metric that searches receive after each epoch: the best value so far, since one would keep that checkpoint."""
         best: NDArray[np.float64] = np.minimum.accumulate(self.values, axis=1)
         return best
 

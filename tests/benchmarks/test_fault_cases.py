@@ -36,7 +36,7 @@ def test_the_benches_that_are_named_exist(bench):
     assert (ROOT / "benchmarks" / "faults" / f"{bench.command.split()[0]}.py").exists()
 
 
-def test_a_case_that_nothing_shows_says_what_is_missing():
+def test_a_case_without_evidence_names_what_is_missing():
     assert [case.name for case in CASES.values() if not case.shown_by and not case.missing] == []
 
 

@@ -91,7 +91,7 @@ def test_processes_are_found_by_their_mark_until_they_are_gone(sleeper):
     assert bystanders.gone_after_s("a-test", 0.0) is not None
 
 
-def test_processes_that_stay_are_told():
+def test_remaining_processes_are_reported():
     process = subprocess.Popen(["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test"})
     while not bystanders.marked("a-test"):
         assert process.poll() is None

@@ -118,7 +118,7 @@ def test_a_record_is_made_of_a_trace():
     )
 
 
-def test_the_report_shows_who_is_ahead_and_who_is_left_out():
+def test_the_report_shows_which_methods_lead_and_which_are_left_out():
     records = [
         *all_of("ours-random", 0.01),
         *all_of("random", 0.5),
@@ -133,7 +133,7 @@ def test_the_report_shows_who_is_ahead_and_who_is_left_out():
     assert lines[-1] == "Versions: library 1.0."
 
 
-def test_the_report_says_who_has_fewer_seeds():
+def test_the_report_names_methods_with_fewer_seeds():
     records = [*all_of("ours-random", 0.1, 4), *all_of("smac", 0.01)]
     lines = list(report(records, ["t", "u"], 4, "ours-random"))
     rows = [line for line in lines if line.startswith("| SMAC3")]

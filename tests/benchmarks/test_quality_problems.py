@@ -67,7 +67,7 @@ def test_problems_of_photographs(name):
     checked(name, PHOTOGRAPHS[name])
 
 
-def test_a_photograph_can_be_told_from_the_other():
+def test_the_two_photographs_can_be_distinguished():
     pytest.importorskip("PIL", reason="scikit-learn reads its photographs with Pillow")
     problem = pictures.photograph_of("error", 4, 200, 100, 1)
     means = [problem.train[0][problem.train[1] == kind].mean() for kind in (0, 1)]

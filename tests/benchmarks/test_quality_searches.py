@@ -31,20 +31,20 @@ class Scripted:
     def __init__(self, orders, verdicts=None):
         self.orders = list(orders)
         self.verdicts = verdicts or {}
-        self.heard = []
+        self.received = []
 
     def ask(self):
         return self.orders.pop(0) if self.orders else None
 
     def report(self, trial, epoch, value, cost_s):
-        self.heard.append(("report", trial, epoch, round(value, 3), cost_s))
+        self.received.append(("report", trial, epoch, round(value, 3), cost_s))
         return self.verdicts.get((trial, epoch), CONTINUE)
 
     def complete(self, trial, epoch, value, cost_s):
-        self.heard.append(("complete", trial, epoch, round(value, 3), cost_s))
+        self.received.append(("complete", trial, epoch, round(value, 3), cost_s))
 
 
-def told(search, **question):
+def answer_of(search, **question):
     answer = {"versions": {}} if question["do"] == "begin" else dialogue._answer(search, question)
     return {"seconds": 0.5, **answer}
 
@@ -58,7 +58,9 @@ def share_at_work(trace, table):
 
 def run(search):
     """Run a script on a small table."""
-    return run_peer(lambda do, **facts: told(search, do=do, **facts), "scripted", small_table(), 0)
+    return run_peer(
+        lambda do, **facts: answer_of(search, do=do, **facts), "scripted", small_table(), 0
+    )
 
 
 def run_out(search):
@@ -79,13 +81,13 @@ class TerminationReason(Scripted):
 def test_a_search_that_has_tried_all_there_is_is_over_with_its_last_trial():
     search = TerminationReason([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
     assert [(epoch.row, epoch.epoch) for epoch in run(search).epochs] == [(8, 1), (4, 1), (8, 2)]
-    assert search.heard[-1][:3] == ("complete", "a", 2)
+    assert search.received[-1][:3] == ("complete", "a", 2)
 
 
 def test_trials_run_side_by_side_and_are_over_where_their_orders_lead():
     search = Scripted([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
     run_out(search)
-    assert search.heard == [
+    assert search.received == [
         ("report", "a", 1, 1.0, 1.0),
         ("report", "b", 1, 1.4, 2.0),
         ("complete", "b", 1, 1.4, 2.0),
@@ -94,10 +96,13 @@ def test_trials_run_side_by_side_and_are_over_where_their_orders_lead():
     ]
 
 
-def test_a_trial_that_is_told_to_stop_is_not_complete():
+def test_a_stopped_trial_is_not_complete():
     search = Scripted([Order("a", CONFIGS[8], 9)], {("a", 2): STOP})
     run_out(search)
-    assert [(kind, epoch) for kind, _, epoch, *_ in search.heard] == [("report", 1), ("report", 2)]
+    assert [(kind, epoch) for kind, _, epoch, *_ in search.received] == [
+        ("report", 1),
+        ("report", 2),
+    ]
 
 
 def test_a_paused_trial_goes_on_where_it_stood():
@@ -110,7 +115,7 @@ def test_a_paused_trial_goes_on_where_it_stood():
         {("a", 1): PAUSE},
     )
     run_out(search)
-    assert [(epoch, cost_s) for _, trial, epoch, _, cost_s in search.heard if trial == "a"] == [
+    assert [(epoch, cost_s) for _, trial, epoch, _, cost_s in search.received if trial == "a"] == [
         (1, 1.0),
         (2, 2.0),
         (3, 3.0),
@@ -121,8 +126,8 @@ def test_a_paused_trial_goes_on_where_it_stood():
 def test_no_more_workers_than_there_are():
     search = Scripted([Order(str(number), CONFIGS[8], 1) for number in range(6)])
     run_out(search)
-    assert [trial for kind, trial, *_ in search.heard if kind == "report"] == list("012345")
-    assert [kind for kind, *_ in search.heard[:2]] == ["report", "complete"]
+    assert [trial for kind, trial, *_ in search.received if kind == "report"] == list("012345")
+    assert [kind for kind, *_ in search.received[:2]] == ["report", "complete"]
 
 
 def test_a_value_that_is_known_costs_nothing():
@@ -134,7 +139,7 @@ def test_a_value_that_is_known_costs_nothing():
         ]
     )
     run_out(search)
-    assert [heard for heard in search.heard if heard[1] == "a"][-1] == (
+    assert [received for received in search.received if received[1] == "a"][-1] == (
         "complete",
         "a",
         2,
@@ -146,7 +151,7 @@ def test_a_value_that_is_known_costs_nothing():
 def test_a_search_that_asks_for_nothing_new_is_given_up():
     class Stubborn(Scripted):
         def ask(self):
-            return super().ask() or (Order("a", None, 1) if self.heard else None)
+            return super().ask() or (Order("a", None, 1) if self.received else None)
 
     with pytest.raises(RuntimeError, match="values that it knows"):
         run(Stubborn([Order("a", CONFIGS[8], 1)]))
@@ -203,7 +208,7 @@ def test_questions_and_answers_are_lines_of_json(monkeypatch):
     assert (settings[0].method, settings[0].seed) == ("m", 1)
 
 
-def test_a_search_that_cannot_begin_leaves_its_last_words():
+def test_a_search_that_fails_to_start_leaves_its_error_message():
     with (
         Conversation(Path(sys.executable), "nothing_of_that_name") as conversation,
         pytest.raises(PeerFailed, match="nothing_of_that_name"),
@@ -212,7 +217,7 @@ def test_a_search_that_cannot_begin_leaves_its_last_words():
 
 
 @pytest.mark.parametrize("method", ["tpe", "tpe-hyperband"])
-def test_optuna_is_asked_and_told(method):
+def test_optuna_is_driven_by_ask_and_tell(method):
     table = small_table()
     with Conversation(Path(sys.executable), "optuna_peer") as conversation:
         trace = run_peer(conversation.ask, method, table, 0)

@@ -52,7 +52,7 @@ def test_an_axis_without_sense_is_refused(scale, values):
         Axis("x", scale, values)
 
 
-def test_searches_are_told_how_many_values_an_axis_has():
+def test_searches_get_the_number_of_values_of_an_axis():
     assert [
         axis.described()
         for axis in axes(("depth", "int", (1, 3, 5)), ("kind", "choice", ("a", "b")))
@@ -86,7 +86,7 @@ def test_what_diverged_or_is_huge_has_the_worst_value(tmp_path):
     assert again.qualities[0] == pytest.approx(0.4)
 
 
-def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
+def test_the_error_about_a_missing_table_names_the_command_that_makes_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"benchmarks\.quality\.tables nothing"):
         read_table("nothing", tmp_path)
 
@@ -113,7 +113,7 @@ def test_no_task_is_for_tuning_and_for_reporting():
     assert not set(DEVELOPMENT) & set(REPORTING)
     assert (len(DEVELOPMENT), len(REPORTING)) == (10, 24)
     seeds = [task.seed for task in TASKS.values()]
-    assert sorted(seeds) == list(range(34)), "every task is trained with a seed of its own"
+    assert sorted(seeds) == list(range(34)), "every task is trained with a different seed"
 
 
 def test_both_sets_have_tasks_of_every_family():
@@ -172,7 +172,7 @@ def test_networks_learn_and_may_diverge(problem):
     assert values[2, -1] < values[2, 0]
     np.testing.assert_array_equal(values, train_networks(problem, configs, 4, seed=0))
     assert float(np.float64(5e-324) * 1.0) > 0.0, (
-        "denormal numbers must be left to whoever computes in this process next"
+        "denormal numbers must be handled again by later computations of this process"
     )
 
 

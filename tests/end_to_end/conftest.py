@@ -9,7 +9,16 @@ from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 
 
 @pytest.fixture
-def build(tmp_path):
+def executor():
+    """Return where trials run; modules about processes override it.
+
+    An experiment with processes takes ten times as long as one without.
+    """
+    return "inline"
+
+
+@pytest.fixture
+def build(tmp_path, executor):
     """Return a function that declares an experiment under ``tmp_path``."""
 
     def declare(trainable, space=None, *, tune=None, failure=None, **run):
@@ -17,6 +26,7 @@ def build(tmp_path):
             "name": "experiment",
             "storage_path": tmp_path,
             "verbose": 0,
+            "executor": executor,
             "failure_config": FailureConfig(**(failure or {})),
         }
         run_config = RunConfig(**(given | run))

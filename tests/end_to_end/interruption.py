@@ -1,4 +1,4 @@
-"""Experiments in processes of their own that are interrupted in the middle, and what is found afterwards.
+"""Interrupt experiments that run as scripts, and observe what they leave behind.
 
 `FAULTS` are the ways to interrupt one, and `observe` does it once: a test asserts what it returns,
 a benchmark repeats it and counts.
@@ -21,7 +21,7 @@ from tuner.journal.rows import JournalRows
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTIBLE = ROOT / "tests" / "end_to_end" / "scripts" / "interruptible.py"
 DEADLINE_S = 60
-"""Long enough for a machine under load; whoever needs it has failed."""
+"""Long enough for a machine under load; a script that needs it has failed."""
 
 
 class Script:
@@ -124,7 +124,7 @@ def twice(number):
     return deliver
 
 
-def to_everybody(number):
+def to_all_processes(number):
     """Send a signal to every process of the job, as batch systems and service managers do."""
 
     def deliver(script):
@@ -170,7 +170,7 @@ class Fault:
 FAULTS = {
     **{number.name: Fault(once(number), (128 + number,)) for number in
        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)},
-    **{f"{number.name} to everybody": Fault(to_everybody(number), (128 + number,)) for number in
+    **{f"{number.name} to all processes": Fault(to_all_processes(number), (128 + number,)) for number in
        (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)},
     "SIGTERM, then SIGKILL at once": Fault(terminate_then_kill(0.0), (-signal.SIGKILL, 143)),
     "SIGTERM, then SIGKILL": Fault(terminate_then_kill(0.05), (-signal.SIGKILL, 143)),
@@ -219,7 +219,7 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     script = start_interruptible(directory, kind)
     try:
         script.wait_for("READY")
-        # The driver has heard of the first reports, and may not have answered yet.
+        # The driver has received the first reports, and may not have answered yet.
         _wait_for_acknowledgement(directory)
         time.sleep(delay_s)
         born = script.descendants()

@@ -491,7 +491,7 @@ def test_what_cannot_be_carried_to_a_worker_names_the_variable(build, tmp_path):
     with pytest.raises(
         TrainableNotPicklable, match=r"locked captures .*settings.*\['guard'\].* \(_thread.lock\)"
     ):
-        build(locked).fit()
+        build(locked, executor="process").fit()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -507,7 +507,7 @@ def test_storage_where_a_file_is_in_the_way(build, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_storage_where_the_system_lets_nobody_write(build):
+def test_storage_on_a_read_only_file_system(build):
     with pytest.raises(StorageError, match=r"storage_path '/proc/tuner' cannot be written to"):
         build(train, storage_path="/proc/tuner").fit()
 
@@ -539,8 +539,8 @@ def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_nam
         {"x": tune.uniform(0, 1)},
         tune={"metric": "val/acuracy", "mode": "max", "num_samples": 30},
     )
-    told = "trial t.* completed, and no trial has reported the metric 'val/acuracy'; reported were loss, val/accuracy; did you mean"
-    with pytest.raises(MetricNotReported, match=told) as raised:
+    logged = "trial t.* completed, and no trial has reported the metric 'val/acuracy'; reported were loss, val/accuracy; did you mean"
+    with pytest.raises(MetricNotReported, match=logged) as raised:
         tuner.fit()
     assert (
         f"Tuner.restore({str(tmp_path / 'experiment')!r}, train, metric='val/accuracy').fit()"
@@ -558,8 +558,8 @@ def test_a_metric_that_is_reported_as_text_ends_the_experiment(build):
     def train(config):
         tune.report({"loss": str(config["x"])})
 
-    told = r"a number for the metric 'loss'; it was '0.5', which is no number\nreport a number for it, and continue"
-    with pytest.raises(MetricNotReported, match=told):
+    logged = r"a number for the metric 'loss'; it was '0.5', which is no number\nreport a number for it, and continue"
+    with pytest.raises(MetricNotReported, match=logged):
         build(train, {"x": 0.5}, tune={"metric": "loss", "mode": "min", "num_samples": 2}).fit()
 
 
@@ -593,7 +593,7 @@ def test_one_of_several_objectives_is_mended_where_it_is_named(build, tmp_path, 
     assert again.fit().num_terminated == 1
 
 
-def test_ten_results_without_the_metric_are_told_once(fit, caplog):
+def test_ten_results_without_the_metric_log_one_warning(fit, caplog):
     def train(config):
         for step in range(12):
             tune.report(
@@ -602,11 +602,11 @@ def test_ten_results_without_the_metric_are_told_once(fit, caplog):
             )
 
     fit(train, tune={"metric": "val_accuracy", "mode": "max", "num_samples": 3}, executor="inline")
-    told = [
+    logged = [
         record.getMessage() for record in caplog.records if "val_accuracy" in record.getMessage()
     ]
-    assert len(told) == 1
-    assert told[0] == (
+    assert len(logged) == 1
+    assert logged[0] == (
         "trial t00000 has reported 10 results, and no trial has reported the metric "
         "'val_accuracy' so far; reported were train/loss, "
         "val_acc; did you mean 'val_acc'?"
@@ -621,7 +621,9 @@ def test_an_experiment_goes_on_without_its_metric_where_that_is_allowed(fit, mon
         results.get_best_result()
 
 
-def test_a_stop_criterion_that_no_result_can_meet_is_told_once_with_what_there_is(fit, caplog):
+def test_a_stop_criterion_that_no_result_can_meet_logs_one_warning_with_the_reported_keys(
+    fit, caplog
+):
     def train(config):
         for step in range(3):
             tune.report({"val": {"loss": step}} | ({"late": 1} if step else {}))
@@ -629,13 +631,13 @@ def test_a_stop_criterion_that_no_result_can_meet_is_told_once_with_what_there_i
     fit(
         train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val": {"loss": 9}, "late": 9}
     )
-    told = [record.getMessage() for record in caplog.records if "stop" in record.getMessage()]
-    assert len(told) == 1
-    assert "stop['trainig_iteration']" in told[0]
-    assert "training_iteration, val/loss" in told[0]
+    logged = [record.getMessage() for record in caplog.records if "stop" in record.getMessage()]
+    assert len(logged) == 1
+    assert "stop['trainig_iteration']" in logged[0]
+    assert "training_iteration, val/loss" in logged[0]
 
 
-def test_a_trial_without_end_is_told_what_its_stop_criterion_waits_for(fit, caplog):
+def test_the_warning_about_an_endless_trial_names_its_stop_criterion(fit, caplog):
     def train(config):
         while not any(Path(tune.get_context().get_trial_dir()).parent.glob("told")):
             tune.report({"loss": 1.0})
@@ -885,7 +887,7 @@ class Spent(TrialScheduler):
     ],
     ids=["stopper", "callable", "list", "scheduler of Ray Tune"],
 )
-def test_a_part_of_the_users_own_is_for_one_experiment(build, name, part):
+def test_a_custom_part_is_for_one_experiment(build, name, part):
     settings = {"tune": {name: part}} if name == "scheduler" else {name: part}
     build(train, executor="inline", **settings).fit()
     # It is the user's object that was asked.

@@ -1,4 +1,4 @@
-"""Callbacks hear of everything in the order that is promised, may steer what they may, and cannot do harm."""
+"""Callbacks are called in the documented order, can request what is documented, and cannot do harm."""
 
 import csv
 import gc
@@ -44,7 +44,7 @@ class Recorder(Callback):
 
 
 class Counter(Trainable):
-    """Fails once after its second step if it is told to."""
+    """Fails once after its second step if its configuration says so."""
 
     def setup(self, config):
         self.fails = config.get("fails", False)
@@ -86,7 +86,7 @@ def test_the_hooks_of_a_trial_come_in_the_promised_order(fit, recorder):
     ]
 
 
-def test_a_checkpoint_that_comes_with_a_result_is_told_after_it(fit, recorder):
+def test_the_checkpoint_of_a_result_is_announced_after_the_result(fit, recorder):
     def train(config):
         for _ in range(2):
             with tempfile.TemporaryDirectory() as temporary:
@@ -140,9 +140,9 @@ def test_the_experiment_begins_with_setup_and_ends_with_its_end_once(fit, record
     names = [name for name, _, _ in recorder.calls]
     assert (names[0], names[-1]) == ("setup", "on_experiment_end")
     assert (names.count("setup"), names.count("on_experiment_end")) == (1, 1)
-    told = recorder.calls[0][2]
-    assert (told["stop"], told["num_samples"], told["total_num_samples"]) == (stop, 2, 4)
-    assert (told["experiment_path"], told["metric"], told["mode"], told["space"]) == (
+    logged = recorder.calls[0][2]
+    assert (logged["stop"], logged["num_samples"], logged["total_num_samples"]) == (stop, 2, 4)
+    assert (logged["experiment_path"], logged["metric"], logged["mode"], logged["space"]) == (
         tmp_path / "experiment",
         "epoch",
         "max",
@@ -281,7 +281,7 @@ def test_a_result_carries_the_configuration_and_the_keys_of_the_engine(fit, reco
         "on_experiment_end",
     ],
 )
-def test_a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices(
+def test_a_callback_that_raises_is_disabled_with_one_warning_and_the_others_go_on(
     fit, caplog, rows_of, hook
 ):
     class Broken(Callback):
@@ -308,27 +308,27 @@ def test_a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else
     assert len(rows_of(results[1].path)) == 3
 
 
-def test_the_scheduler_hears_of_a_result_before_callbacks_do_and_the_searcher_in_its_own_time(fit):
-    heard = []
+def test_the_scheduler_gets_a_result_before_callbacks_do_and_the_searcher_at_any_time(fit):
+    calls_made = []
 
     class Search(BasicVariantGenerator):
         def on_trial_result(self, trial_id, result):
-            heard.append(("searcher", result["epoch"]))
+            calls_made.append(("searcher", result["epoch"]))
 
     class Schedule(Scheduler):
         def on_trial_result(self, trial, result):
-            heard.append(("scheduler", result["epoch"]))
+            calls_made.append(("scheduler", result["epoch"]))
             return []
 
     class Listener(Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
-            heard.append(("callback", result["epoch"]))
+            calls_made.append(("callback", result["epoch"]))
 
     fit(train, tune={"search_alg": Search(), "scheduler": Schedule()}, callbacks=[Listener()])
-    assert [each for each in heard if each[0] != "searcher"] == [
+    assert [each for each in calls_made if each[0] != "searcher"] == [
         (who, epoch) for epoch in range(3) for who in ("scheduler", "callback")
     ]
-    assert [epoch for who, epoch in heard if who == "searcher"] == [0, 1, 2]
+    assert [epoch for who, epoch in calls_made if who == "searcher"] == [0, 1, 2]
 
 
 def test_a_trial_that_a_scheduler_stops_is_complete_for_callbacks(fit, recorder):
@@ -341,7 +341,7 @@ def test_a_trial_that_a_scheduler_stops_is_complete_for_callbacks(fit, recorder)
     assert result.ending == "stopped early"
 
 
-def test_a_logger_of_the_users_own_needs_one_method(fit, tmp_path):
+def test_a_custom_logger_needs_one_method(fit, tmp_path):
     class Ledger(LoggerCallback):
         def __init__(self):
             self.lines = []
@@ -368,7 +368,7 @@ def test_a_logger_that_is_given_is_not_added_again(fit, monkeypatch):
 
 def test_default_loggers_can_be_switched_off(fit, monkeypatch):
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    (result,) = fit(train)
+    (result,) = fit(train, executor="process")
     assert sorted(path.name for path in Path(result.path).iterdir()) == ["stderr", "stdout"]
     assert len(result.metrics_dataframe) == 3
 
@@ -410,16 +410,16 @@ class Unsavable(Trainable):
         ),
     ],
 )
-def test_a_callback_that_asks_for_checkpoints_in_vain_is_told_once_by_name(
+def test_a_callback_that_requests_impossible_checkpoints_gets_one_warning_with_its_name(
     fit, caplog, trainable, why
 ):
     fit(trainable, tune={"num_samples": 2}, callbacks=[Saver()], stop={"training_iteration": 3})
-    told = [
+    logged = [
         record.getMessage()
         for record in caplog.records
         if "should_checkpoint" in record.getMessage()
     ]
-    assert told == [
+    assert logged == [
         f"callback Saver sets should_checkpoint in on_trial_result, which has no effect: {why}"
     ]
 
@@ -439,12 +439,12 @@ def test_a_callback_that_assigns_the_status_of_a_trial_is_switched_off_with_what
 
     (result,) = fit(train, callbacks=[Ender()])
     assert result.metrics["training_iteration"] == 3
-    (told,) = [
+    (logged,) = [
         record
         for record in caplog.records
         if "Ender.on_trial_result raised AttributeError" in record.getMessage()
     ]
-    assert "the status of trial t00000 cannot be assigned" in str(told.exc_info[1])
+    assert "the status of trial t00000 cannot be assigned" in str(logged.exc_info[1])
 
 
 def test_a_callback_sees_name_directory_and_checkpoint_of_a_trial(fit, tmp_path):

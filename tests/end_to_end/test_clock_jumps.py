@@ -107,9 +107,7 @@ def test_between_sessions_the_clock_may_be_set(tmp_path, monkeypatch, jump):
 
 
 @pytest.mark.parametrize("age", [-DAY, DAY])
-def test_a_checkpoint_that_was_changed_between_sessions_is_found_out_whatever_its_date(
-    tmp_path, age
-):
+def test_a_checkpoint_changed_between_sessions_is_detected_regardless_of_its_date(tmp_path, age):
     tune.Tuner(train, **settings(tmp_path, {"steps": 4, "fails_after": 3})).fit()
     checkpoint = tmp_path / "exp" / "t00000" / "checkpoint_000002"
     (checkpoint / "step").write_text("9")
@@ -121,7 +119,7 @@ def test_a_checkpoint_that_was_changed_between_sessions_is_found_out_whatever_it
     assert grid[0].metrics_dataframe["step"].tolist() == [1, 2, 3, 4]
 
 
-def test_the_newest_snapshot_is_told_by_its_number(tmp_path):
+def test_the_newest_snapshot_is_the_one_with_the_highest_number(tmp_path):
     for last, hour in enumerate([5, 3, 8, 1]):
         path = snapshot_files.write(tmp_path, {"last": last}, last)
         os.utime(path, (hour * HOUR, hour * HOUR))

@@ -53,13 +53,13 @@ def kinds(made):
     ("trainable", "stop"),
     [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))],
 )
-def test_who_names_neither_gets_ours(trainable, stop):
+def test_without_scheduler_and_searcher_the_defaults_are_used(trainable, stop):
     assert kinds(spec(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
 
 
 @pytest.mark.parametrize("stop", [None, {"loss": 0.1}, lambda trial_id, result: False])
 @pytest.mark.parametrize("trainable", [train, NeverSaves])
-def test_nobody_is_stopped_who_could_not_go_on_and_of_whom_nothing_is_known(trainable, stop):
+def test_trials_without_checkpoints_of_unknown_length_are_not_stopped(trainable, stop):
     assert kinds(spec(trainable, stop=stop)) == (FIFOScheduler, TreeSearch)
 
 
@@ -79,7 +79,7 @@ def test_what_is_no_search_is_run_as_it_is(options):
     assert kinds(spec(Saves, **options)) == (FIFOScheduler, BasicVariantGenerator)
 
 
-def test_who_names_one_gets_nothing_of_ours_for_the_other():
+def test_with_a_scheduler_or_searcher_given_the_other_has_no_default():
     assert kinds(spec(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
     assert kinds(spec(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
     population = PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
@@ -268,7 +268,7 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         ({"num_samples": 1}, ""),
     ],
 )
-def test_the_start_line_says_what_is_used_and_why(options, line):
+def test_the_first_line_names_the_defaults_and_their_reasons(options, line):
     assert spec(**options).remark == line
 
 

@@ -158,7 +158,7 @@ def test_what_a_trial_prints_stands_in_its_directory(directory):
     ).read_text() == "a word on stderr\na warning of the user's\n"
 
 
-def test_error_txt_tells_the_failure_with_the_users_lines_only(directory):
+def test_error_txt_holds_the_traceback_of_user_code_only(directory):
     log = (directory / "t00001" / "error.txt").read_text()
     assert re.match(
         r"Failure #1 \(attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)\nValueError: the second "

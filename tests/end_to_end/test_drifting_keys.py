@@ -61,11 +61,11 @@ def training(reports, every):
 
 def killing(after):
     """Return a stop criterion that kills the driver at the so-manieth result."""
-    heard = []
+    received = []
 
     def stop(trial_id, result):
-        heard.append(trial_id)
-        if len(heard) == after:
+        received.append(trial_id)
+        if len(received) == after:
             raise Killed
         return False
 

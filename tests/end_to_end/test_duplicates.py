@@ -86,7 +86,7 @@ def test_an_unknown_policy_is_refused():
         TuneConfig(duplicates="ignore")
 
 
-def test_a_metric_named_twice_is_told_of_the_searcher_itself():
+def test_a_metric_named_twice_is_reported_for_the_searcher_inside_the_wrapper():
     with pytest.raises(
         ValueError, match="mode=None in OptunaSearch; give them in one of the two places"
     ):

@@ -1,4 +1,4 @@
-"""Whatever one trial does to its process, it is told with its cause, and the other trials finish."""
+"""Crashes of trials in every form: each is reported with its cause, and the other trials finish."""
 
 import ctypes
 import json
@@ -20,6 +20,11 @@ from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
 from tuner import Checkpoint
 from tuner.errors import TrialFailed
+
+
+@pytest.fixture
+def executor():
+    return "process"
 
 
 class BadToPickle(Exception):
@@ -97,7 +102,7 @@ def space():
     return {"how": tune.grid_search([None, *DEATHS, None])}
 
 
-def test_every_death_is_told_with_its_cause_and_the_others_finish(fit, space, rows_of):
+def test_every_crash_is_reported_with_its_cause_and_the_other_trials_finish(fit, space, rows_of):
     results = fit(train, space)
     dead = [result for result in results if result.config["how"]]
     assert {result.config["how"] for result in results if result.status == "TERMINATED"} == {None}
@@ -117,9 +122,7 @@ def test_every_death_is_told_with_its_cause_and_the_others_finish(fit, space, ro
     assert [Path(result.path, "error.txt").exists() for result in survivors] == [False, False]
 
 
-def test_every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process(
-    fit, space, rows_of
-):
+def test_every_crash_is_retried_from_the_latest_checkpoint_in_a_new_process(fit, space, rows_of):
     results = fit(train, space, failure={"max_failures": 1})
     assert [str(result.status) for result in results] == ["TERMINATED"] * len(results)
     assert results.errors == []
@@ -209,7 +212,7 @@ def test_a_retry_without_a_checkpoint_starts_from_the_beginning(fit, tmp_path, r
     assert len(result.metrics_dataframe) == 3
 
 
-def test_a_trial_that_fails_for_ever_is_tried_for_ever(fit, tmp_path):
+def test_without_a_limit_a_failing_trial_is_always_retried(fit, tmp_path):
     def train(config):
         (tmp_path / "attempts").open("a").write("x")
         if (tmp_path / "attempts").stat().st_size < 6:
@@ -511,7 +514,7 @@ else:
 
 
 @pytest.mark.parametrize(("then", "code"), [("another", 0), ("again", 1), ("3", 3), ("0", 0)])
-def test_what_a_script_does_about_a_common_failure_says_its_exit_code(tmp_path, then, code):
+def test_a_script_that_handles_a_common_failure_chooses_its_exit_code(tmp_path, then, code):
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(  # noqa: PLW1510
         [sys.executable, "-c", SCRIPT, then],

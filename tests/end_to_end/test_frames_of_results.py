@@ -67,11 +67,11 @@ def test_every_row_has_the_configuration_in_force_and_the_best_step_has_its_own(
         assert frame["config/lr"].nunique() == len(
             {graft.config["lr"] for graft in changed.grafts} | {changed.config["lr"]}
         )
-        told = [
+        expected_rates = [
             json.loads(line)["config"]["lr"]
             for line in Path(result.path, "result.json").read_text().splitlines()
         ]
-        assert frame["config/lr"].tolist() == told
+        assert frame["config/lr"].tolist() == expected_rates
         best = result.best_metrics
         assert best["loss"] == frame["loss"].min()
         [place] = frame.index[frame["training_iteration"] == best["training_iteration"]][-1:]

@@ -1,4 +1,4 @@
-"""An experiment in the background, taken in hand from this process and from another one."""
+"""Experiments in the background, controlled from this process and from another one."""
 
 import subprocess
 import sys
@@ -10,6 +10,11 @@ import pytest
 import tuner as tune
 from tests.end_to_end.walking import Walker, wait_until
 from tuner.core.trial import Status, TerminationReason
+
+
+@pytest.fixture
+def executor():
+    return "process"
 
 
 def endless(config):
@@ -43,7 +48,7 @@ def start(build):
 
 @pytest.fixture
 def press_ctrl_c(monkeypatch):
-    """Return a function that presses Ctrl-C once, as soon as somebody waits for the handle."""
+    """Return a function that presses Ctrl-C once, as soon as the handle is waited for."""
 
     def press(handle):
         join, pressed = handle._session.join, []
@@ -80,7 +85,7 @@ def test_a_stopped_experiment_can_be_restored(start, tmp_path):
 
 
 def test_a_trial_is_paused_resumed_forked_and_stopped(start):
-    handle = start(Walker, {"by": 1}, stop={"at": 5_000})
+    handle = start(Walker, {"by": 1}, stop={"at": 2_000})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
     handle.pause_trial("t00000")
     wait_until(lambda: status_of(handle, "t00000") == "PAUSED")
@@ -90,8 +95,8 @@ def test_a_trial_is_paused_resumed_forked_and_stopped(start):
     handle.resume_trial("t00000")
     handle.stop_trial("f00000")
     first, second = handle.wait()
-    assert first.metrics["at"] == 5_000
-    assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 5_001))
+    assert first.metrics["at"] == 2_000
+    assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 2_001))
     assert (second.status, second.ending, second.config) == (
         Status.TERMINATED,
         TerminationReason.STOPPED_EARLY,
@@ -99,7 +104,7 @@ def test_a_trial_is_paused_resumed_forked_and_stopped(start):
     )
 
 
-def test_what_was_done_by_hand_is_known_to_a_restored_experiment(start, tmp_path):
+def test_manual_requests_are_part_of_the_restored_experiment(start, tmp_path):
     handle = start(Walker, {"by": 1}, stop={"at": 100_000})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
     fork = handle.fork_trial("t00000", {"by": 0})
@@ -119,11 +124,11 @@ def test_what_was_done_by_hand_is_known_to_a_restored_experiment(start, tmp_path
     assert [str(result.status) for result in ended] == ["TERMINATED"] * 2
 
 
-def test_what_cannot_be_done_is_said(start):
+def test_impossible_requests_raise_an_error_with_the_reason(start):
     handle = start(endless, {"x": {"lr": 0.1}})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
-    with pytest.raises(tune.TunerError, match="there is no trial 'nobody'"):
-        handle.stop_trial("nobody")
+    with pytest.raises(tune.TunerError, match="there is no trial 'missing'"):
+        handle.stop_trial("missing")
     with pytest.raises(tune.TunerError, match="has no checkpoint to go on from"):
         handle.fork_trial("t00000", {"x": {"lr": 0.2}})
     with pytest.raises(TypeError, match="config\\['x/lr'\\] must be a plain value"):
@@ -132,29 +137,29 @@ def test_what_cannot_be_done_is_said(start):
         handle.wait(timeout_s=0.0)
 
 
-def test_a_callback_cannot_wait_for_its_own_driver(build):
-    told, handles = [], []
+def test_a_callback_cannot_wait_for_the_driver_that_calls_it(build):
+    answered, handles = [], []
 
     class Impatient(tune.Callback):
         def on_trial_result(self, **info):
-            if handles and not told:
+            if handles and not answered:
                 with pytest.raises(tune.TunerError, match="from another thread"):
                     handles[0].pause_trial("t00000")
-                told.append(True)
+                answered.append(True)
                 handles[0].stop()
 
     handles.append(build(endless, {"x": 1}, callbacks=[Impatient()]).start())
     handles[0].wait()
-    assert told
+    assert answered
 
 
-def test_a_driver_that_ends_before_it_hears_of_ctrl_c_is_waited_for_all_the_same(fit, press_ctrl_c):
+def test_wait_returns_when_the_driver_ends_before_ctrl_c_reaches_it(fit, press_ctrl_c):
     handle = tune.attach(fit(lambda config: tune.report({"loss": 1}), {"x": 1}).experiment_path)
     press_ctrl_c(handle)
     assert len(handle.wait()) == 1
 
 
-def test_what_fit_would_refuse_start_refuses(build, tmp_path):
+def test_start_refuses_what_fit_refuses(build, tmp_path):
     build(endless, {"x": 1}).start().stop(urgent=True)
     with pytest.raises(tune.errors.ExperimentExists):
         build(endless, {"x": 1}).start()
@@ -168,7 +173,7 @@ def test_a_tuner_runs_once(start, build):
     assert len(tuner.get_results()) == 1
 
 
-def test_what_ends_the_experiment_is_raised_to_whoever_waits(build):
+def test_wait_raises_what_ended_the_experiment(build):
     def fails(config):
         raise ValueError("boom")
 
@@ -201,17 +206,17 @@ def test_another_process_steers_through_the_directory(start):
         handle.stop()
         print(handle.wait()[1].ending)
     """
-    told = subprocess.run(
+    answered = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
     ).stdout
-    refusal, fork, ending = told.splitlines()
+    refusal, fork, ending = answered.splitlines()
     assert "paused by hand already" in refusal
     assert fork == "f00000"
     assert ending == "interrupted"
     handle.wait()
 
 
-def test_an_experiment_that_has_ended_is_only_looked_at(fit):
+def test_a_handle_of_an_ended_experiment_is_read_only(fit):
     path = fit(lambda config: tune.report({"loss": 1}), {"x": 1}).experiment_path
     handle = tune.attach(path)
     assert not handle.is_running
@@ -221,6 +226,6 @@ def test_an_experiment_that_has_ended_is_only_looked_at(fit):
         handle.stop()
 
 
-def test_where_no_experiment_is_nothing_is_taken_in_hand(tmp_path):
+def test_attach_refuses_a_directory_without_an_experiment(tmp_path):
     with pytest.raises(tune.errors.StorageError, match="holds no experiment"):
         tune.attach(tmp_path)

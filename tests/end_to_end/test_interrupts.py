@@ -28,6 +28,11 @@ ROUNDS = range(int(os.environ.get("TUNER_FAULT_ROUNDS", "1")))
 
 
 @pytest.fixture
+def executor():
+    return "process"
+
+
+@pytest.fixture
 def closing():
     """Return a function that has a script ended after the test."""
     started = []
@@ -58,7 +63,7 @@ def start(closing, tmp_path):
 
 @pytest.mark.parametrize("round_number", ROUNDS)
 @pytest.mark.parametrize("name", FAULTS)
-def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(
+def test_nothing_acknowledged_is_lost_no_process_is_left_and_the_restore_continues(
     name, round_number, tmp_path
 ):
     fault = FAULTS[name]
@@ -116,7 +121,7 @@ def test_another_signal_ends_the_script_where_it_is(start, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_with_somebody_in_front_of_it_fit_returns_what_there_is(start, number):
+def test_in_an_interactive_interpreter_fit_returns_the_results_so_far(start, number):
     script = start("function", flags=["-i"])
     script.signal(number)
     assert script.end() == 0
@@ -152,9 +157,9 @@ def test_classes_save_themselves_when_they_are_interrupted_and_go_on_from_there(
     )
 
 
-def test_what_every_process_of_the_job_gets_does_not_keep_trials_from_saving(start, tmp_path):
+def test_a_signal_to_every_process_of_the_job_does_not_keep_trials_from_saving(start, tmp_path):
     script = start("class")
-    FAULTS["SIGTERM to everybody"].deliver(script)
+    FAULTS["SIGTERM to all processes"].deliver(script)
     assert script.end() == 143
     assert script.said("ENDED") == INTERRUPTED
     assert "[True, True]" in script.said("COUNTS")
@@ -188,7 +193,7 @@ def test_an_ignored_signal_stays_ignored(number, prefix, closing, tmp_path):
     assert script.said("ENDED") == "['TERMINATED completed', 'TERMINATED completed']"
 
 
-def test_a_terminal_that_is_closed_ends_the_experiment_as_orderly(tmp_path):
+def test_closing_the_terminal_ends_the_experiment_in_order(tmp_path):
     arguments = [sys.executable, str(INTERRUPTIBLE), str(tmp_path), "class", "1000000", "{}"]
     pid, terminal = pty.fork()
     if pid == 0:
@@ -202,19 +207,19 @@ def test_a_terminal_that_is_closed_ends_the_experiment_as_orderly(tmp_path):
     assert (tmp_path / "interrupted" / "t00001" / "checkpoint_000000" / "count").exists()
 
 
-def test_a_handler_of_the_users_own_stays_in_place(fit):
-    heard = []
+def test_a_signal_handler_of_the_user_stays_installed(fit):
+    received = []
 
     class Signalling(Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
             signal.raise_signal(signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: received.append(number))
     try:
         results = fit(lambda config: {"x": 1}, callbacks=[Signalling()])
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert heard == [signal.SIGUSR1]
+    assert received == [signal.SIGUSR1]
     assert results[0].ending == "completed"
 
 
@@ -233,7 +238,7 @@ def test_a_ctrl_c_while_the_experiment_is_being_set_up_ends_it_before_it_has_beg
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_waits_for_nobody(start, number):
+def test_a_second_signal_kills_trials_at_once(start, number):
     script = start("deaf", interrupt_grace_s=10_000)
     born = script.descendants()
     twice(number)(script)
@@ -242,7 +247,7 @@ def test_a_second_signal_waits_for_nobody(start, number):
     assert still_alive(born) == []
 
 
-def test_who_does_not_leave_in_time_may_clean_up_before_it_is_killed(start, tmp_path):
+def test_a_trial_that_does_not_stop_in_time_can_clean_up_before_it_is_killed(start, tmp_path):
     script = start("deaf with handler", interrupt_grace_s=0.1)
     once(signal.SIGTERM)(script)
     assert script.end() == 143
@@ -250,7 +255,7 @@ def test_who_does_not_leave_in_time_may_clean_up_before_it_is_killed(start, tmp_
     assert (tmp_path / "interrupted" / "t00000" / "stdout").read_text() == "cleaned up\n"
 
 
-def test_who_ignores_even_that_is_killed(start):
+def test_a_trial_that_ignores_the_signal_is_killed(start):
     script = start("deaf", interrupt_grace_s=0.1)
     born = script.descendants()
     script.signal(signal.SIGINT)
@@ -291,7 +296,7 @@ def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loade
 # The time limit.
 
 
-def test_a_time_limit_interrupts_early_enough_and_has_an_exit_code_of_its_own(start, tmp_path):
+def test_a_time_limit_interrupts_early_enough_and_has_a_distinct_exit_code(start, tmp_path):
     script = start("class", time_limit_s=3.5, interrupt_grace_s=0.5)
     born = script.descendants()
     assert script.end() == 124
@@ -304,7 +309,7 @@ def test_a_time_limit_interrupts_early_enough_and_has_an_exit_code_of_its_own(st
     assert still_alive(born) == []
 
 
-def test_each_restore_has_a_time_limit_of_its_own(start):
+def test_the_time_limit_starts_anew_with_each_restore(start):
     reached = []
     for _ in range(2):
         script = start("class", time_limit_s=5.0, interrupt_grace_s=1.0)
@@ -313,7 +318,7 @@ def test_each_restore_has_a_time_limit_of_its_own(start):
     assert all(after > before for before, after in zip(*reached, strict=True))
 
 
-def test_verbose_0_prints_nothing_whatever_happens(closing, tmp_path):
+def test_verbose_0_prints_nothing(closing, tmp_path):
     script = closing(
         Script(
             ROOT / "tests/end_to_end/scripts/quiet.py",

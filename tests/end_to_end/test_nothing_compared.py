@@ -1,4 +1,4 @@
-"""A scheduler whose first comparison no trial reaches: the user is told so."""
+"""A scheduler whose first comparison no trial reaches: the summary says so."""
 
 import pytest
 
@@ -68,16 +68,16 @@ def run(build):
 
 
 @pytest.mark.parametrize("case", SILENT)
-def test_that_no_trial_came_as_far_is_told_at_the_end_and_in_explain(run, case, capsys, tmp_path):
+def test_the_summary_and_explain_report_that_no_trial_was_compared(run, case, capsys, tmp_path):
     make, expected = SILENT[case]
     grid = run(make())
-    told = [
+    logged = [
         line
         for line in capsys.readouterr().out.splitlines()
         if " compared no trials: the longest one came to " in line
     ]
-    assert len(told) == 1
-    assert expected in told[0]
+    assert len(logged) == 1
+    assert expected in logged[0]
     grid.explain("t00000")
     last = capsys.readouterr().out.splitlines()[-1]
     assert " never compared this trial: it came to " in last
@@ -88,13 +88,13 @@ def test_that_no_trial_came_as_far_is_told_at_the_end_and_in_explain(run, case, 
 
 
 @pytest.mark.parametrize("case", FITTING)
-def test_nothing_is_told_where_trials_were_compared(run, case, capsys):
+def test_no_such_report_where_trials_were_compared(run, case, capsys):
     run(FITTING[case]()).explain("t00000")
     out = capsys.readouterr().out
     assert "compared no trials" not in out
     assert "never compared" not in out
 
 
-def test_nothing_is_told_where_no_trial_completed(run, capsys):
+def test_no_such_report_where_no_trial_completed(run, capsys):
     run(ASHAScheduler(grace_period=10), broken)
     assert "compared no trials" not in capsys.readouterr().out

@@ -123,7 +123,7 @@ def test_what_cannot_be_carried_to_a_worker_is_named_before_any_folder_exists(
     build, tmp_path, space, place
 ):
     with pytest.raises(TypeError, match=place):
-        build(train, space, storage_path=tmp_path / "storage")
+        build(train, space, storage_path=tmp_path / "storage", executor="process")
     assert list(tmp_path.iterdir()) == []
 
 

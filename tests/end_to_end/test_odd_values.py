@@ -75,7 +75,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize("executor", ["process", "inline"])
-def test_every_kind_of_value_becomes_what_the_table_says(tmp_path, executor):
+def test_every_kind_of_value_is_converted_as_the_table_lists(tmp_path, executor):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, SCRIPT, tmp_path, executor],
@@ -86,12 +86,12 @@ def test_every_kind_of_value_becomes_what_the_table_says(tmp_path, executor):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = strict(done.stdout)
-    assert told["status"] == "TERMINATED"
-    assert told["num_rows"] == 2 * len(EXPECTED) + 1
-    assert told["warned"] == WARNED  # once for each name, though each was reported twice
-    assert told["restored_alike"]
-    assert told["has_torch"] == (executor == "inline")
+    found = strict(done.stdout)
+    assert found["status"] == "TERMINATED"
+    assert found["num_rows"] == 2 * len(EXPECTED) + 1
+    assert found["warned"] == WARNED  # once for each name, though each was reported twice
+    assert found["restored_alike"]
+    assert found["has_torch"] == (executor == "inline")
     rows = list(
         map(strict, (tmp_path / "exp" / "t00000" / "result.json").read_bytes().splitlines())
     )
@@ -127,7 +127,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("executor", ["process", "inline"])
-def test_what_cannot_be_reported_fails_its_trial_alone_and_says_why(fit, tmp_path, executor):
+def test_a_value_that_cannot_be_reported_fails_its_trial_alone_with_the_reason(
+    fit, tmp_path, executor
+):
     def train(config):
         tune.report({"loss": 1.0})
         if config["what"] is not None:
@@ -146,7 +148,7 @@ def test_what_cannot_be_reported_fails_its_trial_alone_and_says_why(fit, tmp_pat
     assert len(list(json_documents(tmp_path))) > 2 * len(grid)
 
 
-def test_what_is_reported_after_the_end_is_refused_there_and_harms_nobody(fit):
+def test_a_report_after_the_end_is_refused_and_has_no_effect(fit):
     answers = []
 
     def train(config):
@@ -212,7 +214,7 @@ def metric_need_not_be_a_number(monkeypatch):
 @pytest.mark.parametrize("stop", [None, {"loss": 1e9, "time": "< -1e9"}])
 @pytest.mark.filterwarnings("ignore:the reported value")
 def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedule, search, stop):
-    """Whatever stands where a number should: the row is kept, and nobody who judges by it falls over."""
+    """A value of the wrong type in place of a number: the row is kept, and no scheduler or searcher fails."""
 
     def train(config):
         for number, odd in enumerate(ODD):
@@ -273,17 +275,17 @@ def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, monke
     ("mode", "stop", "num_told"),
     [("min", {"loss": 0.1}, 1), ("min", {"loss": "<= 0.1"}, 0), ("max", {"loss": 0.1}, 0)],
 )
-def test_a_number_in_stop_that_ends_trials_of_a_falling_metric_at_once_is_told_once(
-    fit, caplog, mode, stop, num_told
+def test_a_stop_threshold_that_a_minimised_metric_meets_at_once_logs_one_warning(
+    fit, caplog, mode, stop, num_warnings
 ):
     fit(
         lambda config: [tune.report({"loss": 1.0 / time}) for time in (1, 2)],
         tune={"metric": "loss", "mode": mode, "num_samples": 3},
         stop=stop,
     )
-    told = [
+    found = [
         record.getMessage()
         for record in caplog.records
         if "write stop={'loss': '<= 0.1'}" in record.getMessage()
     ]
-    assert len(told) == num_told
+    assert len(found) == num_warnings

@@ -81,7 +81,7 @@ def test_several_metrics_come_back_at_a_restore_without_being_given_again(declar
     assert [result.config for result in grid] == [result.config for result in whole]
 
 
-def test_the_directory_tells_the_objectives_of_searcher_or_scheduler(declare, tmp_path):
+def test_the_directory_records_the_objectives_of_searcher_or_scheduler(declare, tmp_path):
     declare(
         ConcurrencyLimiter(OptunaSearch(metric=["accuracy", "latency"], mode=["max", "min"]), 2),
         num_samples=2,
@@ -117,7 +117,7 @@ def test_a_metric_beside_several_is_refused_before_anything_is_written(declare, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scheduler_may_have_a_metric_of_its_own_beside_several(declare):
+def test_a_scheduler_may_name_one_metric_beside_several_objectives(declare):
     searcher = several()
     scheduler = ASHAScheduler(
         metric="accuracy", mode="max", max_t=2, grace_period=1, reduction_factor=2, type="stopping"
@@ -237,7 +237,7 @@ def test_brute_force_through_a_conditional_space_ends_the_experiment(declare):
     assert sorted(result.config.get("deep", {}).get("layers", 0) for result in grid) == [0, 1, 2, 3]
 
 
-def test_importances_are_told_of_any_searchers_results(declare):
+def test_importances_are_computed_from_the_results_of_any_searcher(declare):
     grid = declare(None, num_samples=40, metric="latency", mode="min").fit()
     assert grid.get_param_importances(evaluator="mdi").index[0] == "layers"
     assert grid.get_param_importances("accuracy", "max").index[0] == "x"

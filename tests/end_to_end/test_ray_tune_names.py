@@ -53,7 +53,7 @@ def test_dictionaries_are_flattened():
         flatten_dict({"x": {"a/b": 1}}, prevent_delimiter=True)
 
 
-def test_a_class_is_saved_and_loaded_or_says_what_it_lacks():
+def test_a_class_is_saved_and_loaded_or_the_error_names_the_missing_method():
     assert validate_save_restore(Counts, config={"by": 2})
     with pytest.raises(NotImplementedError, match="implement save_checkpoint and load_checkpoint"):
         validate_save_restore(Unsaved)

@@ -67,16 +67,16 @@ def iterations(grid):
     return [result.metrics["training_iteration"] for result in grid]
 
 
-def test_its_words_decide_who_goes_on(run, capsys):
+def test_its_return_values_decide_which_trials_continue(run, capsys):
     grid = run()
     assert iterations(grid) == [2, 5, 2]
     grid.explain("t00000")
-    told = capsys.readouterr().out
-    assert "is paused: Survivor.pause (training_iteration=2)" in told
-    assert "is stopped: Survivor.stop" in told
+    printed_lines = capsys.readouterr().out
+    assert "is paused: Survivor.pause (training_iteration=2)" in printed_lines
+    assert "is stopped: Survivor.stop" in printed_lines
 
 
-def test_it_has_to_be_given_again_and_knows_the_past_then(run, tmp_path):
+def test_it_has_to_be_given_again_and_gets_the_recorded_results(run, tmp_path):
     run(stop=lambda trial_id, result: trial_id == "t00001" and result["training_iteration"] >= 3)
     path = tmp_path / "experiment"
     with pytest.raises(ValueError, match=r"tune_config\.scheduler \([\w.]*Survivor\)"):

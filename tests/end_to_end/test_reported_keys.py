@@ -1,4 +1,4 @@
-"""Names that the engine fills in, reported by training code: a growing training_iteration counts, all others are dropped and told."""
+"""Reserved result names reported by training code: a growing training_iteration counts, others are dropped with a warning."""
 
 import json
 import os
@@ -7,9 +7,15 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import tuner as tune
 from tuner import Checkpoint
+
+
+@pytest.fixture
+def executor():
+    return "process"
 
 
 def epochs(config):
@@ -88,23 +94,23 @@ def test_a_class_may_count_itself_and_is_saved_by_its_count(fit, rows_of):
     assert [metrics["training_iteration"] for _, metrics in result.best_checkpoints] == [10, 20]
 
 
-def test_an_iteration_that_does_not_grow_is_numbered_by_the_engine_and_told_once(fit, caplog):
+def test_an_iteration_that_does_not_grow_is_numbered_by_the_engine_with_one_warning(fit, caplog):
     def train(config):
         for epoch in (0, 1, 5, 5, 2):
             tune.report({"epoch": epoch, "training_iteration": epoch})
 
     for result in fit(train, {"x": tune.grid_search([1, 2])}):
         assert result.metrics_dataframe["training_iteration"].tolist() == [1, 2, 5, 6, 7]
-    told = [
+    logged = [
         record.getMessage()
         for record in caplog.records
         if "training_iteration" in record.getMessage()
     ]
-    assert len(told) == 1
-    assert "is not a whole number above the one before" in told[0]
+    assert len(logged) == 1
+    assert "is not a whole number above the one before" in logged[0]
 
 
-def test_other_names_of_the_engine_are_dropped_and_told_once(fit, caplog):
+def test_other_reserved_names_are_dropped_with_one_warning(fit, caplog):
     def train(config):
         for _ in range(3):
             tune.report(
@@ -124,13 +130,13 @@ def test_other_names_of_the_engine_are_dropped_and_told_once(fit, caplog):
         assert frame["time_total_s"].max() < 1e6
         assert set(frame["config/x"]) == {number + 1}
         assert 1 not in set(frame["pid"])
-    told = [
+    logged = [
         record.getMessage()
         for record in caplog.records
         if "which the engine fills in" in record.getMessage()
     ]
-    assert len(told) == 1
+    assert len(logged) == 1
     assert (
         "has reported 'pid', 'time_total_s', 'trial_id', 'config', 'config/y', which the "
-        "engine fills in" in told[0]
+        "engine fills in" in logged[0]
     )

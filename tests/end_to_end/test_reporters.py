@@ -94,7 +94,7 @@ def test_columns_of_the_users_choice_are_in_the_summary(fit, capsys):
     assert ["t00000", "TERMINATED", "completed", "0.3333", "0.3333@3", "3", "1", "0s"] in lines
 
 
-def test_verbose_0_is_silent_whoever_reports(fit, capfd):
+def test_verbose_0_is_silent_with_a_custom_reporter_too(fit, capfd):
     reporter = Watching()
     fit(train, SPACE, tune=GOAL, verbose=0, progress_reporter=reporter)
     assert (reporter.seen, reporter.began) == ([], None)

@@ -176,7 +176,7 @@ def test_a_trial_that_failed_gets_as_far_as_to_fail_again(fit, tmp_path):
     assert tune.rerun(tmp_path / "experiment", 0, FailsAtThree).error is not None
 
 
-def test_the_working_directory_is_the_trials_own_where_it_was(fit, tmp_path, capsys):
+def test_a_trial_that_worked_in_its_directory_is_rerun_in_its_directory(fit, tmp_path, capsys):
     def train(config):
         tune.report({"place": os.path.relpath(Path.cwd(), tmp_path)})
 
@@ -378,8 +378,8 @@ def test_a_script_of_another_experiment_is_refused(script):
         ("TUNER_RESUME", "results/digits"),
         ("TUNER_RERUN", "t00001:results/digits"),
     ):
-        told = run(sys.executable, "other.py", code=1, **{name: value}).stderr
-        assert f"{name} names the experiment 'digits'" in told
+        printed_lines = run(sys.executable, "other.py", code=1, **{name: value}).stderr
+        assert f"{name} names the experiment 'digits'" in printed_lines
     assert not (folder / "results" / "letters").exists()
 
 

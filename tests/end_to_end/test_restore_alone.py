@@ -362,7 +362,7 @@ def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothi
     assert contents(path) == before
 
 
-def test_a_finished_experiment_returns_at_once_and_says_so(declare, path, capsys):
+def test_restoring_a_finished_experiment_returns_at_once_with_a_message(declare, path, capsys):
     fitted = declare(num_samples=1).fit()
     calls = []
     grid = Tuner.restore(path, calls.append, verbose=1, allow_other_trainable=True).fit()
@@ -420,7 +420,7 @@ def test_a_copy_goes_on_by_itself(declare, path, tmp_path):
     assert losses(Tuner.restore(path, train, num_samples=3).fit()) == losses(longer)
 
 
-# What is declared otherwise is told, and recorded.
+# Differences in the declaration are logged and recorded.
 
 
 def test_a_trainable_of_another_name_is_refused_unless_it_is_meant(declare, path):
@@ -444,7 +444,7 @@ def test_a_trainable_of_another_name_is_refused_unless_it_is_meant(declare, path
         Tuner.restore(path, train)
 
 
-def test_each_difference_is_told_and_recorded_with_the_beginning_kept(declare, path, caplog):
+def test_each_difference_is_logged_and_recorded_beside_the_original(declare, path, caplog):
     declare(num_samples=1).fit()
     began = read_record(path)
     with caplog.at_level(logging.WARNING, logger="tuner"):
@@ -455,13 +455,13 @@ def test_each_difference_is_told_and_recorded_with_the_beginning_kept(declare, p
             failure_config=tune.FailureConfig(max_failures=2),
             allow_other_trainable=True,
         ).fit()
-    told = [record.getMessage().split(": ", 1)[1] for record in caplog.records]
-    assert "trainable: train -> other" in told
-    assert any(line.startswith("trainable's source (SHA-256): ") for line in told)
-    assert "tune_config.num_samples: 1 -> 2" in told
+    logged = [record.getMessage().split(": ", 1)[1] for record in caplog.records]
+    assert "trainable: train -> other" in logged
+    assert any(line.startswith("trainable's source (SHA-256): ") for line in logged)
+    assert "tune_config.num_samples: 1 -> 2" in logged
     assert any(
         line.startswith("run_config.failure_config: None -> FailureConfig(max_failures=2")
-        for line in told
+        for line in logged
     )
     record = read_record(path)
     assert record.parts["tune_config"]["num_samples"] == 2
@@ -472,7 +472,7 @@ def test_each_difference_is_told_and_recorded_with_the_beginning_kept(declare, p
     )
 
 
-def test_where_nothing_differs_nothing_is_told(declare, path, caplog):
+def test_without_differences_nothing_is_logged(declare, path, caplog):
     declare(num_samples=1, scheduler=ASHAScheduler(max_t=9)).fit()
     with caplog.at_level(logging.WARNING, logger="tuner"):
         Tuner.restore(path, train).fit()
@@ -480,7 +480,7 @@ def test_where_nothing_differs_nothing_is_told(declare, path, caplog):
     assert not caplog.records
 
 
-def test_the_seed_stays_and_that_is_told(declare, path, caplog):
+def test_the_seed_stays_with_a_message(declare, path, caplog):
     first = declare(num_samples=1).fit()
     config = tune.TuneConfig(metric="loss", mode="min", num_samples=1, seed=8)
     with caplog.at_level(logging.WARNING, logger="tuner"):

@@ -174,9 +174,9 @@ def test_another_searcher_does_not_learn_from_configurations_that_it_has_not_pro
     begin()
     searcher = OptunaSearch(seed=1)
     grid = Tuner.restore(path, train, search_alg=searcher, num_samples=6).fit()
-    told = searcher.study.get_trials()
-    assert [trial.state.name for trial in told] == ["FAIL"] * 4 + ["COMPLETE"] * 2
-    assert [trial.params for trial in told[4:]] == configs(grid)[4:]
+    recorded = searcher.study.get_trials()
+    assert [trial.state.name for trial in recorded] == ["FAIL"] * 4 + ["COMPLETE"] * 2
+    assert [trial.params for trial in recorded[4:]] == configs(grid)[4:]
 
 
 def test_everything_may_change_at_once_and_again(begin, path):

@@ -1,4 +1,4 @@
-"""An experiment goes on from where its directory lies now, and what is damaged in there is told and never skipped in silence."""
+"""Restoring experiments whose directory was moved or damaged; damage is never skipped silently."""
 
 import json
 import tempfile
@@ -143,7 +143,7 @@ def test_an_unreadable_declaration_is_never_a_fresh_start(finished):
         Tuner.restore(directory, train, param_space={"x": tune.grid_search([1, 2])})
 
 
-def test_a_damaged_journal_is_told_and_never_a_fresh_start(finished, restore):
+def test_a_damaged_journal_is_an_error_and_never_a_fresh_start(finished, restore):
     train, directory = finished
     (segment,) = (directory / "journal").iterdir()
     text = bytearray(segment.read_bytes())

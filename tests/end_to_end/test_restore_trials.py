@@ -53,9 +53,7 @@ class Bomb:
 
 
 @pytest.mark.filterwarnings("ignore:snapshot:RuntimeWarning")
-def test_nothing_is_unpickled_or_imported_whatever_lies_in_the_directory(
-    failed, path, tmp_path, monkeypatch
-):
+def test_nothing_in_the_directory_is_unpickled_or_imported(failed, path, tmp_path, monkeypatch):
     trace = tmp_path / "trace"
     bomb = pickle.dumps(Bomb(trace))
     derived = [
@@ -179,7 +177,7 @@ def test_trials_whose_time_was_over_go_on_when_they_are_given_more(fit, path):
     assert len(table) > first[0].metrics["training_iteration"]
 
 
-def test_an_experiment_says_that_its_time_is_up(tmp_path, capsys):
+def test_the_end_of_the_time_budget_is_logged(tmp_path, capsys):
     space = {"steps": 10**9}
     tune_config = tune.TuneConfig(time_budget_s=0.3)
     run_config = tune.RunConfig(name="short", storage_path=tmp_path, executor="inline", verbose=1)

@@ -49,13 +49,13 @@ def test_refusing_is_the_default_and_names_the_ways_out(run, tmp_path):
     assert losses_in(tmp_path / "exp") == [1.0]
 
 
-def test_new_numbers_the_directory_and_says_so(run, tmp_path, capsys):
+def test_new_numbers_the_directory_and_logs_the_name(run, tmp_path, capsys):
     paths = [run(x=x, if_exists="new", verbose=1).experiment_path for x in (1.0, 2.0, 3.0)]
     assert paths == [str(tmp_path / name) for name in ("exp", "exp_2", "exp_3")]
     assert [losses_in(path) for path in paths] == [[1.0], [2.0], [3.0]]
-    told = [line for line in capsys.readouterr().out.splitlines() if "was taken" in line]
-    assert len(told) == 2
-    assert str(tmp_path / "exp_3") in told[1]
+    printed_lines = [line for line in capsys.readouterr().out.splitlines() if "was taken" in line]
+    assert len(printed_lines) == 2
+    assert str(tmp_path / "exp_3") in printed_lines[1]
 
 
 def test_replace_removes_what_the_experiment_has_made_and_keeps_what_others_have(
@@ -98,7 +98,7 @@ def test_what_cannot_begin_replaces_nothing(run, tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"format_version": 1000}', "not JSON"])
-def test_what_cannot_be_told_to_be_ours_is_never_removed(run, tmp_path, text):
+def test_a_directory_not_known_to_be_an_experiment_is_never_removed(run, tmp_path, text):
     run()
     declaration = tmp_path / "exp" / "experiment.json"
     declaration.unlink() if text is None else declaration.write_text(text)
@@ -145,7 +145,7 @@ def test_names_as_people_give_them(run, tmp_path, name):
     assert CliRunner().invoke(main, ["show", path]).exit_code == 0
 
 
-def test_an_experiment_neither_lies_in_another_nor_holds_one(run, tmp_path):
+def test_experiments_cannot_be_nested(run, tmp_path):
     run("group/exp")
     for name in ("group", "group/exp/inner"):
         with pytest.raises(ExperimentExists, match="choose another name"):

@@ -310,7 +310,7 @@ def test_the_table_on_the_terminal_shows_what_was_sampled(tmp_path, capsys):
     assert {"lr", "model/depth"} <= set(header.split())
 
 
-def test_what_the_space_has_stays_as_it_is():
+def test_parameters_of_the_space_stay_unchanged():
     space = {
         "lr": 0.1,
         "model": tune.choice([{"depth": 1}, {"depth": 2}]),

@@ -148,7 +148,7 @@ def test_what_has_no_meaning_here_is_refused_by_name_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_says_nothing_is_not_refused(run):
+def test_arguments_without_effect_are_accepted(run):
     assert len(run(config={"x": 1.0}, restore=None, export_formats=None, loggers=None).trials) == 1
 
 
@@ -216,7 +216,7 @@ def where(config):
         (True, "0", True),
     ],
 )
-def test_a_trial_works_in_its_own_directory_where_that_is_asked_for(
+def test_a_trial_works_in_its_directory_on_request(
     tmp_path, monkeypatch, setting, variable, is_changed
 ):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A trainable that walks on until it is told to stop, and those who wait for it."""
+"""A trainable that steps on until it is stopped, and a function that waits for a condition."""
 
 import time
 

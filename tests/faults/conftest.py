@@ -1,4 +1,4 @@
-"""Experiments on storage that fails when it is told to."""
+"""Experiments on storage that fails at chosen calls."""
 
 import dataclasses
 import errno
@@ -124,7 +124,7 @@ def mount(tmp_path):
         command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"a file system of its own cannot be mounted here: {done.stderr.strip()}")
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
         mounted.append(path)
         return path
 
@@ -137,7 +137,7 @@ class Short:
     """A short experiment: two trials of four epochs in this process, with a checkpoint at every second.
 
     Attributes:
-        acknowledged: What each trial has reported and heard the answer to.
+        acknowledged: Reports of each trial that were answered.
     """
 
     def __init__(self, storage, durability="strict", **settings):
@@ -192,6 +192,6 @@ class Short:
 
 @pytest.fixture
 def short(tmp_path, monkeypatch):
-    """Return a maker of short experiments, without log files, each in a directory of its own."""
+    """Return a maker of short experiments, without log files, each in a separate directory."""
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     return lambda name, **options: Short(tmp_path / str(name), **options)

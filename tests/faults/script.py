@@ -1,6 +1,6 @@
-"""An experiment in processes of its own, to be run as ``script.py new|restore STORAGE LEDGER RETRY_S``.
+"""An experiment to be run as ``script.py new|restore STORAGE LEDGER RETRY_S``.
 
-Each trial notes in the ledger, outside the storage, what it has reported and heard the answer to.
+Each trial notes in the ledger, outside the storage, which reports were answered.
 While the file ``read-only`` stands beside the ledger, the driver's disk takes nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Whichever call to the disk fails, first, second, ... until none is left: the experiment ends rightly, or a restore ends it so."""
+"""Let each call to the disk fail in turn: the experiment ends with all results, or a restore completes it."""
 
 import errno
 import math
@@ -62,7 +62,8 @@ ONCE, A_WHILE, FOR_EVER = 0.0, 3.5, math.inf
 TROUBLES = [
     ("full", ONCE),
     ("full", A_WHILE),
-    *((kind, for_s) for kind in ("failing", "read-only") for for_s in (ONCE, A_WHILE, FOR_EVER)),
+    *(("failing", for_s) for for_s in (ONCE, A_WHILE, FOR_EVER)),
+    *(("read-only", for_s) for for_s in (ONCE, FOR_EVER)),
 ]
 CASES = (
     [("strict", *trouble) for trouble in TROUBLES]
@@ -103,7 +104,9 @@ def interrupted(short, sabotage, first):
 @pytest.mark.parametrize(
     ("kind", "for_s"), [("full", ONCE), ("failing", FOR_EVER), ("read-only", ONCE)]
 )
-@pytest.mark.parametrize("first", [25, 38])
+# Behind the first acknowledged report, with some calls to spare: on a machine under load a thread
+# may make a few more calls before it.
+@pytest.mark.parametrize("first", [30, 38])
 def test_a_fault_while_a_fault_is_mended_changes_nothing_of_that(
     short, sabotage, first, kind, for_s
 ):

@@ -9,6 +9,7 @@ import pytest
 import tuner as tune
 from tuner.core.trial import Trial
 from tuner.driver import run
+from tuner.driver.driver import Driver
 from tuner.errors import DamagedJournal, ExperimentExists
 from tuner.journal import completeness
 from tuner.journal.completeness import Mark, lacking_results
@@ -119,7 +120,7 @@ def zero(path):
 
 
 def overwrite(path):
-    path.write_bytes(b"something else\nthat somebody has written\n")
+    path.write_bytes(b"something else\nthat another program has written\n")
 
 
 def cut(path):
@@ -192,12 +193,12 @@ def test_without_the_segment_of_the_second_session_nothing_falls_back_to_the_fir
     check_refused(twice, r"driver 2 has written to it \(it ends with driver 1\)")
 
 
-def test_a_snapshot_tells_of_what_came_before_it(twice):
+def test_a_snapshot_proves_that_earlier_records_existed(twice):
     cut(twice.segments[0])
     check_refused(twice, r"snapshot/\d+\.json was taken behind record \d+")
 
 
-def test_rows_and_checkpoints_tell_what_the_end_of_a_segment_has_lost(tmp_path):
+def test_rows_and_checkpoints_prove_what_the_end_of_a_segment_has_lost(tmp_path):
     longer = Twice(tmp_path)
     longer.fit(6)
     longer.forget_snapshots()
@@ -345,7 +346,9 @@ def test_what_a_trial_had_done_before_it_began_anew_is_no_contradiction(tmp_path
 
 
 @pytest.mark.parametrize("durability", ["group", "process"])
-def test_what_a_power_cut_may_take_is_told_and_trained_again(tmp_path, durability, caplog):
+def test_losses_that_a_power_cut_explains_are_logged_and_trained_again(
+    tmp_path, durability, caplog
+):
     experiment = Twice(tmp_path, durability=durability)
     experiment.fit()
     experiment.forget_snapshots()
@@ -383,7 +386,7 @@ def test_a_power_cut_takes_no_minutes_of_training_and_nothing_where_reports_wait
         assert not mark.allows(0.0, "before")
 
 
-def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_start_of_the_machine(
+def test_losses_of_a_power_cut_are_settled_before_the_next_driver_records_its_boot_id(
     twice, monkeypatch
 ):
     twice.forget_snapshots()
@@ -394,7 +397,7 @@ def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_s
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.Driver, "run", die)
+        patch.setattr(Driver, "run", die)
         patch.setattr(run, "repair_logs", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             twice.restore()

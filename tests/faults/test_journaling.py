@@ -16,17 +16,17 @@ POLITE, URGENT = StopRequested("signal.SIGINT"), StopRequested("signal.SIGINT", 
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_for_space_trials_wait_as_long_as_it_takes(code):
+def test_for_free_space_trials_wait_without_limit(code):
     assert retry_limit_s(code, None, 60.0) == math.inf
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ESTALE, errno.EACCES, None])
-def test_for_storage_that_failed_they_wait_as_long_as_they_were_told(code):
+def test_for_failing_storage_trials_wait_as_long_as_configured(code):
     assert retry_limit_s(code, None, 60.0) == 60.0
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_who_asks_to_stop_waits_seconds_and_who_insists_not_at_all(code):
+def test_a_stop_request_waits_seconds_and_an_urgent_one_not_at_all(code):
     assert retry_limit_s(code, POLITE, 60.0) == 5.0
     assert retry_limit_s(code, URGENT, 60.0) == 0.0
 
@@ -36,7 +36,7 @@ def test_asking_to_stop_never_lengthens_the_wait():
 
 
 class Storage:
-    """Storage and clock in one: it refuses until a moment, and time passes only while somebody sleeps."""
+    """Storage and clock in one: it refuses until a moment, and time passes only during `sleep`."""
 
     def __init__(self, errors):
         self.errors = errors
@@ -80,7 +80,7 @@ def test_it_is_tried_every_second_until_space_returns_with_one_warning_that_name
     assert f"[Errno {errno.ENOSPC}]" in warning.message
 
 
-def test_a_second_outage_is_told_again(caplog):
+def test_a_second_outage_is_logged_again(caplog):
     storage = Storage([(1.5, errno.ENOSPC)])
     storage_retry = storage.storage_retry()
     storage_retry.on(storage.write)
@@ -89,7 +89,7 @@ def test_a_second_outage_is_told_again(caplog):
     assert sum(record.levelname == "WARNING" for record in caplog.records) == 2
 
 
-def test_storage_that_failed_is_given_up_in_time_and_the_error_says_so():
+def test_failing_storage_is_given_up_after_the_limit_and_the_error_names_it():
     storage = Storage([(math.inf, errno.EROFS)])
     with pytest.raises(StorageError, match=r"/there/1\.log .*given up after 60 s") as refusal:
         storage.storage_retry(60.0).on(storage.write)
@@ -103,7 +103,7 @@ def test_storage_that_comes_back_in_time_is_written_as_if_nothing_had_been():
     assert storage.tried_at_s[-1] == pytest.approx(60.0)
 
 
-def test_without_any_patience_the_first_failure_counts():
+def test_with_a_limit_of_zero_the_first_failure_counts():
     storage = Storage([(math.inf, errno.EIO)])
     with pytest.raises(StorageError):
         storage.storage_retry(0.0).on(storage.write)
@@ -151,7 +151,7 @@ def test_a_request_that_came_before_leaves_a_failing_write_its_seconds():
     assert storage.tried_at_s == pytest.approx([0.0, 1.0, 2.0])
 
 
-def test_what_is_no_trouble_of_the_storage_is_not_tried_again():
+def test_errors_that_are_not_of_the_storage_are_not_retried():
     def write():
         raise TypeError("not JSON")
 

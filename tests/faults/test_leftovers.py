@@ -1,4 +1,4 @@
-"""After a restore nothing lies about that died unfinished, and the driver's end stands in the journal."""
+"""A restore removes unfinished files, and the journal records how the driver ended."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def ended(short):
     return experiment
 
 
-def test_a_restore_sweeps_what_is_unfinished_and_what_was_never_recorded(ended, tmp_path):
+def test_a_restore_removes_unfinished_and_unrecorded_files(ended, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     trial_dir = ended.directory / "t00000"
@@ -41,13 +41,13 @@ def test_a_salvage_keeps_checkpoints_that_the_journal_may_have_lost(ended, tmp_p
     assert orphan.exists()
 
 
-def test_results_can_be_looked_at_without_sweeping_anything(ended):
+def test_reading_results_removes_nothing(ended):
     staging = stage(ended.directory / "t00000", 7, 2)
     tune.Tuner.restore(ended.directory, ended.train, **ended.given()).get_results()
     assert staging.exists()
 
 
-def test_each_driver_that_came_to_its_end_says_so_in_the_journal(ended):
+def test_each_driver_that_ends_records_that_in_the_journal(ended):
     ended.restore()
     closed = [record["e"] for record in read(ended.directory) if record["k"] == records.CLOSE]
     assert closed == [1, 2]
@@ -57,12 +57,12 @@ def test_each_driver_that_came_to_its_end_says_so_in_the_journal(ended):
     ("wrong", "error"),
     [(-1, ValueError), ("60", TypeError), (True, TypeError), (float("nan"), ValueError)],
 )
-def test_the_patience_with_storage_is_a_number_of_seconds(wrong, error):
+def test_storage_retry_s_is_a_number_of_seconds(wrong, error):
     with pytest.raises(error, match="storage_retry_s must be"):
         tune.RunConfig(storage_retry_s=wrong)
 
 
-def test_what_closing_finds_out_does_not_hide_why_the_driver_left(short, sabotage):
+def test_an_error_while_closing_does_not_hide_why_the_driver_ended(short, sabotage):
     experiment = short("failing", storage_retry_s=0.0)
     sabotage.fail(30, 5, for_s=1e9)
     with pytest.raises(StorageError, match="given up after 0 s") as refusal:

@@ -191,7 +191,7 @@ def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(
     assert sum("cannot write" in record.message for record in caplog.records) == 1
 
 
-def test_a_log_that_could_never_be_written_is_told_of_and_made_up_for_at_the_restore(
+def test_a_log_that_could_never_be_written_is_reported_and_repaired_at_the_restore(
     tmp_path, given, monkeypatch, caplog, restore
 ):
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The experiment's directory, its journal or its lock goes while the experiment runs: nothing is acknowledged any more, and it is told."""
+"""The experiment's directory, its journal or its lock disappears during the run: nothing more is acknowledged, and an error says so."""
 
 import os
 import re
@@ -24,7 +24,7 @@ MANY = 1_000_000
 
 
 class Doomed:
-    """An experiment of two trials that train until they are told to leave; one of them does some harm at its third epoch."""
+    """An experiment of two trials that train until they are stopped; one of them harms the storage at its third epoch."""
 
     def __init__(self, storage, harm, durability="group"):
         self.storage = storage
@@ -249,7 +249,7 @@ def test_a_file_system_that_numbers_files_anew_is_no_loss(opened):
     assert not LOCAL_DISK.whereabouts(descriptor, path).is_in_place
 
 
-def test_what_cannot_be_told_is_no_loss(opened):
+def test_an_unknown_location_does_not_count_as_loss(opened):
     descriptor, path = opened
     os.close(os.dup(descriptor))
     assert LOCAL_DISK.whereabouts(10_000, path) == Whereabouts()

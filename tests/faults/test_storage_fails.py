@@ -1,4 +1,4 @@
-"""Whole experiments in processes of their own, on storage that is full, read-only, or comes back."""
+"""Experiments that run as scripts, on storage that is full, read-only, or comes back."""
 
 import os
 import re

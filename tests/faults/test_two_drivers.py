@@ -1,4 +1,4 @@
-"""An experiment has one driver, whoever else comes and when."""
+"""An experiment has one driver at a time, also when several start at once."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ def given(storage, **settings):
 
 
 class Meeting(tune.Callback):
-    """Keeps the driver that has the lock until everybody has tried."""
+    """Keeps the driver that has the lock until all have tried."""
 
     def __init__(self, barrier):
         self._barrier = barrier
@@ -47,7 +47,7 @@ def contend(storage, start, end, outcomes):
         outcomes.put((os.getpid(), "won"))
 
 
-def test_of_two_restores_at_once_exactly_one_wins_and_the_other_is_told_by_whom(tmp_path):
+def test_of_two_concurrent_restores_exactly_one_wins_and_the_error_names_its_process(tmp_path):
     tune.Tuner(train, **given(tmp_path)).fit()
     context = multiprocessing.get_context("fork")
     for _ in range(NUM_RACES):
@@ -87,7 +87,7 @@ def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(
     )
 
 
-def test_a_restore_that_is_to_steal_asks_the_lock_for_it(tmp_path, monkeypatch):
+def test_a_restore_with_steal_passes_it_to_the_lock(tmp_path, monkeypatch):
     tune.Tuner(train, **given(tmp_path)).fit()
     tuner = tune.Tuner.restore(tmp_path / "exp", train, **given(tmp_path))
     asked = []

@@ -34,7 +34,7 @@ class Ran:
 
 @pytest.fixture(scope="session")
 def run_script(tmp_path_factory):
-    """Return a function that runs a script once in the session, with an interpreter, a home and a storage path of its own."""
+    """Return a function that runs a script once in the session, with a separate interpreter, home and storage path."""
     done = {}
 
     def run(name):
@@ -78,12 +78,14 @@ def fit(tmp_path):
         checkpoint=None,
         max_failures=0,
         tune=None,
+        executor="inline",
         **options,
     ):
         run_config = RunConfig(
             name=name,
             storage_path=tmp_path,
             verbose=0,
+            executor=executor,
             checkpoint_config=CheckpointConfig(**(checkpoint or {})),
             failure_config=FailureConfig(max_failures=max_failures),
             **options,

@@ -27,7 +27,7 @@ def test_a_population_of_functions_discovers_a_schedule_that_can_be_replayed(run
     assert line in run_script("pbt_function").lines
 
 
-def test_the_policy_of_the_best_tells_when_hyperparameters_changed_and_to_what(run_script):
+def test_the_policy_of_the_best_lists_when_hyperparameters_changed_and_to_what(run_script):
     ran = run_script("pbt_function")
     best = next(line.split()[1] for line in ran.lines if line.startswith("best: "))
     steps = [

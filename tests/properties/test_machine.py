@@ -168,7 +168,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         return [worker for worker in self.world.in_mood(Mood.STARTING) if worker.command.checkpoint]
 
     def go_on(self, data):
-        """Let the turn go on, or end it, or let some turns pass in which everybody does what they do when all is well."""
+        """Let the turn go on, or end it, or let some turns pass without any fault."""
         for _ in range(data.draw(NUM_TURNS)):
             if self.world.asked:
                 self.world.answer(

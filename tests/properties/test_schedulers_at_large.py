@@ -111,7 +111,7 @@ class TestTheWatch:
             trial_id, 1, {}, {"cpu": 1.0}, (), checkpoint, next_checkpoint, source_id=source_id
         )
 
-    def test_a_deletion_while_somebody_starts_from_it(self, watch):
+    def test_a_checkpoint_is_kept_while_a_worker_starts_from_it(self, watch):
         watch._check_start(self.start(checkpoint=CheckpointRecord(0, 3)))
         with pytest.raises(AssertionError, match="is deleted while"):
             watch._delete("a", CheckpointRecord(0, 3))

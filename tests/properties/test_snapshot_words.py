@@ -115,7 +115,7 @@ def trial_json(trial):
         )
     )
 )
-def test_words_are_never_out_of_date(tmp_path_factory, steps):
+def test_encoded_trials_are_never_out_of_date(tmp_path_factory, steps):
     trials = []
     state = SimpleNamespace(
         experiment=SimpleNamespace(trials=trials),
@@ -144,7 +144,7 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
             assert taken._all_words() == [trial_json(trial) for trial in trials]
 
 
-def test_the_words_for_a_trial_take_as_much_memory_as_they_have_characters():
+def test_an_encoded_trial_takes_as_much_memory_as_it_has_characters():
     trial = Trial("t00000", {"lr": 0.1}, {"cpu": 1.0})
     trial.last_result = {f"metric_{number}": 0.5 for number in range(30)}
     state = ExperimentState(None, None, SimpleNamespace(encode=dict))

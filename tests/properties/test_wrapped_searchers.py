@@ -1,4 +1,4 @@
-"""Whatever stands around a searcher, it is talked to as the contract says: asked under new names, told results before one end each."""
+"""Wrapped searchers are called as the contract says: each trial id once, its results before its one end."""
 # ruff: noqa: S311  (chance for tests)
 
 import json

@@ -38,8 +38,8 @@ class Troubles:
         failing_saves: Which share of saves fails.
         damaged: Which share of checkpoints turns out to be damaged when a trial is to start from
             them.
-        interrupted_at: At which turn somebody interrupts the experiment; None for nobody.
-        is_urgent: Whether whoever does so is in a hurry.
+        interrupted_at: Turn at which the experiment is interrupted; None for never.
+        is_urgent: Whether the interruption is urgent.
     """
 
     seed: int
@@ -120,7 +120,7 @@ class Watch:
                     self._check_start(command)
                 case AnswerReport():
                     assert not command.save or self._troubles.can_save, (
-                        "a save is asked for that nobody can do"
+                        "a save is requested that no worker can do"
                     )
                     self.seen[f"verdict: {command.reply}"] += 1
                     self.seen["stay"] += command.stay
@@ -262,9 +262,9 @@ class Watch:
             assert (trial.exploit.donor_id, trial.exploit.checkpoint) == (donor.trial_id, index)
 
     def check_end(self, outcome):
-        """Check what must hold when the experiment is over: every trial is, or lies paused where somebody interrupted all."""
+        """Check what must hold when the experiment is over: every trial has ended, or is paused in an interrupted experiment."""
         self._check_books()
-        assert not self._workers, "somebody still runs"
+        assert not self._workers, "a worker still runs"
         reason = self.experiment.stop_reason
         stopping = self.experiment._stopping
         is_interrupted = stopping is not None and stopping.ending is TerminationReason.INTERRUPTED

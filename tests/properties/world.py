@@ -84,7 +84,7 @@ TEMPERS = {
 
 
 class WhimsicalScheduler(Scheduler):
-    """Decides at random about any trial it has ever heard of; the same facts and seed give the same whims."""
+    """Decides at random about any trial it has seen; the same facts and seed give the same whims."""
 
     def __init__(self, seed, temper="anything"):
         self._chance = chance_from(seed)
@@ -249,7 +249,7 @@ class World:
 
     def _answer(self, command):
         worker = self.workers[command.trial_id, command.attempt]
-        assert worker.mood is Mood.WAITING, "an answer that nobody waits for"
+        assert worker.mood is Mood.WAITING, "an answer without a waiting worker"
         assert not command.save or self.experiment.settings.checkpoints.can_save_on_demand
         leaves = command.reply is not ReportReply.CONTINUE
         worker.leaves_after_saving = leaves
@@ -313,7 +313,7 @@ class World:
         assert experiment.is_finished or has_work, "nothing will ever happen again"
         if not self.workers and not experiment.is_finished and not is_up_to_the_user:
             assert self.asked or experiment.trial_table.ready.resting_until_s, (
-                "nobody runs, although everything is free"
+                "no worker runs, although all resources are free"
             )
         self._check_devices()
 

@@ -1,4 +1,4 @@
-"""Directories from strangers: whatever lies in them, reading ends soon, with results or with an error of ours."""
+"""Untrusted directories: reading them ends soon, with results or with a `TunerError`."""
 
 import json
 import os
@@ -87,7 +87,9 @@ def read_in_every_way(experiment):
     """Read results and report, and check the directory, as users do; errors that are none of ours come out."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        told = [finding for finding in check(experiment, is_deep=True) if finding.level == "error"]
+        errors = [
+            finding for finding in check(experiment, is_deep=True) if finding.level == "error"
+        ]
         try:
             grid = tune.ResultGrid.from_directory(experiment)
             for result in grid:
@@ -97,8 +99,8 @@ def read_in_every_way(experiment):
         try:
             tune.Tuner.restore(experiment, train, param_space=SPACE).get_results()
         except (TunerError, ValueError) as refusal:
-            told.append(refusal)
-    return told
+            errors.append(refusal)
+    return errors
 
 
 FILES = [
@@ -115,7 +117,7 @@ FILES = [
 
 @pytest.mark.parametrize("place", [as_fifo, as_endless_file, as_directory, as_sparse_file])
 @pytest.mark.parametrize("name", [*FILES, "segment", "snapshot", "manifest", "object"])
-def test_reading_neither_waits_for_nor_follows_what_lies_in_place_of_a_file(
+def test_reading_neither_blocks_on_nor_follows_what_stands_in_place_of_a_file(
     name, place, experiment
 ):
     patterns = {
@@ -226,7 +228,7 @@ def test_absurd_values_in_the_declaration_are_errors_of_ours(key, absurd, experi
     assert read_in_every_way(experiment)
 
 
-def test_what_cannot_have_happened_is_told_as_such(experiment):
+def test_an_impossible_history_is_reported_as_such(experiment):
     shutil.rmtree(experiment / "snapshot")
     # The second trial is suggested under the name of the first.
     rewritten(experiment, 2, with_value("id", '"t00000"'))
@@ -234,7 +236,7 @@ def test_what_cannot_have_happened_is_told_as_such(experiment):
         tune.ResultGrid.from_directory(experiment)
 
 
-def test_a_restore_says_what_is_wrong_and_does_not_wait(experiment):
+def test_a_restore_names_what_is_wrong_without_blocking(experiment):
     (path,) = (experiment / "journal").glob("*.log")
     path.unlink()
     os.mkfifo(path)

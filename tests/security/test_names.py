@@ -116,7 +116,7 @@ def test_a_trainable_with_a_hostile_name_gets_a_harmless_folder(tmp_path):
 
 
 @pytest.mark.parametrize("trial_id", ["../../evil", "/tmp/evil", "..", "", "t1/../../evil"])  # noqa: S108  (what is to be refused)
-def test_a_folder_cannot_name_a_trial_that_lies_elsewhere(tmp_path, trial_id):
+def test_a_directory_cannot_name_a_trial_outside_itself(tmp_path, trial_id):
     run_config = tune.RunConfig(
         name="exp", storage_path=tmp_path / "storage", verbose=0, executor="inline"
     )

@@ -1,4 +1,4 @@
-"""Nobody else can write where we write, and nobody else says where that is."""
+"""Other users can neither write to our files nor redirect our writes with links."""
 
 import os
 import stat
@@ -66,7 +66,7 @@ def test_without_a_umask_nothing_of_ours_can_be_written_by_others(
     assert [path for path in paths if path.lstat().st_mode & 0o022] == []
 
 
-def test_a_finished_checkpoint_can_be_read_by_whoever_can_read_the_folder_it_lies_in(tmp_path):
+def test_a_committed_checkpoint_is_readable_like_the_directory_that_contains_it(tmp_path):
     (result,) = run(tmp_path, save)
     checkpoint = Path(result.checkpoint.path)
     assert stat.S_IMODE(checkpoint.stat().st_mode) == stat.S_IMODE(checkpoint.parent.stat().st_mode)

@@ -60,7 +60,7 @@ def finished(tmp_path_factory):
 
 
 def look_at_everything(experiment):
-    """Open, restore, continue and analyse; whatever is refused is refused."""
+    """Open, restore, continue and analyse; ignore refusals."""
     steps = [
         lambda: Tuner.can_restore(experiment),
         lambda: analyse(
@@ -97,7 +97,7 @@ def analyse(grid):
 
 
 def bombs(canary):
-    """Yield contents that would leave the canary behind if somebody believed them."""
+    """Yield contents that would leave the canary behind if they were trusted."""
     call = f"open({str(canary)!r}, 'w')"
     yield pickle.dumps(Bomb(canary))
     yield f"!!python/object/apply:builtins.open [{canary}, w]\n".encode()
@@ -105,7 +105,9 @@ def bombs(canary):
     yield f"{call}\n__import__('os').system('touch {canary}')\n".encode()
 
 
-def test_nothing_that_lies_in_a_file_of_the_folder_is_run(finished, tmp_path, monkeypatch, recwarn):
+def test_no_content_of_a_file_in_the_directory_is_executed(
+    finished, tmp_path, monkeypatch, recwarn
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     names = [path.relative_to(finished) for path in finished.rglob("*") if path.is_file()]
     assert {
@@ -177,7 +179,7 @@ def run_script(script, storage, num_samples, cwd):
     return done.stdout.split()
 
 
-def test_no_module_or_setting_planted_in_the_folder_is_loaded_not_even_by_whoever_works_in_it(
+def test_no_module_or_setting_planted_in_the_directory_is_loaded_even_from_within_it(
     tmp_path,
 ):
     script, storage = tmp_path / "script.py", tmp_path / "storage"

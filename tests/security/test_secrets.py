@@ -93,13 +93,13 @@ def test_a_secret_is_in_no_file_no_log_line_and_no_command_line(
     grid = run(tmp_path, trainable, SPACE, executor=executor)
     assert [result.metrics["digest"] for result in grid] == [digest(password)] * 2
     assert [result.metrics["seen"] for result in grid] == [0, 0]
-    told = [
+    logged = [
         *shown(),
         grid.get_dataframe().to_csv(),
         repr(list(grid)),
         repr([result.error for result in grid]),
     ]
-    assert not any(password in text for text in told)
+    assert not any(password in text for text in logged)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 10
     assert [
@@ -109,7 +109,7 @@ def test_a_secret_is_in_no_file_no_log_line_and_no_command_line(
     assert grid[0].config["hub"]["keys"] == (Secret(VARIABLE),)
 
 
-def test_a_failure_says_the_name_in_the_place_of_the_secret(tmp_path, password):
+def test_an_error_message_names_the_secret_instead_of_its_value(tmp_path, password):
     (result,) = run(tmp_path, leak, {"hub": {"keys": [Secret(VARIABLE)]}, "fails": True})
     assert f"the hub refused \"Secret('{VARIABLE}')\"" in str(result.error).replace(
         "'Secret", '"Secret'

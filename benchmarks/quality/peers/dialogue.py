@@ -18,7 +18,7 @@ CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 
 @dataclass(frozen=True)
 class Setting:
-    """What a search is told first.
+    """First message to a search.
 
     Attributes:
         method: Which search of the file is asked for.
@@ -44,7 +44,7 @@ class Order:
         trial: Name of the trial; a name that was given before continues that trial where it stands,
             at no cost.
         config: Its configuration; None for a trial that continues.
-        until: Number of the epoch to train up to, unless it is told to stop or pause before.
+        until: Number of the epoch to train up to, unless it is stopped or paused before.
     """
 
     trial: str

@@ -23,5 +23,5 @@ if __name__ == "__main__":
         run_config=tune.RunConfig(name="e", storage_path=storage, verbose=2),
     ).fit()
     print("the end")
-    told = [[len(result.metrics_dataframe), str(result.error)] for result in results]
-    Path(answer).write_text(json.dumps(told), encoding="utf-8")
+    found = [[len(result.metrics_dataframe), str(result.error)] for result in results]
+    Path(answer).write_text(json.dumps(found), encoding="utf-8")

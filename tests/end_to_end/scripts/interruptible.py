@@ -41,7 +41,7 @@ class Counter(Trainable):
 
 
 class WithLoader(Counter):
-    """Has a loader process, a thread, and a daemon in a session of its own."""
+    """Has a loader process, a thread, and a daemon in another session."""
 
     def setup(self, config):
         super().setup(config)
@@ -77,7 +77,7 @@ def deaf_with_handler(config):
 
 
 class Herald(Callback):
-    """Tells the world outside when each trial has reported, and when they have been told to leave."""
+    """Prints when every trial has reported, and when they are asked to stop."""
 
     def __init__(self):
         self.reported = set()

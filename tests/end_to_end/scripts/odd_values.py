@@ -51,8 +51,8 @@ def train(config):
                 report_from_thread({name: value}) if name == "python" else tune.report(
                     {name: value}
                 )
-    told = [str(warning.message) for warning in caught]
-    tune.report({"warned": sorted(text.split("'")[1] for text in told)})
+    found = [str(warning.message) for warning in caught]
+    tune.report({"warned": sorted(text.split("'")[1] for text in found)})
 
 
 def main(storage, executor):
@@ -62,14 +62,14 @@ def main(storage, executor):
         row for _, row in zip(range(20), result.metrics_dataframe.to_dict("records"), strict=False)
     ]
     restored = tune.Tuner.restore(f"{storage}/exp", train, run_config=run_config).get_results()[0]
-    told = {
+    found = {
         "status": str(result.status),
         "num_rows": len(rows),
         "has_torch": "torch" in sys.modules,
         "warned": result.metrics["warned"],
         "restored_alike": strict_json.dumps(restored.metrics) == strict_json.dumps(result.metrics),
     }
-    print(json.dumps(told))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tuner.result import SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 
 class Preempted(Trainable):
-    """Is told at its third and fifth step that its machine will be taken away."""
+    """Is preempted at its third and fifth step."""
 
     def step(self):
         if self.iteration + 1 == 3:
@@ -28,7 +28,7 @@ class Preempted(Trainable):
 
 
 class Fragile(Trainable):
-    """Fails once after its fourth step if it is told to."""
+    """Fails once after its fourth step if its configuration says so."""
 
     def setup(self, config):
         self.fails = config["fails"]
